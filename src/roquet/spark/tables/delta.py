@@ -26,6 +26,7 @@ from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.spark.tables import delta_actions, delta_columns
 from roquet.spark.tables.body_columns import BodyField
+from roquet.spark.tables.conditional_puts import check_conditional_puts
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_free,
@@ -405,9 +406,13 @@ class _Note(msgspec.Struct):
 
 
 def _staging_area(root: TableLocation, disk: Disk) -> StagingArea:
-    """The staging of a table that is there or may be made; ConfigError when something else is."""
+    """The staging of a table that is there or may be made; ConfigError when something else is.
+
+    ConfigError, too, for an object store that would not refuse the second of two commits.
+    """
     if isinstance(root, Path):
         check_target(root, "delta")
         return Staging(root, root, disk)
     check_free(root)
+    check_conditional_puts(root)
     return ObjectStaging(root)
