@@ -141,8 +141,7 @@ class DeltaTable:
         """The files that the log names; ConfigError where another writer keeps rows otherwise."""
         self._update()
         check_plain_files(self._log, self._root)
-        actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
-        return [delta_actions.file_of(action) for action in actions]
+        return delta_actions.files_of(pa.table(self._log.get_add_actions(flatten=True)))
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of the files."""
