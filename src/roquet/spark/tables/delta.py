@@ -74,7 +74,7 @@ FORGOTTEN_MS: Final = 7 * 24 * HOUR_MS
 """Its default: how long the log knows files that were removed."""
 
 HISTORY_MAX: Final = 100
-"""Newest log entries that are searched for our last one, which lists the queues."""
+"""Newest log entries that are searched for a commit of ours before all others are."""
 
 
 class DeltaTable:
@@ -91,6 +91,8 @@ class DeltaTable:
             with explained_log(root):
                 self._log, self.identity = self._opened(wanted)
                 self._check_writable()
+                if not self._number():
+                    delta_columns.check_no_files(self._paths(), root)
                 self._known = set(self._queues())
             self._staging.settle(self._number())
             clean_if_due(self._staging, self.clean)
@@ -365,8 +367,11 @@ class DeltaTable:
         return self._log.transaction_version(self._app()) or 0
 
     def _queues(self) -> QueueOffsets:
-        """Offsets in our last log entry; empty when it is not among the newest ones."""
-        for newest in (1, HISTORY_MAX):  # each entry is a request, and the newest is mostly ours
+        """Offsets in our last log entry; empty when the log does not reach so far back."""
+        if not self._number():
+            return {}
+        # Each entry is a request, and the newest is mostly ours.
+        for newest in (1, HISTORY_MAX, None):
             for entry in self._log.history(newest):
                 if "roquet" in entry:
                     return from_json(entry["roquet"]["offsets"])
