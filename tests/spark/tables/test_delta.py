@@ -257,6 +257,24 @@ def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: "Ta
     assert delta.places() == delta.whole(3)
 
 
+def test_a_table_that_was_restored_is_not_written_on(delta: "TableKind") -> None:
+    """Its offsets are those of before: what lies between would be missing for ever."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        delta.archive(table, 3, 5)
+        log = Log(str(delta.root))
+        log.restore(1)
+        with pytest.raises(ConfigError, match="restored to a version before 2"):
+            delta.archive(table, 5, 9)
+    with pytest.raises(ConfigError, match="restored to a version before 2, the archive's last one"):
+        delta.open()
+    log.update_incremental()
+    log.restore(2)
+    with delta.open() as table:
+        delta.archive(table, 5, 9)
+    assert delta.places() == delta.whole(9)
+
+
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_table_that_is_removed_under_its_archive_is_a_sentence(
     delta: "TableKind", is_made_anew: bool

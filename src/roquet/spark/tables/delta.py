@@ -93,6 +93,7 @@ class DeltaTable:
                 self._check_writable()
                 if not self._number():
                     delta_columns.check_no_files(self._paths(), root)
+                self._own_version = self._log.version()
                 self._known = set(self._queues())
             self._staging.settle(self._number())
             clean_if_due(self._staging, self.clean)
@@ -128,6 +129,7 @@ class DeltaTable:
         for _ in range(TRIES):
             check_base(commit, self.state(before))
             self._check_writable()
+            self._check_not_restored()
             if commit.removed:
                 if commit.is_news:
                     delta_columns.check_removal(self._log, self._root)
@@ -233,6 +235,13 @@ class DeltaTable:
         schema, names = self._schema(identity), self._partition_columns(identity)
         delta_columns.check_writable(self._log, schema, names, root)
 
+    def _check_not_restored(self) -> None:
+        """Raise ConfigError when an older version than that of our last entry was restored."""
+        if (later := self._log.version() - self._own_version) > 0:
+            with explained_log(self._root):
+                entries = self._log.history(later)
+            delta_columns.check_not_restored(entries, self._own_version, self._root)
+
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
         existing = None if log is None else identity_of(log, self._root)
@@ -291,7 +300,8 @@ class DeltaTable:
                 raise explanation(error, self._root) from error
             return True
         self._update()
-        self._keep(self._log.version())
+        self._own_version = self._log.version()
+        self._keep(self._own_version)
         return True
 
     def _is_entered(self, commit: TableCommit) -> bool:
@@ -374,6 +384,8 @@ class DeltaTable:
         for newest in (1, HISTORY_MAX, None):
             for entry in self._log.history(newest):
                 if "roquet" in entry:
+                    self._own_version = entry["version"]
+                    self._check_not_restored()
                     return from_json(entry["roquet"]["offsets"])
         return {}
 
