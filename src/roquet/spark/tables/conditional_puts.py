@@ -57,8 +57,8 @@ class PutResult(Enum):
 def check_conditional_puts(location: ObjectLocation) -> None:
     """Raise ConfigError when the store of a location ignores `If-None-Match`.
 
-    Only S3 servers with an endpoint of their own are tried, each location once in a process: AWS,
-    Azure and Google are known to honour it.
+    Only S3 servers with an endpoint of their own are tried, each location once in a process, by
+    some ten small requests: AWS, Azure and Google are known to honour it.
     """
     if ENDPOINT in location.options:
         check_server(location.url, tuple(sorted(location.options.items())))

@@ -89,7 +89,8 @@ class ObjectJournal:
         An added record replaces one of the same name. Raises JournalConflict when another process
         has changed anything since the last `read`, ConfigError at a store that would not tell.
         """
-        check_conditional_puts(self._location)
+        if self._log is None:  # not in each process: a sink has a new one for each batch
+            check_conditional_puts(self._location)
         old = {name: self._paths[name] for name in (*added, *removed) if name in self._paths}
         new = {name: f"{uuid4().hex}.parquet" for name in added}
         files = {name: _file_of(data) for name, data in added.items()}
