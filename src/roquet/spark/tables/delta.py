@@ -92,7 +92,7 @@ class DeltaTable:
                 self._log, self.identity = self._opened(wanted)
                 self._check_writable()
                 if not self._number():
-                    delta_columns.check_no_files(self._paths(), root)
+                    delta_columns.check_no_files(self._log.file_uris(), root)
                 self._own_version = self._log.version()
                 self._known = set(self._queues())
             self._staging.settle(self._number())
