@@ -20,7 +20,7 @@ CI_ROLLING_ROUNDS ?= 1
 KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_STORE_ROUNDS ?= 17
-KILL_SPARK_STORE_KINDS ?= delta iceberg materialize
+KILL_SPARK_STORE_KINDS ?= delta iceberg materialize materialize-iceberg
 KILL_SPARK_MESSAGES ?= 400000
 KILL_SPARK_KINDS ?= parquet delta iceberg materialize sink
 # The others are killed in the S3 server.

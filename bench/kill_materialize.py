@@ -1,7 +1,7 @@
 """A table of latest states under kills: the last change of each key, and no key that was deleted.
 
 The topic is that of the archives: a change of each key in turn, every seventh of which deletes it.
-In directories every second table is one of Iceberg.
+In directories every second table is one of Iceberg; in an S3 server those are a kind of their own.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 from fill import TOMBSTONE_EVERY
 from kill_archive import COLUMNS, KEYS, TOPIC, Archive, Place, place_of
 from kill_stage import Stage
-from kill_store import ObjectArchive, ObjectServer
+from kill_store import ICEBERG, ObjectArchive, ObjectIceberg, ObjectServer
 
 if TYPE_CHECKING:
     from roquet.spark.tables.table import ArchiveTable
 
 MATERIALIZE = "materialize"
+
+MATERIALIZE_ICEBERG = "materialize-iceberg"
+"""In an S3 server."""
 
 BUCKETS = 8
 
@@ -26,10 +29,10 @@ class LatestStates(Archive):
     columns: ClassVar = ["key", "stored_at", *COLUMNS]
 
     def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
-        super().__init__(stage, "iceberg" if number % 2 else kind, number, messages)
+        super().__init__(stage, ICEBERG if number % 2 else kind, number, messages)
 
     def options(self) -> list[str]:
-        kind = "iceberg" if self._kind == "iceberg" else "delta"
+        kind = ICEBERG if self._kind == ICEBERG else "delta"
         return ["--kind", kind, "--columns", ",".join(self.columns), "--buckets", str(BUCKETS)]
 
     def wanted(self) -> set[Place]:
@@ -51,3 +54,30 @@ class ObjectLatestStates(LatestStates, ObjectArchive):
 
         columns = tuple(self.columns)
         return open_state(Params(topic=TOPIC, target=self.target, columns=columns, buckets=BUCKETS))
+
+
+class ObjectIcebergStates(LatestStates, ObjectIceberg):
+    """One round: the same into a new Iceberg table of the server, whose catalog is SQLite."""
+
+    def __init__(
+        self, stage: Stage, server: ObjectServer, kind: str, number: int, messages: int
+    ) -> None:
+        ObjectIceberg.__init__(self, stage, server, kind, number, messages)
+        self._kind = ICEBERG
+
+    def options(self) -> list[str]:
+        return [*super().options(), "--catalog", self._catalog()["uri"]]
+
+    def opened(self) -> "ArchiveTable":
+        from roquet.spark.jobs.materialize.materialize_job import Params, open_state
+
+        return open_state(
+            Params(
+                topic=TOPIC,
+                target=self.target,
+                kind=ICEBERG,
+                columns=tuple(self.columns),
+                buckets=BUCKETS,
+                catalog=self._catalog(),
+            )
+        )

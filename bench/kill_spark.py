@@ -4,6 +4,7 @@
     python bench/kill_spark.py --kind sink --rounds 8
     python bench/kill_spark.py --kind delta --store s3 --rounds 1
     python bench/kill_spark.py --kind materialize --rounds 3
+    python bench/kill_spark.py --kind materialize-iceberg --store s3 --rounds 1
 
 A round is an archive of a full topic into a new table, a table of its latest states, or a stream
 of rows into a new topic by the transactional sink. At random moments a victim is killed, what died
@@ -25,14 +26,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kill_archive import READERS, Archive, fill
-from kill_materialize import MATERIALIZE, LatestStates, ObjectLatestStates
+from kill_materialize import (
+    MATERIALIZE,
+    MATERIALIZE_ICEBERG,
+    LatestStates,
+    ObjectIcebergStates,
+    ObjectLatestStates,
+)
 from kill_sink import SETTINGS, Sink
 from kill_stage import ENDING, VICTIMS, Child, Stage, Work, strike
 from kill_store import ICEBERG, STORE, ObjectArchive, ObjectIceberg, ObjectServer
 
 SINK = "sink"
 KINDS = (*READERS, SINK)
-STORE_KINDS = {"delta", ICEBERG, MATERIALIZE}
+STORE_KINDS = {
+    "delta": ObjectArchive,
+    ICEBERG: ObjectIceberg,
+    MATERIALIZE: ObjectLatestStates,
+    MATERIALIZE_ICEBERG: ObjectIcebergStates,
+}
 """Kinds of tables that rounds write to an S3 server."""
 
 REASON = re.compile(r"roquet: |[\w.]*(Error|Exception)\b")
@@ -60,9 +72,7 @@ class Scene(NamedTuple):
         if kind == SINK:
             return Sink(self.stage, number, self.args.rows)
         if self.server is not None:
-            stored = {MATERIALIZE: ObjectLatestStates, ICEBERG: ObjectIceberg}
-            make = stored.get(kind, ObjectArchive)
-            return make(self.stage, self.server, kind, number, self.args.messages)
+            return STORE_KINDS[kind](self.stage, self.server, kind, number, self.args.messages)
         local = LatestStates if kind == MATERIALIZE else Archive
         return local(self.stage, kind, number, self.args.messages)
 
@@ -142,7 +152,7 @@ def main() -> None:
     """The rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="of each kind")
-    parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
+    parser.add_argument("--kind", choices=[*KINDS, MATERIALIZE_ICEBERG, "all"], default="all")
     parser.add_argument("--store", choices=["directory", "s3"], default="directory")
     parser.add_argument("--messages", type=int, default=400_000, help="that are archived")
     parser.add_argument("--rows", type=int, default=20_000, help="that are written")
@@ -151,8 +161,10 @@ def main() -> None:
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     random.seed(seed)
     kinds = KINDS if args.kind == "all" else (args.kind,)
-    if args.store == "s3" and not {*kinds} <= STORE_KINDS:
+    if args.store == "s3" and not {*kinds} <= {*STORE_KINDS}:
         parser.error(f"--store s3 needs --kind {' or '.join(sorted(STORE_KINDS))}")
+    if args.store != "s3" and MATERIALIZE_ICEBERG in kinds:
+        parser.error(f"--kind {MATERIALIZE_ICEBERG} needs --store s3")
     print(f"kill -9 of Spark jobs, {args.rounds} rounds of {', '.join(kinds)}, seed {seed}")
     with staged(0 if kinds == (SINK,) else args.messages, args) as scene:
         for kind in kinds:

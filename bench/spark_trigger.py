@@ -32,6 +32,7 @@ QUEUES = 8
 WARM_UP = 20
 """Rows that do not count: workers start, code is loaded and compiled."""
 APART_S = (0.25, 1.25)
+LOOK_S = 0.05
 FLOOR_BATCHES = 30
 NOWHERE, TABLE = "noop", "parquet"
 KEEP = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
@@ -43,23 +44,31 @@ def ended_ms(progress: Any) -> float:
     return began + progress["durationMs"]["triggerExecution"]
 
 
-def taken(query: Any, rows: int) -> bool:
-    """Whether batches had so many rows."""
-    return sum(one.numInputRows for one in query.recentProgress[-100:]) >= rows
+def wait_for(query: Any, rows: int, by_batch: dict[int, int]) -> None:
+    """Wait until batches had so many rows; `by_batch` has those of the batches seen so far.
+
+    Only the last batch is asked for: Spark writes each one anew as JSON, also those of before.
+    """
+    while sum(by_batch.values()) < rows:
+        if not query.isActive:
+            raise RuntimeError(f"the stream has ended: {query.exception()}")
+        last = query.lastProgress
+        if last is not None:
+            by_batch[last["batchId"]] = last["numInputRows"] or 0
+        time.sleep(LOOK_S)
 
 
 def send(namesrv: str, query: Any, rows: int) -> list[float]:
     """Rows at random times, each when the one before is through; when each was acknowledged."""
     from roquet.client.blocking import Producer
 
-    sent, chance = list[float](), random.Random(7)
+    sent, by_batch, chance = list[float](), dict[int, int](), random.Random(7)
     with Producer(namesrv, group="bench") as producer:
         for number in range(rows):
             time.sleep(chance.uniform(*APART_S))
             producer.send(TOPIC, b"x" * 200)
             sent.append(time.time() * 1000)
-            while not taken(query, number + 1):
-                time.sleep(0.05)
+            wait_for(query, number + 1, by_batch)
     return sent
 
 
@@ -85,8 +94,7 @@ def floor_ms(spark: Any, folder: Path) -> float:
     """Time that Spark itself takes for a batch of one row that its Java makes up."""
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = started(frame, folder / "floor")
-    while not taken(query, WARM_UP + FLOOR_BATCHES):
-        time.sleep(0.2)
+    wait_for(query, WARM_UP + FLOOR_BATCHES, {})
     query.stop()
     return statistics.median(one["durationMs"]["triggerExecution"] for one in told(query)[WARM_UP:])
 

@@ -57,6 +57,21 @@ def quantile(metric: Metric, *by: str, q: float = 0.99) -> str:
     return f"histogram_quantile({q}, sum by ({labels}) (rate({metric.name}_bucket[5m])))"
 
 
+_GROUP = "(cluster, node_id, consumer_group)"
+
+PROGRESS_UP_S, PROGRESS_S = 1200, 600
+"""Progress counts once a page is so old: when it is new, all groups seem to have made some."""
+
+PUBLISHED = (
+    f"(min_over_time(({roquet.GROUP_IDLE.name} and ignoring (consumer_group, topic)"
+    f" {roquet.UPTIME.name} > {PROGRESS_UP_S})[1d:5m]) < {PROGRESS_S}"
+    f" and on {_GROUP} max by {_GROUP} (max_over_time({roquet.GROUP_ONLINE.name}[25h:5m])) == 0)"
+)
+"""Groups that made progress within a day and had no member all the time: a Spark job publishes its
+own as theirs. The hour more is for a group whose last member has just left after progress."""
+
+UNLESS_PUBLISHED = f"unless on (cluster, node_id, consumer_group, topic) {PUBLISHED}"
+
 ALERT_RULES = (
     Alert(
         "RoquetProcessDown", "critical", "1m", f"{roquet.PROCESS_UP.name} == 0",
@@ -107,7 +122,7 @@ ALERT_RULES = (
     ),
     Alert(
         "RoquetGroupStalled", "critical", "5m",
-        f"{roquet.GROUP_IDLE.name} > 300 and {roquet.GROUP_LAG.name} > 0",
+        f"{roquet.GROUP_IDLE.name} > 300 and {roquet.GROUP_LAG.name} > 0 {UNLESS_PUBLISHED}",
         "{{ $labels.consumer_group }} makes no progress in {{ $labels.topic }}",
         "roquet group show GROUP says who owns which queue; a handler hangs, or nobody is there.",
     ),
@@ -118,10 +133,12 @@ ALERT_RULES = (
     ),
     Alert(
         "RoquetGroupOffline", "warning", "10m",
-        f"{roquet.GROUP_LAG.name} > 0 and on (cluster, node_id, consumer_group)"
-        f" {roquet.GROUP_ONLINE.name} == 0",
+        # Members are connected to the master: at a replica a group has none.
+        f"{roquet.GROUP_LAG.name} > 0 and on {_GROUP}"
+        f" max by {_GROUP} ({roquet.GROUP_ONLINE.name}) == 0 {UNLESS_PUBLISHED}",
         "{{ $labels.consumer_group }} has messages in {{ $labels.topic }} and no member online",
-        "Start its members, or delete the group if nobody needs it any more.",
+        "Start its members, or delete the group if nobody needs it any more. If a Spark job"
+        " publishes its progress as the group's, none has run for a day.",
     ),
     Alert(
         "RoquetDeadLetters", "warning", "0m",

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 BODY_MAX = 64 * 1024 * 1024
 """Bytes of a request, its body included."""
 
+CONDITION = b"if-none-match:"
+
 ADD, CLEAR, FAULTS = "/-/add", "/-/clear", "/-/faults"
 """Paths of requests to the proxy itself."""
 
@@ -37,6 +39,8 @@ class Fault(Enum):
     """An answer of 403 that says that the clock of the request is wrong."""
     ELSEWHERE = auto()
     """An answer of 301: the bucket is in another region."""
+    UNCONDITIONAL = auto()
+    """The server does it whether or not the object is there: `If-None-Match` is ignored."""
 
 
 ANSWERS = {
@@ -117,6 +121,8 @@ class Proxy:
             writer.transport.abort()
             return
         body = await _body(reader, request)
+        if fault is Fault.UNCONDITIONAL:
+            request, fault = request._replace(head=_without(request.head, CONDITION)), None
         if fault is None or fault in (Fault.LOST_ANSWER, Fault.FAILED_ANSWER):
             answer = await self._forwarded(request, body)
         if fault is Fault.LOST_ANSWER:
@@ -151,6 +157,12 @@ def _parse(head: bytes) -> Request:
         is_chunked=values.get("transfer-encoding", "") == "chunked",
         expects="100-continue" in values.get("expect", "").lower(),
     )
+
+
+def _without(head: bytes, field: bytes) -> bytes:
+    """A request's head without a field."""
+    lines = head.split(b"\r\n")
+    return b"\r\n".join(line for line in lines if not line.lower().startswith(field))
 
 
 async def _body(reader: asyncio.StreamReader, request: Request) -> bytes:

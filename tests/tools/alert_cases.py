@@ -7,7 +7,7 @@ minutes   0 ──── 15 ───────────── 60 ───
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from monitoring_files import Alert
@@ -24,6 +24,7 @@ GONE: Final = float("nan")
 """Stands for a series that is not there."""
 
 NODE: Final[Labels] = {"cluster": "c", "node_type": "broker", "node_id": "broker-a"}
+MEMBERS: Final[Labels] = {**NODE, "consumer_group": "billing"}
 GROUP: Final[Labels] = {**NODE, "consumer_group": "billing", "topic": "orders"}
 KIND: Final[Labels] = {**NODE, "kind": "pull"}
 
@@ -127,7 +128,8 @@ CASES: Final[Mapping[str, AlertCase]] = {
     "RoquetGroupOffline": AlertCase(
         (
             always(roquet.GROUP_LAG, GROUP, 7),
-            AlertSeries(roquet.GROUP_ONLINE, {**NODE, "consumer_group": "billing"}, 1, 0),
+            AlertSeries(roquet.GROUP_ONLINE, {**MEMBERS, "instance": "a"}, 1, 0),
+            always(roquet.GROUP_ONLINE, {**MEMBERS, "instance": "b"}, 0),  # a replica
         ),
         GROUP,
     ),
@@ -159,12 +161,98 @@ CASES: Final[Mapping[str, AlertCase]] = {
 """By alert."""
 
 
+DAY_MINUTES: Final = 1440
+
+
+class GroupHistory(NamedTuple):
+    """A day of a group that is behind, and at which minutes both alerts of groups fire or not."""
+
+    name: str
+    idle_minutes: Sequence[int]
+    """By minutes: how long ago the last progress was, as the broker shows it."""
+    online: Sequence[int]
+    uptime_minutes: Sequence[int]
+    firing: Mapping[int, bool]
+
+    @property
+    def test(self) -> Mapping[str, object]:
+        """The history as a test of promtool."""
+        values = {
+            AlertSeries(roquet.GROUP_LAG, GROUP, 7, 7).name: [7] * len(self.online),
+            AlertSeries(roquet.GROUP_IDLE, GROUP, 0, 0).name: [60 * x for x in self.idle_minutes],
+            AlertSeries(roquet.GROUP_ONLINE, MEMBERS, 0, 0).name: self.online,
+            AlertSeries(roquet.UPTIME, NODE, 0, 0).name: [60 * x for x in self.uptime_minutes],
+        }
+        series = values.items()
+        return {
+            "name": self.name,
+            "interval": "1m",
+            "input_series": [
+                {"series": one, "values": " ".join(map(str, by))} for one, by in series
+            ],
+            "promql_expr_test": list(self._expected()),
+        }
+
+    def _expected(self) -> Iterator[Mapping[str, object]]:
+        for minute, is_firing in self.firing.items():
+            for alert in ("RoquetGroupOffline", "RoquetGroupStalled"):
+                expression = (
+                    f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
+                )
+                samples = [{"labels": "{}", "value": int(is_firing)}]
+                yield {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}
+
+
+def _since(marks: Collection[int], minutes: int) -> list[int]:
+    """By minutes: how long ago the last of these minutes was, or the beginning."""
+    ages, last = [], 0
+    for minute in range(minutes):
+        last = minute if minute in marks else last
+        ages.append(minute - last)
+    return ages
+
+
+_RUNS: Final = (30, 90, 150)
+_DIED: Final = 30
+_RESTARTED: Final = DAY_MINUTES + 160
+_LENGTH: Final = DAY_MINUTES + 300
+
+HISTORIES: Final = (
+    GroupHistory(
+        "a group of an archive that runs once an hour, until it stops",
+        idle_minutes=_since(_RUNS, _LENGTH),
+        online=[0] * _LENGTH,
+        uptime_minutes=range(60, 60 + _LENGTH),
+        firing={
+            **dict.fromkeys(range(45, DAY_MINUTES + 150, 15), False),
+            DAY_MINUTES + 180: True,
+        },
+    ),
+    GroupHistory(
+        "a group whose members are gone, also after its broker was started again",
+        idle_minutes=_since({*range(_DIED), _RESTARTED}, _LENGTH),
+        online=[int(minute < _DIED) for minute in range(_LENGTH)],
+        uptime_minutes=_since({_RESTARTED}, _LENGTH),
+        firing={
+            _DIED - 5: False,
+            **dict.fromkeys(range(_DIED + 20, _RESTARTED, 10), True),
+            _RESTARTED + 60: True,
+            _LENGTH - 1: True,
+        },
+    ),
+)
+"""Groups without members: those of Spark jobs, which are well, and those whose members died."""
+
+
 def tests(alerts: Sequence[Alert], rules: str) -> str:
     """A file of tests for `promtool test rules`."""
     content = {
         "rule_files": [rules],
         "evaluation_interval": "1m",
-        "tests": [_test(alert, CASES[alert.name]) for alert in alerts],
+        "tests": [
+            *(_test(alert, CASES[alert.name]) for alert in alerts),
+            *(history.test for history in HISTORIES),
+        ],
     }
     return json.dumps(content)
 

@@ -107,6 +107,20 @@ def test_entries_of_other_writers_do_not_disturb_the_archive(delta: "TableKind")
     assert delta.places() == delta.whole(5)
 
 
+def test_queues_are_found_behind_many_entries_of_other_writers(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them a queue whose broker is away would seem to be new when it is back."""
+    monkeypatch.setattr(tables, "HISTORY_MAX", 2)
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+    for days in range(31, 35):
+        kept = {"delta.logRetentionDuration": f"interval {days} days"}
+        Log(str(delta.root)).alter.set_table_properties(kept)
+    with delta.open() as table:
+        assert table.state(()).offsets == delta.offsets(3)
+
+
 def test_leftovers_that_cannot_be_removed_stop_no_archive(
     delta: "TableKind", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +236,43 @@ def test_a_constraint_of_another_writer_is_not_broken(delta: "TableKind") -> Non
     Log(str(delta.root)).alter.add_constraint({"small": "queue_offset < 4"})
     with pytest.raises(ConfigError, match="has the constraint 'small', which the rows of messages"):
         delta.open()
+
+
+def test_a_table_that_lets_offsets_expire_is_a_sentence(delta: "TableKind") -> None:
+    name = "delta.setTransactionRetentionDuration"
+    delta.open().close()
+    Log(str(delta.root)).alter.set_table_properties({name: "interval 7 days"})
+    with pytest.raises(ConfigError, match=rf"lets offsets of archives expire \({name}\)"):
+        delta.open()
+
+
+def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: "TableKind") -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+    for entry in (delta.root / "_delta_log").glob("*.json"):
+        lines = entry.read_text("utf-8").splitlines()
+        entry.write_text("\n".join(line for line in lines if not line.startswith('{"txn":')))
+    with pytest.raises(ConfigError, match="has files of an archive, and not the offsets at which"):
+        delta.open()
+    assert delta.places() == delta.whole(3)
+
+
+def test_a_table_that_was_restored_is_not_written_on(delta: "TableKind") -> None:
+    """Its offsets are those of before: what lies between would be missing for ever."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        delta.archive(table, 3, 5)
+        log = Log(str(delta.root))
+        log.restore(1)
+        with pytest.raises(ConfigError, match="restored to a version before 2"):
+            delta.archive(table, 5, 9)
+    with pytest.raises(ConfigError, match="restored to a version before 2, the archive's last one"):
+        delta.open()
+    log.update_incremental()
+    log.restore(2)
+    with delta.open() as table:
+        delta.archive(table, 5, 9)
+    assert delta.places() == delta.whole(9)
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])

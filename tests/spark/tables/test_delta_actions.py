@@ -2,10 +2,11 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 from deltalake.transaction import AddAction
 
-from roquet.spark.tables.delta_actions import actions, file_of
+from roquet.spark.tables.delta_actions import FILES_AT_ONCE, actions, file_of, files_of
 from roquet.spark.tables.partitioning import NO_DAY
 from roquet.spark.tables.table import DataFile, TableCommit
 
@@ -55,3 +56,26 @@ def test_a_file_of_the_log_is_a_file_of_the_table() -> None:
     assert file_of(row) == DataFile(
         name=FILE.name, day=FILE.day, within=FILE.within, rows=3, size=9
     )
+
+
+def test_files_are_read_from_few_columns_of_the_log_and_a_part_at_a_time() -> None:
+    count = FILES_AT_ONCE + 1
+    added = pa.table(
+        {
+            "path": [f"day=2026-01-31/roquet-{number}.parquet" for number in range(count)],
+            "size_bytes": range(count),
+            "num_records": [3] * count,
+            "min.queue_offset": [1] * count,
+            "partition.day": ["2026-01-31"] * count,
+        }
+    )
+    files = files_of(added)
+    assert [file.size for file in files] == [*range(count)]
+    assert {(file.day, file.rows, len(file.least)) for file in files} == {("2026-01-31", 3, 0)}
+
+
+def test_files_of_a_table_without_days_have_the_partition_of_their_path() -> None:
+    added = pa.table({"path": ["bucket=3/a.parquet"], "size_bytes": [9], "num_records": [1]})
+    assert files_of(added) == [
+        DataFile(name="a.parquet", day="", within="bucket=3", rows=1, size=9)
+    ]

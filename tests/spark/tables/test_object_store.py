@@ -51,6 +51,16 @@ def test_an_object_is_removed_once(objects: "DirectoryObjects") -> None:
     assert objects.stored() == set()
 
 
+def test_a_directory_is_removed_with_all_that_lies_below_it(objects: "DirectoryObjects") -> None:
+    store = ObjectStore(ObjectLocation("s3://lake/orders"))
+    for path in ("keep/a", "gone/b", "gone/below/c"):
+        store.put(path, b"{}")
+    store.remove_directory("gone")
+    assert objects.stored() == {"lake/orders/keep/a"}
+    with pytest.raises(FileNotFoundError):
+        store.remove_directory("gone")
+
+
 def test_a_bucket_that_is_not_there_is_an_error(objects: "DirectoryObjects") -> None:
     ObjectStore(ORDERS).check_bucket()
     with pytest.raises(ConfigError, match=r"there is no bucket 'sea' at https://s3.there: create"):

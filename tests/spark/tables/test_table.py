@@ -130,6 +130,20 @@ def test_a_commit_based_on_other_offsets_is_refused(
     assert kind.state() == TableState(2, kind.offsets(9))
 
 
+def test_a_queue_that_the_run_did_not_know_is_not_begun_anew(kind: "TableKind") -> None:
+    """Its broker was away at the start, and is back."""
+    known, unknown = kind.queues
+    with kind.open() as table:
+        kind.archive(table, 0, 5)
+        state, attempt = TableState(1, {known: 5}), table.begin()
+        files = kind.written(attempt, kind.batch(range(5), broker=unknown[1], queue_id=unknown[2]))
+        says = r"queue 1 of .*is at offset 5, and this run began at None"
+        with pytest.raises(TableConflict, match=says):
+            table.commit(state.then({known: 5, unknown: 5}, attempt.name, files, ()))
+    assert kind.places() == kind.whole(5)
+    assert kind.state() == TableState(1, kind.offsets(5))
+
+
 def test_a_table_of_another_topic_is_left_alone(kind: "TableKind") -> None:
     kind.open().close()
     if kind.name == "iceberg":

@@ -26,6 +26,7 @@ from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.spark.tables import delta_actions, delta_columns
 from roquet.spark.tables.body_columns import BodyField
+from roquet.spark.tables.conditional_puts import check_conditional_puts
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_free,
@@ -73,7 +74,7 @@ FORGOTTEN_MS: Final = 7 * 24 * HOUR_MS
 """Its default: how long the log knows files that were removed."""
 
 HISTORY_MAX: Final = 100
-"""Newest log entries that are searched for our last one, which lists the queues."""
+"""Newest log entries that are searched for a commit of ours before all others are."""
 
 
 class DeltaTable:
@@ -90,6 +91,9 @@ class DeltaTable:
             with explained_log(root):
                 self._log, self.identity = self._opened(wanted)
                 self._check_writable()
+                if not self._number():
+                    delta_columns.check_no_files(self._log.file_uris(), root)
+                self._own_version = self._log.version()
                 self._known = set(self._queues())
             self._staging.settle(self._number())
             clean_if_due(self._staging, self.clean)
@@ -125,6 +129,7 @@ class DeltaTable:
         for _ in range(TRIES):
             check_base(commit, self.state(before))
             self._check_writable()
+            self._check_not_restored()
             if commit.removed:
                 if commit.is_news:
                     delta_columns.check_removal(self._log, self._root)
@@ -140,8 +145,7 @@ class DeltaTable:
         """The files that the log names; ConfigError where another writer keeps rows otherwise."""
         self._update()
         check_plain_files(self._log, self._root)
-        actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
-        return [delta_actions.file_of(action) for action in actions]
+        return delta_actions.files_of(pa.table(self._log.get_add_actions(flatten=True)))
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of the files."""
@@ -231,6 +235,13 @@ class DeltaTable:
         schema, names = self._schema(identity), self._partition_columns(identity)
         delta_columns.check_writable(self._log, schema, names, root)
 
+    def _check_not_restored(self) -> None:
+        """Raise ConfigError when an older version than that of our last entry was restored."""
+        if (later := self._log.version() - self._own_version) > 0:
+            with explained_log(self._root):
+                entries = self._log.history(later)
+            delta_columns.check_not_restored(entries, self._own_version, self._root)
+
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
         existing = None if log is None else identity_of(log, self._root)
@@ -289,7 +300,8 @@ class DeltaTable:
                 raise explanation(error, self._root) from error
             return True
         self._update()
-        self._keep(self._log.version())
+        self._own_version = self._log.version()
+        self._keep(self._own_version)
         return True
 
     def _is_entered(self, commit: TableCommit) -> bool:
@@ -365,10 +377,15 @@ class DeltaTable:
         return self._log.transaction_version(self._app()) or 0
 
     def _queues(self) -> QueueOffsets:
-        """Offsets in our last log entry; empty when it is not among the newest ones."""
-        for newest in (1, HISTORY_MAX):  # each entry is a request, and the newest is mostly ours
+        """Offsets in our last log entry; empty when the log does not reach so far back."""
+        if not self._number():
+            return {}
+        # Each entry is a request, and the newest is mostly ours.
+        for newest in (1, HISTORY_MAX, None):
             for entry in self._log.history(newest):
                 if "roquet" in entry:
+                    self._own_version = entry["version"]
+                    self._check_not_restored()
                     return from_json(entry["roquet"]["offsets"])
         return {}
 
@@ -405,9 +422,13 @@ class _Note(msgspec.Struct):
 
 
 def _staging_area(root: TableLocation, disk: Disk) -> StagingArea:
-    """The staging of a table that is there or may be made; ConfigError when something else is."""
+    """The staging of a table that is there or may be made; ConfigError when something else is.
+
+    ConfigError, too, for an object store that would not refuse the second of two commits.
+    """
     if isinstance(root, Path):
         check_target(root, "delta")
         return Staging(root, root, disk)
     check_free(root)
+    check_conditional_puts(root)
     return ObjectStaging(root)

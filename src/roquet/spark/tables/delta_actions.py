@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from roquet.spark.tables.partition_scheme import Partition, place_of
 from roquet.spark.tables.partitioning import NO_DAY
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 DAY: Final = "partition.day"
 """Column of add actions with the day; missing in a table that is not divided by days."""
+
+FILE_COLUMNS: Final = ("path", "size_bytes", "num_records", DAY)
+"""Columns of add actions that describe a file; the others are statistics of the table's columns."""
+
+FILES_AT_ONCE: Final = 1000
+"""Add actions that are Python objects at a time, beside the files that are made of them."""
 
 
 def actions(commit: TableCommit, now_ms: int) -> "list[AddAction | RemoveAction]":
@@ -28,6 +35,13 @@ def actions(commit: TableCommit, now_ms: int) -> "list[AddAction | RemoveAction]
             for file in commit.removed
         ),
     ]
+
+
+def files_of(added: pa.Table) -> list[DataFile]:
+    """The files of a table, from its flat add actions."""
+    columns = added.select([name for name in FILE_COLUMNS if name in added.column_names])
+    batches = columns.to_batches(FILES_AT_ONCE)
+    return [file_of(action) for batch in batches for action in batch.to_pylist()]
 
 
 def file_of(action: Mapping[str, Any]) -> DataFile:

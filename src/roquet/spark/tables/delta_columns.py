@@ -1,7 +1,7 @@
 """Delta columns: the schema of an archive's Delta table, and body columns that are added to it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from roquet.spark.tables.body_columns import (
 )
 from roquet.spark.tables.column_check import check_columns
 from roquet.spark.tables.object_location import TableLocation
+from roquet.spark.tables.output_files import PREFIX
 from roquet.spark.tables.partition_scheme import HOUR
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 CONSTRAINT: Final = "delta.constraints."
 """The beginning of the keys of a table's constraints in its configuration."""
+
+FORGETTING: Final = "delta.setTransactionRetentionDuration"
+"""Property of a table whose application transactions, such as our offsets, do not stay for ever.
+deltalake keeps them; Spark's Delta leaves them out of its checkpoints."""
 
 TRIES: Final = 20
 """Attempts to add columns while other writers add their entries."""
@@ -46,7 +51,7 @@ def check_writable(
     """Raise ConfigError when files with these columns cannot be added to the version read last.
 
     Another writer may have changed the columns or the partitions, or have added a constraint, which
-    deltalake does not check for files that are written by others.
+    deltalake does not check for files that are written by others. It may also let offsets expire.
     """
     check_columns(pa.schema(log.schema().to_arrow()), schema, where)
     metadata = log.metadata()
@@ -61,6 +66,43 @@ def check_writable(
         raise ConfigError(
             f"{where} has the constraint {names[0].removeprefix(CONSTRAINT)!r}, which the rows of "
             "messages are not checked for: drop it, or archive to another place"
+        )
+    if FORGETTING in metadata.configuration:
+        raise ConfigError(
+            f"{where} lets offsets of archives expire ({FORGETTING}), and all messages would be "
+            "archived again: remove the property"
+        )
+
+
+def check_no_files(paths: Iterable[str], where: TableLocation) -> None:
+    """Raise ConfigError when a table without a commit has files of an archive: offsets are lost.
+
+    Clones of other engines have the files and the description of a table, but not its offsets.
+    """
+    if any(path.rpartition("/")[2].startswith(PREFIX) for path in paths):
+        raise ConfigError(
+            f"{where} has files of an archive, and not the offsets at which they end: it is a "
+            "clone of one, or another engine has removed them. Nothing was archived, since all "
+            "messages would be there twice; archive to another place"
+        )
+
+
+def check_not_restored(
+    later: Iterable[Mapping[str, Any]], version: int, where: TableLocation
+) -> None:
+    """Raise ConfigError when another writer restored a version before an archive's last one.
+
+    `later` are the log entries after that version, newest first. Offsets stay as they are then, so
+    the rows between would be missing for ever.
+    """
+    restored = next((each for each in later if each.get("operation") == "RESTORE"), None)
+    if restored is None:
+        return
+    target = str(restored.get("operationParameters", {}).get("version"))
+    if not target.isdecimal() or int(target) < version:
+        raise ConfigError(
+            f"{where} was restored to a version before {version}, the archive's last one, so rows "
+            f"up to its offsets are missing: restore version {version}, or archive to another place"
         )
 
 

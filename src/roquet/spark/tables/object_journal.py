@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.tables.conditional_puts import check_conditional_puts
 from roquet.spark.tables.delta_storage import check_installed, explained_log, log_options
 from roquet.spark.tables.file_tree import parquet_bytes
 from roquet.spark.tables.object_location import ObjectLocation
@@ -86,8 +87,10 @@ class ObjectJournal:
         """Add records and remove others, all at once.
 
         An added record replaces one of the same name. Raises JournalConflict when another process
-        has changed anything since the last `read`.
+        has changed anything since the last `read`, ConfigError at a store that would not tell.
         """
+        if self._log is None:  # not in each process: a sink has a new one for each batch
+            check_conditional_puts(self._location)
         old = {name: self._paths[name] for name in (*added, *removed) if name in self._paths}
         new = {name: f"{uuid4().hex}.parquet" for name in added}
         files = {name: _file_of(data) for name, data in added.items()}

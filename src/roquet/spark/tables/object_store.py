@@ -167,6 +167,11 @@ class ObjectStore:
             except FileNotFoundError:
                 return
 
+    def remove_directory(self, directory: str) -> None:
+        """Remove all files below a path; FileNotFoundError when there is none."""
+        with explained(self.location):
+            self._files.delete_dir(self._key(directory))
+
     def files(self, directory: str = "", *, recursive: bool = True) -> list[StoredObject]:
         """The files of a directory, and of those below it; empty when there is none."""
         base = self._key(directory).rstrip("/")

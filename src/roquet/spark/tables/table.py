@@ -11,7 +11,14 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.spark.queue_offsets import OffsetsJson, QueueKey, QueueOffsets, from_json, to_json
+from roquet.spark.queue_offsets import (
+    OffsetsJson,
+    QueueKey,
+    QueueOffsets,
+    from_json,
+    queue_text,
+    to_json,
+)
 from roquet.spark.tables.body_columns import BodyField, check_format
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.partition_scheme import (
@@ -236,15 +243,24 @@ class TableNote(msgspec.Struct, frozen=True):
 
 
 def check_base(commit: TableCommit, state: TableState) -> None:
-    """Raise TableConflict unless the table is at the state that the commit continues from."""
-    before = from_json(commit.before)
-    if state.number != commit.number - 1 or any(
-        state.offsets.get(queue) != offset for queue, offset in before.items()
-    ):
+    """Raise TableConflict unless the table is at the state that the commit continues from.
+
+    A queue that the run did not know, as its broker was away, must not begin anew: its messages
+    would be in the table twice.
+    """
+    if state.number != commit.number - 1:
         raise TableConflict(
             f"the table is at commit {state.number}, not at {commit.number - 1}: another archive "
             "writes to it; nothing was committed. Let one archive run for a table"
         )
+    before, after = from_json(commit.before), from_json(commit.after)
+    for queue in sorted({*before, *after}):
+        have, want = state.offsets.get(queue), before.get(queue)
+        if have != want:
+            raise TableConflict(
+                f"{queue_text(queue)}: the table is at offset {have}, and this run began at "
+                f"{want}; nothing was committed. Start again, and let one archive run for a table"
+            )
 
 
 def check_removed(commit: TableCommit, present: Collection[str]) -> None:

@@ -217,6 +217,26 @@ def test_a_column_that_another_writer_made_wider_is_written_on(iceberg: "TableKi
     assert iceberg.places() == iceberg.whole(5)
 
 
+def test_a_table_that_was_set_back_is_not_written_on(iceberg: "TableKind") -> None:
+    """Its offsets are those of before: what lies between would be missing for ever."""
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        iceberg.archive(table, 3, 5)
+        with catalog(iceberg.root) as lake:
+            loaded = lake.load_table("roquet.orders")
+            [first, last] = [each.snapshot_id for each in loaded.snapshots()]
+            loaded.manage_snapshots().set_current_snapshot(first).commit()
+        with pytest.raises(ConfigError, match=f"was set back to snapshot {first}, from before .*"):
+            iceberg.archive(table, 5, 9)
+    with pytest.raises(ConfigError, match=rf"the archive's last one \({last}\), so rows up to"):
+        iceberg.open()
+    with catalog(iceberg.root) as lake:
+        lake.load_table("roquet.orders").manage_snapshots().set_current_snapshot(last).commit()
+    with iceberg.open() as table:
+        iceberg.archive(table, 5, 9)
+    assert iceberg.places() == iceberg.whole(9)
+
+
 def test_a_table_without_its_state_does_not_begin_again(iceberg: "TableKind") -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)

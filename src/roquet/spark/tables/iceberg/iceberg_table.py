@@ -41,6 +41,7 @@ from roquet.spark.tables.iceberg.layout import (
     partition_record,
     set_layout,
 )
+from roquet.spark.tables.iceberg.lineage import check_lineage
 from roquet.spark.tables.iceberg.named_files import named_files
 from roquet.spark.tables.iceberg.snapshot_commit import commit_change
 from roquet.spark.tables.iceberg.table_place import (
@@ -70,6 +71,7 @@ from roquet.spark.tables.table import (
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IceTable
     from pyiceberg.table import Transaction
+    from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.typedef import Record
 
 IDENTITY: Final = "roquet.archive"
@@ -264,6 +266,15 @@ class IcebergTable:
         check_writable(
             self._table, self._schema(self.identity), self._partition_fields(), self._where
         )
+        check_lineage(self._table, self._last_snapshot(), self._where)
+
+    def _last_snapshot(self) -> "Snapshot | None":
+        """The snapshot of the last commit in the version that was read last, if it is there."""
+        text = self._table.properties.get(STATE)
+        number = str(msgspec.json.decode(text, type=TableNote).number) if text else ""
+        notes = ((each, each.summary) for each in self._table.snapshots())
+        ours = (each for each, note in notes if note is not None and note[NUMBER] == number)
+        return next(ours, None) if number else None
 
     def _check_no_deletes(self) -> None:
         """Raise ConfigError while the version that was read last has delete files."""

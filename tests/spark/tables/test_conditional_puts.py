@@ -1,0 +1,127 @@
+"""Conditional puts: a store that would replace log entries is refused before a write."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake.exceptions import CommitFailedError, DeltaError
+from tests.spark.fault_proxy import Fault, FaultProxy, fault_proxy
+from tests.spark.tables.conftest import WANTED
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables import conditional_puts
+from roquet.spark.tables.conditional_puts import PutResult, check_conditional_puts, result_of
+from roquet.spark.tables.delta import DeltaTable
+from roquet.spark.tables.object_journal import ObjectJournal
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_store import StorageFailed
+from roquet.spark.tables.open_table import table_location
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import DirectoryObjects
+    from tests.spark_suite.conftest import S3Server
+
+PLACE = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "http://10.0.0.9:9000"})
+
+REFUSED, DOUBLED, UNKNOWN = PutResult
+
+SAYS = "^http://.* accepted one object of s3://lake/orders from two writers: it ignores If-None-Mat"
+
+FOUND = DeltaError("Generic error: A Delta Lake table already exists at that location.")
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> Iterator[None]:
+    """A process that knows no store yet."""
+    conditional_puts.check_server.cache_clear()
+    yield
+    conditional_puts.check_server.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("errors", "result"),
+    [
+        ([], DOUBLED),
+        ([CommitFailedError("Failed to commit transaction: 0")], REFUSED),
+        ([CommitFailedError("Failed to commit transaction: 0")] * 2, REFUSED),
+        ([FOUND], UNKNOWN),
+    ],
+)
+def test_the_second_of_two_writers_shows_what_a_store_does(
+    errors: list[Exception], result: PutResult
+) -> None:
+    assert result_of(errors, PLACE) is result
+
+
+def test_a_store_that_serves_neither_writer_is_an_error_of_its_own() -> None:
+    with pytest.raises(StorageFailed, match="cannot be reached for s3://lake/orders"):
+        result_of([OSError("Connection refused"), FOUND], PLACE)
+
+
+@pytest.mark.parametrize(
+    ("results", "is_safe"),
+    [
+        ([REFUSED], True),
+        ([UNKNOWN, UNKNOWN, REFUSED], True),
+        ([DOUBLED, DOUBLED, REFUSED], True),
+        ([DOUBLED, UNKNOWN, DOUBLED, DOUBLED], False),
+        ([UNKNOWN] * conditional_puts.TRIES, True),
+    ],
+)
+def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
+    results: list[PutResult],
+    is_safe: bool,
+    objects: "DirectoryObjects",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = iter(results)
+    monkeypatch.setattr(conditional_puts, "create_twice", lambda place, location: next(left))
+    if is_safe:
+        check_conditional_puts(PLACE)
+        check_conditional_puts(PLACE)  # asks for nothing more
+    else:
+        with pytest.raises(ConfigError, match=SAYS):
+            check_conditional_puts(PLACE)
+    assert next(left, None) is None
+    assert ("it is unknown whether" in caplog.text) == (REFUSED not in results and is_safe)
+    assert objects.stored() == set()
+
+
+def test_stores_that_are_known_to_honour_it_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conditional_puts, "create_twice", None)
+    check_conditional_puts(ObjectLocation("s3://lake/orders", {"AWS_REGION": "eu-west-1"}))
+
+
+@pytest.mark.spark_suite
+def test_a_server_that_honours_it_is_asked_once_and_keeps_nothing(s3: "S3Server") -> None:
+    place = table_location("s3://lake/orders")
+    assert isinstance(place, ObjectLocation)
+    check_conditional_puts(place)
+    assert s3.stored() == []
+
+
+@pytest.fixture
+def proxy(s3: "S3Server") -> Iterator[FaultProxy]:
+    """A store that ignores conditions."""
+    with fault_proxy(s3.url) as running:
+        running.add(Fault.UNCONDITIONAL, times=1_000)
+        yield running
+
+
+@pytest.mark.spark_suite
+def test_an_archive_into_a_store_that_ignores_it_is_refused(
+    proxy: FaultProxy, s3: "S3Server"
+) -> None:
+    place = table_location("s3://lake/orders", {"AWS_ENDPOINT_URL": proxy.url})
+    assert not isinstance(place, Path)
+    with pytest.raises(ConfigError, match=SAYS):
+        DeltaTable(place, WANTED)
+    journal = ObjectJournal(place)
+    journal.read()
+    with pytest.raises(ConfigError, match=SAYS):
+        journal.change({"a": b"1"})
+    assert s3.stored() == [], "nothing was made, and nothing is left"
