@@ -14,6 +14,7 @@ from roquet.log_records import logger
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import CallRefused
 from roquet.net.access.translation import acl_info, policy_changes, user_change, user_info
+from roquet.net.log_lines import AUDIT
 from roquet.net.router import Peer
 from roquet.rules.access import changes
 from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
@@ -151,7 +152,8 @@ async def _change(
         await access.change(change)
     except AccessChangeRefused as error:
         _refuse_change(error)
-    log.info("%s by %s from %s", done, caller.name if caller else "nobody", peer.address)
+    who = caller.name if caller else "nobody"
+    log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
     return Reply(remark=SUCCESS_REMARK)
 
 
