@@ -41,6 +41,11 @@ def test_a_value_that_names_a_secret_is_hidden(value: str) -> None:
     assert hide_secrets([("JAVA_OPT", value)]) == f"JAVA_OPT={HIDDEN}\n"
 
 
+def test_a_long_word_is_looked_at_once() -> None:
+    value = "x" * 1_000_000
+    assert hide_secrets([("cipher", value)]) == f"cipher={value}\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [

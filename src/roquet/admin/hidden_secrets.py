@@ -32,8 +32,9 @@ whatever is known of them."""
 
 YAML_SUFFIXES: Final = (".yml", ".yaml")
 
-_NAMED: Final = re.compile(r"[\"']([^\"']+)[\"']\s*:|([\w.-]+)\s*[:=]")
-"""A name in a value: in quotes with a colon behind it, or without and with either sign."""
+_NAMED: Final = re.compile(r"[\"']([^\"']+)[\"']\s*:|(?<![\w.-])([\w.-]++)\s*[:=]")
+"""A name in a value: in quotes with a colon behind it, or without and with either sign. Each word
+is looked at once, so that a long one takes no longer than several."""
 
 _NAMES_OF_PAIRS: Final = ("name", "key")
 """Keys beside a `value` whose own value is its name, as Kubernetes writes variables."""
