@@ -2,11 +2,12 @@
 # Runs the tests of everything but Spark, the lab, the dashboard and the command line with other Pythons:
 #   tools/other_pythons.sh python3.12 python3.13
 # Each gets an environment below build/pythons, with what requirements/ locks, compiled inner loops where there is
-# a C compiler, and its output beside it. PYTEST_ARGS are further arguments. Two files need Spark, or httpx.
+# a C compiler, and its output beside it. TESTS are some of the folders below tests/, as "model rules"; PYTEST_ARGS are further
+# arguments. Two files need Spark, or httpx.
 set -eu
 cd "$(dirname "$0")/.."
 
-tests="model rules wire metrics store net namesrv broker controller client conversation admin"
+tests=${TESTS:-model rules wire metrics store net namesrv broker controller client conversation admin}
 needed="packaging pytest pytest-asyncio pytest-timeout pytest-xdist execnet iniconfig pluggy hypothesis sortedcontainers
 opentelemetry-api opentelemetry-sdk opentelemetry-semantic-conventions"
 

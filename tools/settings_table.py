@@ -42,7 +42,7 @@ changed by `mqadmin updateBrokerConfig`, all of it or nothing, and written to th
 NAME_SERVER_HEAD = """
 ## A name server
 
-Options of `roquet namesrv`, and what `mqadmin updateNamesrvConfig` changes until the next start.
+Options of `roquet namesrv`, and what `roquet namesrv set` changes until the next start.
 
 | key | genuine key | default | meaning | while it runs |
 |---|---|---|---|---|

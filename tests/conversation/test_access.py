@@ -23,6 +23,7 @@ from roquet.client import (
 )
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData, ProducerData
+from roquet.net.access.gaps import ALL, AccessGap
 from roquet.net.access.guard import AccessGuard
 from roquet.net.channel import Channel, Security
 from roquet.net.router import Router
@@ -132,9 +133,8 @@ FOLLOWING = {"admin 36", "admin 46", "admin 65"}
 """Answers whose bodies differ since an earlier request was refused here."""
 
 NOT_SUPER = "The acl can only be changed by super user"
-CLOSED: Mapping[str, tuple[int, str]] = {
-    "admin 47": (REFUSED, NOT_SUPER),
-    **{
+CLOSED: Mapping[AccessGap, Mapping[str, tuple[int, str]]] = {
+    AccessGap.CODES: {
         one.line: (
             REFUSED,
             "User:alice has no permission to access "
@@ -156,14 +156,17 @@ CLOSED: Mapping[str, tuple[int, str]] = {
         }.items()
         if one.request_code == code and '"AccessKey": "alice"' in one.header
     },
-    **{
-        one.line: (
-            REFUSED,
-            "User:dave has no permission to access Topic:anything from 127.0.0.1, "
-            "no matched policies.",
-        )
-        for one in EXCHANGES
-        if '"b": "anything"' in one.header
+    AccessGap.POLICIES: {
+        "admin 47": (REFUSED, NOT_SUPER),
+        **{
+            one.line: (
+                REFUSED,
+                "User:dave has no permission to access Topic:anything from 127.0.0.1, "
+                "no matched policies.",
+            )
+            for one in EXCHANGES
+            if '"b": "anything"' in one.header
+        },
     },
 }
 """Gaps of the genuine broker that are closed unless `access_compatibility` opens them."""
@@ -195,15 +198,15 @@ async def raw_client(server: BrokerServer) -> RawClient:
     return RawClient(*await asyncio.open_connection("127.0.0.1", server.port))
 
 
-@pytest.mark.parametrize("compatible", [False, True])
+@pytest.mark.parametrize("gaps", [(), (AccessGap.CODES,), (AccessGap.POLICIES,), ALL])
 async def test_recorded_conversations_have_the_same_answers(
-    small: dict[str, Any], compatible: bool
+    small: dict[str, Any], gaps: tuple[AccessGap, ...]
 ) -> None:
-    other = STRICTER if compatible else {**STRICTER, **CLOSED}
+    other = dict(STRICTER)
+    for gap in CLOSED.keys() - set(gaps):
+        other |= CLOSED[gap]
     differences = {}
-    async with BrokerServer(
-        BrokerConfig(**small, **SECURED, access_compatibility=compatible)
-    ) as server:
+    async with BrokerServer(BrokerConfig(**small, **SECURED, access_compatibility=gaps)) as server:
         client = await raw_client(server)
         for one in EXCHANGES:
             reply = await client.ask(one.header, one.body)
@@ -397,6 +400,39 @@ async def test_who_may_change_the_cluster_does_not_become_super(secured: BrokerS
         await call_as(secured, dave, CreateUser(username="evil", body=body))
     users = codec.loads((await call_as(secured, ROOT, ListUsers())).body, list[UserInfo])
     assert [user.username for user in users] == ["dave", "inneruser", "rootuser"]
+
+
+@pytest.mark.parametrize("gaps", [(), *((gap,) for gap in AccessGap), ALL])
+async def test_each_gap_opens_what_it_names_and_nothing_else(
+    small: dict[str, Any], gaps: tuple[AccessGap, ...]
+) -> None:
+    config = BrokerConfig(**small, **SECURED, access_compatibility=gaps)
+    async with BrokerServer(config) as server:
+        secret = Send(producer_group="pg", topic="secret", queue_id=0, born_timestamp=1, body=b"x")
+        await call_as(server, ROOT, secret)
+        spy = await make_user(server, "spy", allow("Topic:own", "All"), allow("Group:own", "All"))
+        dave = await make_user(server, "dave", allow("Cluster:*", "All"))
+        acl = codec.dumps(AclInfo(policies=[PolicyInfo(entries=[allow("Topic:x", "Pub")])]))
+
+        async def serves(who: Credentials, call: Call[Any]) -> bytes:
+            try:
+                reply = await call_as(server, who, call)
+            except CallRefused:
+                return b""
+            return bytes(reply.body) or b"done"
+
+        view = ViewMessage(topic="own", offset=0)
+        replicas = UpdateSettings(body=b"ha_replicas=10.0.0.7")
+        found = {
+            AccessGap.CODES: bool(await serves(spy, GetSettings())),
+            AccessGap.MESSAGES: bool(await serves(spy, view)),
+            AccessGap.TRANSACTION_CHECKS: server.broker.access.may_send("spy", "secret", "1.2.3.4"),
+            AccessGap.REPLICA_LOG: config.serves_any_replica,
+            AccessGap.POLICIES: bool(await serves(dave, CreateAcl(subject="User:dave", body=acl))),
+            AccessGap.PASSWORDS: b"rootsecret" in await serves(dave, ListUsers()),
+        }
+        assert {gap for gap, is_open in found.items() if is_open} == set(gaps)
+        assert bool(await serves(dave, replicas)) == (AccessGap.REPLICA_LOG in gaps)
 
 
 async def test_secrets_are_in_no_log_error_or_printed_setting(

@@ -40,7 +40,7 @@ INLINE: Final = re.compile(r"`(roquet [^`]+)`")
 NEEDY: Final = re.compile(r"roquet (spark|lab|dashboard)\b|roquet .*--dashboard")
 """Commands that need what their page says to install."""
 
-SERVER: Final = re.compile(r"roquet (dev|serve|namesrv|controller|broker -c)\b")
+SERVER: Final = re.compile(r"roquet (dev|serve|namesrv(?! set)|controller|broker -c)\b")
 ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s|--watch")
 """They run until Ctrl-C."""
 
@@ -132,8 +132,8 @@ FAILS: Final[Mapping[str, int]] = {
 
 ANSWERS: Final = " --yes"
 ASKS: Final = re.compile(
-    r"roquet (topic (delete|resize|update)|group (delete|reset(?!.*--dry))|dlq resend|broker set"
-    r"|acl (user delete|policy delete|import))\b"
+    r"roquet (topic (delete|resize|update)|group (delete|reset(?!.*--dry))|dlq resend"
+    r"|(broker|namesrv) set|acl (user delete|policy delete|import))\b"
 )
 
 

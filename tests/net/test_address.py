@@ -5,7 +5,14 @@ import socket
 import pytest
 
 from roquet.model.errors import ConfigError, UsageError
-from roquet.net.address import check_port, host_of, join_address, routable_address, split_address
+from roquet.net.address import (
+    check_port,
+    host_of,
+    is_on_this_machine,
+    join_address,
+    routable_address,
+    split_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,34 @@ def test_an_invalid_address_is_named(text: str) -> None:
 )
 def test_a_sockets_name_is_written_as_java_writes_it(name: tuple[str, int], text: str) -> None:
     assert join_address(name) == text
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "is_local"),
+    [
+        (("127.0.0.1", 1), ("127.0.0.1", 2), True),
+        (("127.0.0.9", 1), ("10.0.0.5", 2), True),
+        (("::1", 1, 0, 0), ("::1", 2, 0, 0), True),
+        (("::ffff:127.0.0.1", 1, 0, 0), ("::ffff:10.0.0.5", 2, 0, 0), True),
+        (("::ffff:7f00:1", 1, 0, 0), ("::ffff:127.0.0.1", 2, 0, 0), True),
+        (("::ffff:10.0.0.5", 1, 0, 0), ("10.0.0.5", 2), True),
+        (("10.0.0.5", 1), ("::ffff:10.0.0.5", 2, 0, 0), True),
+        (("fd00::5", 1, 0, 0), ("fd00::5", 2, 0, 0), True),
+        (("10.0.0.7", 1), ("10.0.0.5", 2), False),
+        (("::ffff:10.0.0.7", 1, 0, 0), ("::ffff:10.0.0.5", 2, 0, 0), False),
+        (("10.0.0.7", 1), ("127.0.0.1", 2), False),
+        (("::7f00:1", 1, 0, 0), ("fd00::5", 2, 0, 0), False),
+        (("unknown", 0), ("unknown", 0), False),
+        (("", 0), ("", 0), False),
+        (None, ("10.0.0.5", 2), False),
+        (("127.0.0.1", 1), None, False),
+        (None, None, False),
+    ],
+)
+def test_a_peer_is_on_this_machine_by_loopback_or_by_the_address_that_it_called(
+    peer: tuple[object, ...] | None, own: tuple[object, ...] | None, is_local: bool
+) -> None:
+    assert is_on_this_machine(peer, own) is is_local
 
 
 def test_some_address_is_always_found() -> None:

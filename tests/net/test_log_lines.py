@@ -4,12 +4,18 @@ import logging
 import msgspec
 
 from roquet.net.log_lines import (
+    AUDIT,
     FIELDS,
+    MESSAGE_LENGTH_MAX,
     NAME_LENGTH_MAX,
+    TRACE_LENGTH_MAX,
     JsonFormatter,
+    LineFilter,
     PrintableFormatter,
+    cut,
     request_fields,
 )
+from roquet.rules.line_limit import BURST, PAUSE_MS
 from roquet.wire.command import Command
 
 
@@ -98,3 +104,51 @@ def test_names_of_a_request_are_cut() -> None:
     found = request_fields(Command(11, fields=header), "1.2.3.4:5")
     assert found["topic"] == "t" * NAME_LENGTH_MAX
     assert found["group"] == "g" * NAME_LENGTH_MAX
+
+
+def made_at(now_ms: int, **more: object) -> logging.LogRecord:
+    fields = {"name": "roquet.x", "levelno": logging.WARNING, "msg": "gone", "lineno": 1}
+    return logging.makeLogRecord(fields | {"created": now_ms / 1_000} | more)
+
+
+def test_a_place_that_logs_for_each_request_is_cut_short_and_says_so() -> None:
+    line_filter = LineFilter()
+    records = [made_at(1_000) for _ in range(BURST + 50)]
+    assert sum(map(line_filter.filter, records)) == BURST
+    assert line_filter.filter(made_at(1_000, lineno=2)), "another place has its own lines"
+    later = made_at(1_000 + PAUSE_MS)
+    assert line_filter.filter(later)
+    said = PrintableFormatter("%(message)s").format(later)
+    assert said == "gone (50 lines like this one were left out before it)"
+    assert json.loads(JsonFormatter().format(later))["left_out"] == 50
+
+
+def test_lines_for_an_audit_and_those_that_an_operator_asked_for_are_all_written() -> None:
+    line_filter = LineFilter()
+    for more in (AUDIT, {"levelno": logging.DEBUG}):
+        assert all(line_filter.filter(made_at(1_000, **more)) for _ in range(2 * BURST))
+    assert json.loads(JsonFormatter().format(made_at(1_000, **AUDIT)))["audit"] is True
+
+
+def test_a_long_name_makes_no_long_line() -> None:
+    name = "n" * 1_000_000
+    text = formatted("no topic %s", name)
+    assert len(text) < MESSAGE_LENGTH_MAX + 100
+    assert text.startswith("ERROR no topic nnn")
+    assert "[…995,913 characters…]" in text
+    assert len(as_json(name)) < 3 * MESSAGE_LENGTH_MAX
+
+
+def test_a_long_traceback_keeps_its_end() -> None:
+    error = ValueError("x" * 1_000_000 + "!")
+    for text in (
+        formatted("it failed", error=error),
+        json.loads(as_json("it failed", exc_info=(ValueError, error, None)))["trace"],
+    ):
+        assert len(text) < TRACE_LENGTH_MAX + 200
+        assert text.endswith("x!")
+
+
+def test_a_text_that_fits_is_not_cut() -> None:
+    assert cut("abcd", 4) == "abcd"
+    assert cut("abcde", 4) == "ab […1 characters…] de"

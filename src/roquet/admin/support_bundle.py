@@ -13,7 +13,6 @@ Message bodies are in none of them. Users and policies are left out.
 
 import io
 import platform
-import re
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +24,8 @@ from typing import Final
 import msgspec
 
 from roquet import __version__
-from roquet.broker.settings.config_file import lines
-from roquet.broker.settings.definitions import SETTINGS, setting_of
-from roquet.broker.settings.value_formats import HIDDEN
-from roquet.model.errors import ConfigError, RemoteProtocolError, RoquetError
+from roquet.admin.hidden_secrets import hide_secrets, shown_settings
+from roquet.model.errors import RemoteProtocolError, RoquetError
 from roquet.net.clock import Clock
 from roquet.net.exporter.exporter import PATH
 from roquet.net.exporter.health import READY_PATH, STACKS_PATH
@@ -49,23 +46,6 @@ PAGE_TIMEOUT_MS: Final = 10_000
 
 PAGES_APART_MS: Final = 3_000
 """Ms between the two pages of metrics: their difference shows rates."""
-
-SECRET_WORDS: Final = (
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "credential",
-    "accesskey",
-    "apikey",
-    "authenticationuser",
-    "initialuser",
-)
-"""Parts of the names of settings, in lower case and letters alone, whose values are hidden,
-whatever is known of them."""
-
-_QUOTED: Final = re.compile(r"[\"']([^\"']+)[\"']\s*:")
-"""A name in quotes with a colon behind it."""
 
 TABLE_SUFFIXES: Final = (".json", ".json.bak")
 """Ends of the names of tables. Other files beside them, as a broker.conf or a private key, may hold
@@ -97,8 +77,7 @@ async def collect(sources: BundleSources, clock: Clock) -> dict[str, bytes]:
     bundle.files["environment.txt"] = hide_secrets(sorted(_environment(sources.environ))).encode()
     for path in sources.configs:
         with bundle.noting_faults(path):
-            settings = _shown(path.read_text("utf-8-sig"))
-            bundle.files[bundle.free_name(path.name)] = settings.encode()
+            bundle.files[bundle.free_name(path.name)] = shown_settings(path).encode()
     for path in sources.logs:
         with bundle.noting_faults(path):
             bundle.files[bundle.free_name(f"logs/{path.name}")] = _last_part(path)
@@ -159,58 +138,6 @@ def pack(bundle: Mapping[str, bytes], made_s: int) -> bytes:
     return packed.getvalue()
 
 
-def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
-    """Settings as text, a line each; values of secrets are hidden.
-
-    So are values that name one in quotes: a line of JSON.
-    """
-    return "".join(
-        f"{key}={HIDDEN if _is_secret(key) or _names_secret(value) else value}\n"
-        for key, value in pairs
-    )
-
-
-def _shown(text: str) -> str:
-    """A settings file without its secrets, as properties or as JSON."""
-    pairs = _settings(text)
-    if not any(key.startswith(("{", "[")) for key, _ in pairs[:1]):
-        return hide_secrets(pairs)
-    try:  # line by line a name and its value would have nothing to do with each other
-        shown = _without_secrets(msgspec.json.decode(text))
-    except (msgspec.DecodeError, RecursionError):
-        raise ConfigError("left out: it begins as JSON and is none") from None
-    return msgspec.json.format(msgspec.json.encode(shown)).decode()
-
-
-def _without_secrets(value: object) -> object:
-    """A JSON value whose secrets are hidden, by their keys, at any depth."""
-    if isinstance(value, dict):
-        return {
-            key: HIDDEN if _is_secret(key) else _without_secrets(part)
-            for key, part in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_secrets(part) for part in value]
-    return HIDDEN if isinstance(value, str) and _names_secret(value) else value
-
-
-def _names_secret(value: str) -> bool:
-    """Whether a value is JSON, or a part of it, with a secret by name."""
-    return any(_is_secret(name) for name in _QUOTED.findall(value))
-
-
-def _is_secret(key: str) -> bool:
-    name = "".join(filter(str.isalpha, key.lower()))
-    if any(word in name for word in SECRET_WORDS):
-        return True
-    own_key = key.removeprefix("ROQUET_").lower() if key.startswith("ROQUET_") else key
-    try:
-        own_name, _ = setting_of(own_key, key)
-    except ConfigError:
-        return False
-    return own_name is not None and SETTINGS[own_name].is_secret
-
-
 def _versions() -> str:
     return f"Roquet {__version__} ({DESCRIPTION})\nPython {sys.version}\n{platform.platform()}\n"
 
@@ -220,10 +147,6 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environ.items():
         if name.startswith(("ROQUET_", "NAMESRV_")):
             yield name, value
-
-
-def _settings(text: str) -> list[tuple[str, str]]:
-    return [(key, value) for _, key, value in lines(text)]
 
 
 def _last_part(path: Path) -> bytes:

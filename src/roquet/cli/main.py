@@ -14,7 +14,17 @@ import typer
 
 from roquet import __version__
 from roquet.cli import simulate
-from roquet.cli.admin import backups, broker, cluster, group, health, store_files, support, topic
+from roquet.cli.admin import (
+    backups,
+    broker,
+    cluster,
+    group,
+    health,
+    name_server,
+    store_files,
+    support,
+    topic,
+)
 from roquet.cli.admin.acl import command as acl
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
@@ -22,7 +32,7 @@ from roquet.cli.demo import command as demo
 from roquet.cli.demo.failover import command as failover
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.servers import controller, dashboard, name_server, start, supervisor
+from roquet.cli.servers import controller, dashboard, start, supervisor
 from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
@@ -86,7 +96,6 @@ app: Final = typer.Typer(
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
     start.dev,
     supervisor.serve,
-    name_server.namesrv,
     controller.controller,
     dashboard.dashboard,
     produce.produce,
@@ -112,6 +121,7 @@ app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
+app.add_typer(name_server.app, cls=HelpfulGroup)
 app.add_typer(support.app, cls=HelpfulGroup)
 for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)

@@ -1,7 +1,9 @@
 """Addresses: the text `host:port`, the tuples of sockets, and this machine's own."""
 
 import socket
+from collections.abc import Sequence
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from roquet.model import settings
@@ -49,6 +51,25 @@ def join_address(name: tuple[Any, ...]) -> str:
     """`ip:port` of a socket's name: IPv6 in brackets, IPv4-mapped IPv6 as plain IPv4."""
     host, port = str(name[0]).removeprefix(IPV4_ON_IPV6), name[1]
     return settings.join_address(host, port)
+
+
+def is_on_this_machine(peer: Sequence[Any] | None, own: Sequence[Any] | None) -> bool:
+    """Whether the peer of a connection is on this machine, by the names of the socket's two ends.
+
+    It is if it comes from loopback, or from the address of ours to which it has connected. A name
+    is None once its end is gone.
+    """
+    peer_ip, own_ip = _ip_of(peer), _ip_of(own)
+    return peer_ip is not None and own_ip is not None and (peer_ip == own_ip or peer_ip.is_loopback)
+
+
+def _ip_of(name: Sequence[Any] | None) -> IPv4Address | IPv6Address | None:
+    """The address in a socket's name, IPv4-mapped IPv6 as IPv4; None where there is none."""
+    try:
+        address = ip_address(str(name[0])) if name else None
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def address_error(error: OSError | UnicodeError) -> str:

@@ -3,25 +3,36 @@
 2026-01-31 12:00:00,000 WARNING roquet.net: 10.0.0.7:5123: connection dropped: …
 {"time": "2026-01-31T12:00:00.000Z", "level": "WARNING", "logger": "roquet.net", "message": …,
 "event": "%s: connection dropped: %s", "client": "10.0.0.7:5123"}
+
+Clients can cause lines: `LineFilter` bounds how many are written, the formatters how long they are.
 """
 
 import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeAlias
 
 from roquet.log_records import escape_arguments, indent_continuation_lines
 from roquet.model.errors import FieldError
 from roquet.model.printable_text import json_printable
+from roquet.rules.line_limit import LineLimit
 from roquet.wire.command import Command
+
+_ErrorInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-
-FIELDS: Final = ("client", "request", "topic", "group")
+FIELDS: Final = ("client", "request", "topic", "group", "audit", "left_out")
 """Values that a log call may add by `extra`, each a field of the JSON form: the client's HOST:PORT,
-the request's code, and names."""
+the request's code, and names; whether it is an entry of `AUDIT`; and the number of lines of the
+same place that `LineFilter` left out before it."""
+
+AUDIT: Final[Mapping[str, object]] = {"audit": True}
+"""`extra` of a line that says who changed who may do what: none of these is ever left out."""
 
 _TOPIC_KEYS: Final = ("topic", "b")
 _GROUP_KEYS: Final = ("consumerGroup", "producerGroup", "group", "a")
@@ -29,6 +40,34 @@ _GROUP_KEYS: Final = ("consumerGroup", "producerGroup", "group", "a")
 
 NAME_LENGTH_MAX: Final = 255
 """Characters of a name in a log line: no topic or group has more, but a stranger's header may."""
+
+MESSAGE_LENGTH_MAX: Final = 4_096
+"""Characters of a message in the log: names and remarks of a request may have megabytes."""
+
+TRACE_LENGTH_MAX: Final = 32_768
+"""Characters of a traceback in the log."""
+
+
+class LineFilter(logging.Filter):
+    """Leaves out lines of a handler when one place in the code writes too many of them.
+
+    A line that is written says by `left_out` how many were left out before it. DEBUG lines are
+    written only where an operator asked for them, and then all of them are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limit = LineLimit()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        if record.levelno < logging.INFO or vars(record).get("audit"):
+            return True
+        place, now_ms = (record.name, record.lineno), int(record.created * 1_000)
+        left_out = self._limit.left_out_before(place, now_ms)
+        if left_out:
+            record.left_out = left_out
+        return left_out is not None
 
 
 def request_fields(command: Command, client: str) -> Mapping[str, object]:
@@ -64,6 +103,17 @@ class PrintableFormatter(logging.Formatter):
             record.args, record.exc_text = args, trace
         return indent_continuation_lines(text)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Fill the layout with a message that is cut if it is long."""
+        record.message = cut(record.message, MESSAGE_LENGTH_MAX)
+        if left_out := vars(record).get("left_out"):
+            record.message += f" ({left_out:,} lines like this one were left out before it)"
+        return super().formatMessage(record)
+
+    def formatException(self, ei: _ErrorInfo) -> str:  # noqa: N802 - logging's name
+        """Format a traceback that is cut if it is long."""
+        return cut(super().formatException(ei), TRACE_LENGTH_MAX)
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line, for collectors of logs.
@@ -78,10 +128,20 @@ class JsonFormatter(logging.Formatter):
             "time": f"{made:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
-            "event": str(record.msg),
+            "message": cut(record.getMessage(), MESSAGE_LENGTH_MAX),
+            "event": cut(str(record.msg), MESSAGE_LENGTH_MAX),
         }
         line |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
         if record.exc_info and record.exc_info[0]:
-            line["trace"] = record.exc_text or self.formatException(record.exc_info)
+            trace = record.exc_text or self.formatException(record.exc_info)
+            line["trace"] = cut(trace, TRACE_LENGTH_MAX)
         return json_printable(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def cut(text: str, length_max: int) -> str:
+    """A text without its middle if it is too long: an error's reason is at its end."""
+    left_out = len(text) - length_max
+    if left_out <= 0:
+        return text
+    half = length_max // 2
+    return f"{text[:half]} […{left_out:,} characters…] {text[-half:]}"

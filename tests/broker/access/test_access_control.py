@@ -23,6 +23,7 @@ from roquet.model.access import (
     UserType,
 )
 from roquet.model.errors import ConfigError, StoreError
+from roquet.net.access.gaps import ALL, AccessGap
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
@@ -138,10 +139,11 @@ def test_the_rules_are_those_of_the_settings() -> None:
             cluster_name="c9",
             authentication_whitelist=(26,),
             authorization_whitelist=(28,),
-            access_compatibility=True,
+            access_compatibility=(AccessGap.CODES,),
         )
     )
-    assert (rules.cluster, rules.checks_policies, rules.is_compatible) == ("c9", True, True)
+    assert (rules.cluster, rules.checks_policies) == ("c9", True)
+    assert rules.gaps == (AccessGap.CODES,)
     assert (rules.unsigned_codes, rules.open_codes) == (frozenset({26}), frozenset({28}))
 
 
@@ -177,9 +179,9 @@ async def test_a_user_may_be_shown_what_it_may_send() -> None:
         ("", "orders", "10.0.0.1", False),
     ):
         assert control.may_send(user, topic, ip) is may, (user, topic, ip)
-    assert control.may_do_everything("root")
-    assert not control.may_do_everything("bob")
-    assert not control.may_do_everything("")
+    assert control.may_name_replicas("root")
+    assert not control.may_name_replicas("bob")
+    assert not control.may_name_replicas("")
 
 
 def test_every_user_may_be_shown_everything_where_every_user_may_send() -> None:
@@ -191,14 +193,14 @@ def test_every_user_may_be_shown_everything_where_every_user_may_send() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, SECURED, {**SECURED, "authorization_enabled": True, "access_compatibility": True}],
+    [{}, SECURED, {**SECURED, "authorization_enabled": True, "access_compatibility": ALL}],
 )
 def test_everybody_may_be_shown_everything_where_no_policies_count(
     settings: dict[str, Any],
 ) -> None:
     control = AccessControl(BrokerConfig(**settings), None)
     assert control.may_send("", "orders", "10.0.0.1")
-    assert control.may_do_everything("")
+    assert control.may_name_replicas("")
 
 
 async def test_an_edit_that_would_lock_everybody_out_changes_nothing(

@@ -65,7 +65,8 @@ async def test_a_group_with_a_member_is_shown_by_both(stored: Broker, peer: Fake
     assert page.one("rocketmq_consumer_inflight_messages", **labels) == 1
     assert page.one("rocketmq_consumer_ready_messages", **labels) == 1
     waits_ms = page.one("rocketmq_consumer_lag_latency_milliseconds", **labels)
-    assert 10 <= page.one("rocketmq_consumer_queueing_latency_milliseconds", **labels) <= waits_ms
+    queueing_ms = page.one("rocketmq_consumer_queueing_latency_milliseconds", **labels)
+    assert 10 <= queueing_ms <= waits_ms + 500, "the second message waits less; it is read later"
     assert waits_ms / 1000 == page.one("roquet_consumer_lag_seconds", **BILLING)
     assert page.one("rocketmq_consumer_connections", consumer_group="billing") == 1
 

@@ -10,7 +10,7 @@ import pytest
 from roquet.cli.process import runtime
 from roquet.model.errors import ConfigError
 from roquet.net.log_levels import apply_log_levels
-from roquet.net.log_lines import JsonFormatter, PrintableFormatter
+from roquet.net.log_lines import JsonFormatter, LineFilter, PrintableFormatter
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
@@ -72,6 +72,7 @@ def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     (handler,) = seen[0]["handlers"]
     assert handler.stream is sys.stderr
     assert isinstance(handler.formatter, PrintableFormatter)
+    assert [type(line_filter) for line_filter in handler.filters] == [LineFilter]
 
 
 def test_the_environment_says_the_form_of_the_log_and_levels(

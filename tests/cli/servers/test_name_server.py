@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tests.cli.servers.test_start import failing, started
 from tests.metrics.prometheus_text import parsed
+from typer.testing import CliRunner
 
+from roquet.cli.main import app
 from roquet.cli.servers import name_server
 from roquet.controller.config import ControllerConfig
 from roquet.metrics.exporter_settings import MetricsExporterType
@@ -22,8 +24,9 @@ from roquet.wire.calls.route import PutKV
 
 
 def test_a_name_servers_key_without_a_certificate_is_an_error() -> None:
-    with pytest.raises(UsageError, match="of no use without --tls-cert"):
-        name_server.namesrv(tls_key=Path("server.key"))
+    result = CliRunner().invoke(app, ["namesrv", "--tls-key", "server.key"])
+    assert isinstance(result.exception, UsageError)
+    assert "of no use without --tls-cert" in str(result.exception)
 
 
 def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.net.access.conftest import MakePeer, Request
 
 from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused, FieldError
+from roquet.net.access.gaps import AccessGap
 from roquet.net.access.guard import LOG_PAUSE_MS, AccessGuard, AccessRules
 from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, AccessVerdict, decide
@@ -165,7 +166,7 @@ def test_open_codes_are_not_checked(tables: AccessTables, request_of: Request, p
 def test_what_apaches_broker_leaves_unchecked_is_open_only_on_request(
     tables: AccessTables, request_of: Request, peer: Peer
 ) -> None:
-    compatible = guard_of(tables, is_compatible=True)
+    compatible = guard_of(tables, gaps=(AccessGap.CODES,))
     assert admits(compatible, request_of(GetSettings(), "bob"), peer)
     assert "no matched policies." in remark(compatible, request_of(send(), "bob"), peer)
     assert "Cluster:c1" in remark(guard_of(tables), request_of(GetSettings(), "bob"), peer)
@@ -176,6 +177,8 @@ def test_a_message_is_seen_only_by_who_may_see_its_topic(
 ) -> None:
     command = request_of(ViewMessage(offset=7), "alice")
     assert "Topic:secret" in remark(guard, command, peer)
+    assert admits(guard_of(guard.tables, gaps=(AccessGap.MESSAGES,)), command, peer)
+    assert "Topic:secret" in remark(guard_of(guard.tables, gaps=(AccessGap.CODES,)), command, peer)
 
 
 def test_handlers_see_the_fields_that_were_checked(

@@ -150,20 +150,9 @@ async def test_a_page_for_this_machine_is_shown_to_nobody_else(
         assert b"\ntwo" not in answer
 
 
-@pytest.mark.parametrize(
-    ("peer", "own", "is_local"),
-    [
-        (("127.0.0.1", 1), ("127.0.0.1", 2), True),
-        (("::1", 1, 0, 0), ("::1", 2, 0, 0), True),
-        (("::ffff:10.0.0.5", 1, 0, 0), ("::ffff:10.0.0.5", 2, 0, 0), True),
-        (("10.0.0.7", 1), ("10.0.0.5", 2), False),
-        (None, ("10.0.0.5", 2), False),
-    ],
-)
-def test_a_client_is_local_by_its_address(
-    peer: tuple[object, ...] | None, own: tuple[object, ...], is_local: bool
-) -> None:
-    names = {"peername": peer, "sockname": own}
+@pytest.mark.parametrize(("peer", "is_local"), [("127.0.0.1", True), ("10.0.0.7", False)])
+def test_a_client_is_local_by_its_address(peer: str, is_local: bool) -> None:
+    names = {"peername": (peer, 1), "sockname": ("10.0.0.5", 2)}
     writer: Any = SimpleNamespace(get_extra_info=names.get)
     assert http_server.is_local_client(writer) is is_local
 

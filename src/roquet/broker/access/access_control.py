@@ -20,6 +20,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
 from roquet.model.errors import ConfigError, StoreError
+from roquet.net.access.gaps import AccessGap
 from roquet.net.access.guard import AccessRules
 from roquet.net.access.requirement import topic_resource
 from roquet.net.access.secret_files import warn_of_readers
@@ -48,7 +49,8 @@ class AccessControl:
         None as file keeps everything in memory.
         """
         self.is_enabled = config.authentication_enabled
-        self._checks_policies = config.authorization_enabled and not config.access_compatibility
+        self._checks_policies = config.authorization_enabled
+        self._gaps = config.access_compatibility
         self._all_may_send = not SEND_CODES.isdisjoint(config.authorization_whitelist)
         self.tables = AccessTables()
         """In force now; frozen, a change makes another."""
@@ -83,10 +85,11 @@ class AccessControl:
         if self._file is not None and self._saved != (saved or AccessTables()):
             self._file.write(self._saved)
 
-    def may_do_everything(self, username: str) -> bool:
-        """Whether it is a super user; everybody is one where no policies count."""
+    def may_name_replicas(self, username: str) -> bool:
+        """Whether a user may say where the log is sent; all may where no policies count."""
         user = self.tables.users.get(username)
-        return not self._checks_policies or (user is not None and user.is_super)
+        is_open = not self._checks_policies or AccessGap.REPLICA_LOG in self._gaps
+        return is_open or (user is not None and user.is_super)
 
     def may_send(self, username: str, topic: str, ip: str) -> bool:
         """Whether a user may send to a topic now; everybody may where no policies count.
@@ -94,7 +97,7 @@ class AccessControl:
         Every user may where `authorization_whitelist` has sends. For messages that a broker shows
         to producers of its own accord. Apache's broker checks nobody then.
         """
-        if not self._checks_policies:
+        if not self._checks_policies or AccessGap.TRANSACTION_CHECKS in self._gaps:
             return True
         user = self.tables.users.get(username)
         if user is None or user.status is not UserStatus.ENABLE:
@@ -178,7 +181,7 @@ def access_rules(config: BrokerConfig) -> AccessRules:
         unsigned_codes=frozenset(unsigned),
         open_codes=frozenset(config.authorization_whitelist),
         certificate_users=config.certificate_users,
-        is_compatible=config.access_compatibility,
+        gaps=config.access_compatibility,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from roquet.broker.settings.value_formats import (
+    ACCESS_GAPS,
     ADDRESS,
     ADDRESSES,
     BATCH_SIZE,
@@ -61,6 +62,7 @@ from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.topic import MASTER_ID, READ_WRITE
+from roquet.net.access.gaps import AccessGap
 from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ClientAuth, KeyPassword, ServerTls, Tls, TlsMode
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
@@ -456,9 +458,10 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     plain_acl_file: Annotated[Path | None, setting(PATH, restart=True)] = None
     """File `plain_acl.yml` of Apache RocketMQ 4 whose accounts are users of this broker, too; read
     again when it changes. What has no equal is logged, as `roquet acl migrate` says it."""
-    access_compatibility: Annotated[bool, setting(SWITCH, restart=True)] = False
-    """Whether requests that Apache's broker answers to every user are answered to every user here,
-    too: a gap, for tools that rely on it."""
+    access_compatibility: Annotated[tuple[AccessGap, ...], setting(ACCESS_GAPS, restart=True)] = ()
+    """Checks that Apache's broker does not make and that are left out here, too, for tools that
+    rely on it: codes, messages, transaction_checks, replica_log, policies, passwords, with commas
+    between them, or `true` for all."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
@@ -486,8 +489,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     @property
     def serves_any_replica(self) -> bool:
         """Whether a replica at any address gets the log, if `ha_replicas` names none."""
-        is_open = not self.authentication_enabled or self.access_compatibility
-        return is_open or self.requires_certificates
+        is_open = AccessGap.REPLICA_LOG in self.access_compatibility
+        return not self.authentication_enabled or is_open or self.requires_certificates
 
     @property
     def calls_tls(self) -> Tls | None:

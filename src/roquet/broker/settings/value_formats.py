@@ -14,6 +14,7 @@ from roquet.metrics.exporter_settings import check_labels, parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
+from roquet.net.access.gaps import parse_gaps, write_gaps
 from roquet.net.log_levels import check_log_levels
 from roquet.net.tls import ClientAuth, KeyPassword, TlsMode
 from roquet.rules.access.patterns import parse_sources
@@ -359,6 +360,7 @@ CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
 KEY_PASSWORD: Final = ValueFormat(_key_password, None, lambda _: HIDDEN)
 TLS_MODE: Final = ValueFormat(_tls_mode)
 CLIENT_AUTH: Final = ValueFormat(_client_auth)
+ACCESS_GAPS: Final = ValueFormat(parse_gaps, None, write_gaps)
 SOURCES: Final = ValueFormat(parse_sources, None, ",".join)
 REQUEST_CODES: Final = ValueFormat(_request_codes, None, lambda codes: ",".join(map(str, codes)))
 QUOTAS: Final = ValueFormat(parse_quotas, None, write_quotas)

@@ -1,11 +1,12 @@
 """roquet broker: starts a broker; roquet broker settings, set, drain: a running one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
 
 from roquet.cli.admin.handover import WAIT_S, retire_and_show
+from roquet.cli.admin.setting_changes import ChangesArgument, parse_changes
 from roquet.cli.process import runtime
 from roquet.cli.servers import start
 from roquet.cli.terminal import output
@@ -37,7 +38,7 @@ def settings(
 @app.command("set")
 def set_settings(
     broker: BrokerArgument,
-    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")],
+    changes: ChangesArgument,
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -45,10 +46,11 @@ def set_settings(
     namesrv: NamesrvOption = None,
 ) -> None:
     """Change settings of a running broker: all that are given, or none."""
+    from roquet.broker.settings.definitions import OWN_NAMES
+
     runtime.log_to_stderr(verbose=False)
-    pairs = [_pair(set_settings) for set_settings in changes]
-    _check_duplicates(pairs)
-    runtime.run(_change(namesrv, broker, dict(pairs), dry_run=dry_run, yes=yes, json=json))
+    wanted = parse_changes(changes, OWN_NAMES)
+    runtime.run(_change(namesrv, broker, wanted, dry_run=dry_run, yes=yes, json=json))
 
 
 @app.command()
@@ -180,22 +182,3 @@ def _own_format(name: str, text: str) -> str:
     from roquet.broker.settings.settings_format import own_text
 
     return own_text(name, SETTINGS[name].parse_apache(text, name))
-
-
-def _check_duplicates(pairs: Sequence[tuple[str, str]]) -> None:
-    """Raise UsageError when one setting is given twice, also under two names."""
-    from roquet.broker.settings.definitions import OWN_NAMES
-
-    seen: dict[str, str] = {}
-    for key, value in pairs:
-        name, text = OWN_NAMES.get(key, key), f"{key}={value}"
-        if name in seen:
-            raise UsageError(f"{seen[name]} and {text} are one setting: give it once")
-        seen[name] = text
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise UsageError(f"{text!r}: KEY=VALUE is wanted")
-    return key, value

@@ -14,7 +14,7 @@ from typing import Any, Final
 from roquet.model.errors import ConfigError
 from roquet.net import loop
 from roquet.net.log_levels import apply_log_levels, parse_log_levels
-from roquet.net.log_lines import JsonFormatter, PrintableFormatter
+from roquet.net.log_lines import JsonFormatter, LineFilter, PrintableFormatter
 
 DESCRIPTORS_MAX: Final = 65_536
 """File descriptors: enough for every connection and mapped file of one process."""
@@ -39,11 +39,12 @@ LOG_LEVELS: Final = "ROQUET_LOG_LEVELS"
 def log_to_stderr(*, verbose: bool) -> None:
     """Log to stderr: warnings, or with `verbose` also information.
 
-    The environment says in which form, and may give single loggers other levels. Raises
-    ConfigError.
+    Strangers cannot fill the disk by lines. The environment says in which form, and may give
+    single loggers other levels. Raises ConfigError.
     """
     level = logging.INFO if verbose else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LineFilter())
     handler.setFormatter(_log_formatter(os.environ.get(LOG_FORMAT) or "text"))
     logging.basicConfig(level=level, handlers=[handler])
     if levels := os.environ.get(LOG_LEVELS):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def namesrv(  # noqa: PLR0913 - each is an option
+    context: typer.Context,
     *,
     port: Annotated[int | None, any_port(PORT)] = None,
     host: HostOption = None,
@@ -70,6 +71,8 @@ def namesrv(  # noqa: PLR0913 - each is an option
     verbose: VerboseOption = False,
 ) -> None:
     """Start a name server, and a controller in the same process if that is asked for."""
+    if context.invoked_subcommand is not None:  # roquet namesrv settings …
+        return
     from roquet.cli.servers.name_server_settings import name_server_settings
 
     runtime.log_to_stderr(verbose=verbose)

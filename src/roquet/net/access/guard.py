@@ -10,7 +10,7 @@ passes again (TLS is the remedy). The signature of each one is checked; what a p
 remembered until users or policies change. Refusals are in the words of Apache's brokers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User, UserStatus, UserType
 from roquet.model.errors import CallRefused
+from roquet.net.access.gaps import AccessGap
 from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
 from roquet.net.access.requirement import RequestFacts, Requirement
 from roquet.net.address import host_of
@@ -69,8 +70,8 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     certificate_users: bool = False
     """Whether a request that is not signed comes from the user whom the certificate names that the
     client has shown."""
-    is_compatible: bool = False
-    """Whether what Apache's broker leaves unchecked is not checked here either."""
+    gaps: Collection[AccessGap] = ()
+    """Checks that are left out, as Apache's brokers do."""
 
 
 AllowedRequest = tuple[str, str, int, tuple[str | None, ...]]
@@ -100,10 +101,10 @@ class AccessGuard:
         self._rules = rules
         self._now_ms = now_ms
         self._topic_at: Callable[[int], str | None] = topic_at
-        if rules.is_compatible:
+        if AccessGap.MESSAGES in rules.gaps:
             self._topic_at = lambda _: None
         open_codes = rules.open_codes | rules.unsigned_codes
-        if rules.is_compatible:
+        if AccessGap.CODES in rules.gaps:
             open_codes |= UNCHECKED_BY_APACHE
         self._required: dict[int, Requirement] = {
             int(code): requirement

@@ -264,4 +264,4 @@ UNCHECKED_BY_APACHE: Final = frozenset(
     }
 )
 """Codes for which a signature is enough at Apache's servers, and here only by
-`access_compatibility`."""
+`access_compatibility=codes`."""

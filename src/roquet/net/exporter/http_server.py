@@ -7,14 +7,13 @@ and little time, and a page is made in slices.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
-from roquet.net.address import IPV4_ON_IPV6, address_error
+from roquet.net.address import address_error, is_on_this_machine
 
 log = logger(__name__)
 
@@ -229,9 +228,8 @@ class HttpServer:
 
 def is_local_client(writer: asyncio.StreamWriter) -> bool:
     """Whether a client is on this machine."""
-    names = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
-    hosts = [str(name[0]).removeprefix(IPV4_ON_IPV6) for name in names if name]
-    return len(hosts) == len(names) and (hosts[0] == hosts[1] or ip_address(hosts[0]).is_loopback)
+    peer, own = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+    return is_on_this_machine(peer, own)
 
 
 async def _within(seconds: float, work: Awaitable[T]) -> T:

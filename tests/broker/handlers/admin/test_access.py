@@ -138,3 +138,4 @@ async def test_who_changed_what_is_logged_without_secrets(
     with caplog.at_level(logging.INFO):
         await made(broker, peer)
     assert caplog.messages == ["user bob created by root from 10.0.0.7:5000"]
+    assert vars(caplog.records[0])["audit"] is True, "such a line is never left out"

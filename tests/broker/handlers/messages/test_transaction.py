@@ -8,6 +8,8 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.handlers.messages.transaction import end, resume
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
+from roquet.net.log_lines import LineFilter
+from roquet.rules.line_limit import BURST
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
@@ -115,6 +117,19 @@ async def test_an_end_that_comes_twice_is_refused(
         )
     assert bodies(broker) == [b"m"]
     assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
+
+
+async def test_a_client_that_ends_what_has_ended_again_and_again_fills_no_log(
+    broker: Broker, peer: FakePeer, prepare: Prepare, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.addFilter(line_filter := LineFilter())  # as each server's process has it
+    try:
+        broker.bind(end)(call := prepare(), peer)
+        for _ in range(BURST + 100):
+            refusal(broker.bind(end), call, peer)
+    finally:
+        caplog.handler.removeFilter(line_filter)
+    assert caplog.text.count("has ended before") == BURST
 
 
 async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(

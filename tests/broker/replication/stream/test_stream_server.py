@@ -7,6 +7,7 @@ from tests.broker.replication.conftest import MakeParts, Replica, connected
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
 from roquet.model.errors import ConfigError
+from roquet.net.access.gaps import AccessGap
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -76,7 +77,11 @@ def test_only_replicas_at_known_addresses_get_the_log(
     [
         ({}, True, True),
         ({"authentication_enabled": True}, True, False),
-        ({"authentication_enabled": True, "access_compatibility": True}, True, True),
+        (
+            {"authentication_enabled": True, "access_compatibility": (AccessGap.REPLICA_LOG,)},
+            True,
+            True,
+        ),
         ({"authentication_enabled": True, "ha_replicas": ("10.0.0.2",)}, False, True),
     ],
 )

@@ -2,7 +2,8 @@
 
 Stricter than Apache's broker: ACLs are changed by super users alone, and passwords are shown to
 them alone; with either a normal user who may change or see the cluster could make himself super.
-`access_compatibility` brings both back. Every success has the remark of Apache's broker.
+The gaps `policies` and `passwords` bring these back. Every success has the remark of Apache's
+broker.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from roquet.broker.control import ControlPlane
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import CallRefused
+from roquet.net.access.gaps import AccessGap
 from roquet.net.access.translation import acl_info, policy_changes, user_change, user_info
+from roquet.net.log_lines import AUDIT
 from roquet.net.router import Peer
 from roquet.rules.access import changes
 from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
@@ -151,7 +154,8 @@ async def _change(
         await access.change(change)
     except AccessChangeRefused as error:
         _refuse_change(error)
-    log.info("%s by %s from %s", done, caller.name if caller else "nobody", peer.address)
+    who = caller.name if caller else "nobody"
+    log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
     return Reply(remark=SUCCESS_REMARK)
 
 
@@ -170,17 +174,17 @@ def _acl_changer(
 ) -> User | None:
     """The user who changes an ACL. CallRefused for a normal one."""
     caller = _caller(access, call)
-    if not (_is_compatible(control) or (caller is not None and caller.is_super)):
+    if not (_is_open(AccessGap.POLICIES, control) or (caller is not None and caller.is_super)):
         _refuse(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
     return caller
 
 
 def _sees_passwords(control: ControlPlane, caller: User | None) -> bool:
-    return _is_compatible(control) or (caller is not None and caller.is_super)
+    return _is_open(AccessGap.PASSWORDS, control) or (caller is not None and caller.is_super)
 
 
-def _is_compatible(control: ControlPlane) -> bool:
-    return control.settings.config.access_compatibility
+def _is_open(gap: AccessGap, control: ControlPlane) -> bool:
+    return gap in control.settings.config.access_compatibility
 
 
 def _check_on(access: AccessControl, code: int) -> None:

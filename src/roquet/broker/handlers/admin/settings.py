@@ -28,7 +28,7 @@ def update(
     except (UnicodeDecodeError, FieldError) as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
     kept = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in wanted)
-    if kept and not access.may_do_everything(call.access_key or ""):
+    if kept and not access.may_name_replicas(call.access_key or ""):
         raise CallRefused(
             ResponseCode.NO_PERMISSION, f"{min(kept)} can only be changed by super user"
         )

@@ -19,6 +19,7 @@ from roquet.broker.replication.stream.stream_facts import ConnectionFacts, Strea
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.settings import join_address
+from roquet.net.address import is_on_this_machine
 from roquet.net.clock import Clock
 from roquet.rules.replication.flow_control import TransferMeter, next_second_ms
 from roquet.rules.replication.sync_state import SentFrame
@@ -76,9 +77,8 @@ class ReplicaConnection:
         peer: Sequence[Any] = writer.get_extra_info("peername") or GONE
         self.host: str = peer[0]
         self.address = join_address(self.host, peer[1])
-        own: Sequence[Any] = writer.get_extra_info("sockname") or ("",)
-        self.own_host: str = own[0]
-        """The address of this machine that the replica has connected to."""
+        self.is_local = is_on_this_machine(peer, writer.get_extra_info("sockname"))
+        """Whether the replica runs on this machine."""
         self.framing: MasterFraming = source.framing(number, self.host, writer.write)
 
     @property

@@ -146,7 +146,7 @@ class StreamServer:
         sources = config.ha_replicas
         if sources and not any(comes_from(host, source) for source in sources):
             return "it is none of ha_replicas, the addresses of replicas"
-        if not (sources or host == connection.own_host or config.serves_any_replica):
+        if not (sources or connection.is_local or config.serves_any_replica):
             return (
                 "ha_replicas does not name it: with access control it has to, since the log holds "
                 "every message"

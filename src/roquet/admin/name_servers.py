@@ -1,0 +1,34 @@
+"""Name servers: their settings, read and changed while they run."""
+
+from collections.abc import Mapping
+
+from roquet.admin.brokers import decoded_settings
+from roquet.admin.client import AdminClient, failures_text
+from roquet.model.errors import CallError, RoquetError
+from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
+from roquet.wire.properties_file import escape_properties
+
+
+async def settings(
+    admin: AdminClient,
+) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, CallError]]:
+    """Settings of every name server by address, each sorted, and errors by address."""
+    replies, failed = await admin.ask_name_servers(GetNameServerSettings())
+    return {address: decoded_settings(reply) for address, reply in replies.items()}, failed
+
+
+async def configure(admin: AdminClient, changes: Mapping[str, str]) -> list[str]:
+    """Change settings of every name server until its next start; returns the addresses.
+
+    Each changes all of them or none. Raises the first error when all refuse, and RoquetError when
+    some do: it says where the change was made.
+    """
+    body = escape_properties(changes).encode()
+    replies, failed = await admin.ask_name_servers(UpdateNameServerSettings(body=body))
+    if not failed:
+        return list(replies)
+    if not replies:
+        raise next(iter(failed.values()))
+    raise RoquetError(
+        f"changed at {', '.join(replies)}, but not everywhere: {failures_text(failed)}"
+    )
