@@ -14,6 +14,7 @@ from roquet.broker.services.broker_address import (
 )
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
+from roquet.net.access.gaps import AccessGap
 from roquet.net.tls import TlsMode
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.signing import Credentials
@@ -81,7 +82,7 @@ CLOSED = BrokerConfig(authentication_enabled=True, broker_role=BrokerRole.SYNC_M
     [
         BrokerConfig(broker_role=BrokerRole.SYNC_MASTER),
         replace(CLOSED, ha_replicas=("10.0.0.7",)),
-        replace(CLOSED, access_compatibility=True),
+        replace(CLOSED, access_compatibility=(AccessGap.REPLICA_LOG,)),
         replace(CLOSED, host="127.0.0.1"),
         replace(CLOSED, host="::1"),
         replace(CLOSED, host="localhost"),
