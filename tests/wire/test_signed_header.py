@@ -216,3 +216,13 @@ def test_more_fields_than_requests_have_are_left_to_the_python_form() -> None:
         header = signed_header(raw(fields), ("f7",))
         assert header == SignedHeader(joined(fields), None, b"", ("7",))
         assert signed_header(packed(fields), ("f7",)) == header
+
+
+@pytest.mark.parametrize("made", [raw, packed])
+def test_long_fields_that_the_compiled_form_leaves_are_not_read_here(
+    made: Callable[[dict[str, str]], msgspec.Raw | PackedFields],
+) -> None:
+    many = {f"{number:03}": "v" * 64 for number in range(400)}
+    assert signed_header(made(many), ()) is None
+    few = {name: many[name] for name in list(many)[:100]}
+    assert signed_header(made(few), ("007",)) == SignedHeader(joined(few), None, b"", ("v" * 64,))

@@ -74,6 +74,9 @@ def test_offsets_go_on_behind_what_is_confirmed(
     assert store.append(draft(), NOW).queue_offset == 2
     assert store.bounds("T", 0) == (0, 1)
     assert store.bounds("none", 0) == (0, 0)
+    assert store.confirmed_position == first.position + first.size
+    store.set_confirmed(None)
+    assert store.confirmed_position == store.end_position
 
 
 def test_a_queue_whose_confirmed_records_expired_is_empty(
