@@ -106,6 +106,10 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "broker set": (
             "broker set broker-a pull_enabled=true -y", "broker set broker-a evil=1 --yes",
         ),
+        "namesrv settings": ("namesrv settings", "namesrv settings --json"),
+        "namesrv set": (
+            "namesrv set deleteTopicWithBrokerRegistration=true -y", "namesrv set evil=1 --yes",
+        ),
         "broker drain": ("broker drain broker-a --undo", "broker drain evil --wait 0"),
         "support bundle": ("support bundle {directory}/b.tar.gz --data {directory} --json",),
         "dump": ("dump {table}", "dump {table} --json", "dump {log}", "dump {log} --json"),
