@@ -29,6 +29,8 @@ STORE = "store"
 
 BUCKET = "lake"
 STOPPED_S = (0.5, 5.0)
+SLOW_S = 60
+"""Longest wait of these looks at the server, which is stopped at times, on a machine that is busy."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIAKILLSPARK",
@@ -72,6 +74,8 @@ class ObjectServer:
             endpoint_override=self.url.removeprefix("http://"),
             region="us-east-1",
             allow_bucket_creation=True,
+            request_timeout=SLOW_S,
+            connect_timeout=SLOW_S,
         )
 
     def list_objects(self, path: str) -> dict[str, float]:
