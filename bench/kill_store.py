@@ -30,7 +30,7 @@ STORE = "store"
 BUCKET = "lake"
 STOPPED_S = (0.5, 5.0)
 SLOW_S = 60
-"""Longest wait of these looks at the server, which is stopped at times, on a machine that is busy."""
+"""Longest wait of these looks at the server, which is stopped at times, on a busy machine."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIAKILLSPARK",
