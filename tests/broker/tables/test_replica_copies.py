@@ -71,3 +71,27 @@ async def test_a_topic_of_a_send_is_unknown_until_it_has_been_waited_for() -> No
     await copies.reach_made(clock, "orders")
     assert clock.monotonic_ms() - began_ms == 100
     assert copies.unknown == {}
+
+
+@in_virtual_time
+async def test_topics_that_nobody_waits_for_are_known_once_all_replicas_have_them() -> None:
+    copies, first, second = ReplicaCopies(), FakePeer(), FakePeer()
+    for peer in (first, second):
+        copies.asks(peer, topics=3, groups=5)
+    copies.note_made("orders", 4)
+    copies.note_made("bills", 5)
+    copies.asks(first, topics=5, groups=5)
+    assert copies.unknown == {"orders": 4, "bills": 5}
+    copies.asks(second, topics=4, groups=5)
+    assert copies.unknown == {"bills": 5}
+    second.hang_up()
+    assert copies.unknown == {}, "the other replica has it"
+
+
+@in_virtual_time
+async def test_no_topic_is_unknown_once_there_are_no_replicas() -> None:
+    copies, peer = ReplicaCopies(), FakePeer()
+    copies.asks(peer, topics=3, groups=5)
+    copies.note_made("orders", 4)
+    peer.hang_up()
+    assert copies.unknown == {}

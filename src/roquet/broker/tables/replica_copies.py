@@ -50,6 +50,7 @@ class ReplicaCopies:
         if peer not in self._replicas:
             peer.on_close(self.forget)
         self._replicas[peer] = ReplicaCopy(topics, groups)
+        self._drop_known()
         self._wake()
 
     def answered(self, peer: Peer, now_ms: int) -> None:
@@ -60,6 +61,7 @@ class ReplicaCopies:
     def forget(self, peer: Peer) -> None:
         """Forget a replica whose connection has ended."""
         self._replicas.pop(peer, None)
+        self._drop_known()
         self._wake()
 
     def note_made(self, topic: str, edition: int) -> None:
@@ -88,6 +90,17 @@ class ReplicaCopies:
             and (copy.answered_ms is None or now_ms - copy.answered_ms < SILENCE_MS)
             for copy in self._replicas.values()
         )
+
+    def _drop_known(self) -> None:
+        """Drop the topics that all replicas have copied; without replicas these are all."""
+        if not self.unknown:
+            return
+        known = min((copy.topics for copy in self._replicas.values()), default=None)
+        self.unknown = {
+            topic: edition
+            for topic, edition in self.unknown.items()
+            if known is not None and edition > known
+        }
 
     def _wake(self) -> None:
         self._asked.set()
