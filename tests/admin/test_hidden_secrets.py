@@ -27,23 +27,53 @@ def shown(text: str, tmp_path: Path, name: str = "settings") -> str:
     [
         "password", "tlsKeyPassword", "ROQUET_INITIAL_USER", "initAuthenticationUser", "AWS_SECRET",
         "ROQUET_ACCESS_KEY", "s3.access-key-id", "apiKey", "init_authentication_user",
+        "tlsKeyPassphrase", "db_pwd", "privateKey", "AccountKey", "Proxy-Authorization", "DB_PASS",
     ],
 )  # fmt: skip
 def test_values_of_secrets_are_hidden(key: str) -> None:
     assert SECRET not in hide_secrets([(key, SECRET)])
-    assert hide_secrets([("brokerName", "a")]) == "brokerName=a\n"
+    for shown_key in ("brokerName", "authorizationEnabled"):
+        assert hide_secrets([(shown_key, "a")]) == f"{shown_key}=a\n"
 
 
 @pytest.mark.parametrize(
-    "value", [f'{{"password":"{SECRET}"}}', f"-Dstore.password={SECRET}", f"secretKey: {SECRET}"]
-)
+    "value",
+    [
+        f'{{"password":"{SECRET}"}}', f"-Dstore.password={SECRET}", f"secretKey: {SECRET}",
+        f"jdbc:x://user:{SECRET}@host/db", f"http://:{SECRET}/@host",
+        f"a -----BEGIN KEY----- {SECRET}",
+    ],
+)  # fmt: skip
 def test_a_value_that_names_a_secret_is_hidden(value: str) -> None:
     assert hide_secrets([("JAVA_OPT", value)]) == f"JAVA_OPT={HIDDEN}\n"
 
 
+@pytest.mark.parametrize("value", ["http://10.0.0.7:8080/a", "ops@example.org", "a:b@c"])
+def test_an_address_without_a_password_is_shown(value: str) -> None:
+    assert hide_secrets([("address", value)]) == f"address={value}\n"
+
+
+@pytest.mark.parametrize("end", ["", "-----END KEY-----\nlistenPort=1\n"])
+def test_a_key_in_lines_of_its_own_is_hidden(end: str, tmp_path: Path) -> None:
+    text = f"brokerName=a\npem=-----BEGIN KEY-----\n{SECRET}\n{SECRET}\n{end}"
+    more = "listenPort=1\n" if end else ""
+    assert shown(text, tmp_path) == f"brokerName=a\npem={HIDDEN}\n{more}"
+
+
+@pytest.mark.parametrize(
+    "pair", [("Name", "Value"), ("KEY", "VAL"), ("key", "value"), ("name", "val")]
+)
+def test_the_value_beside_the_name_of_a_secret_is_hidden(
+    pair: tuple[str, str], tmp_path: Path
+) -> None:
+    name, value = pair
+    text = f'[{{"{name}": "ADMIN_PASSWORD", "{value}": "{SECRET}"}}]'
+    assert msgspec.json.decode(shown(text, tmp_path)) == [{name: "ADMIN_PASSWORD", value: HIDDEN}]
+
+
 def test_a_long_word_is_looked_at_once() -> None:
-    value = "x" * 1_000_000
-    assert hide_secrets([("cipher", value)]) == f"cipher={value}\n"
+    for value in ("x" * 1_000_000, "://" * 100_000):
+        assert hide_secrets([("cipher", value)]) == f"cipher={value}\n"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -116,11 +117,19 @@ def test_a_place_that_logs_for_each_request_is_cut_short_and_says_so() -> None:
     records = [made_at(1_000) for _ in range(BURST + 50)]
     assert sum(map(line_filter.filter, records)) == BURST
     assert line_filter.filter(made_at(1_000, lineno=2)), "another place has its own lines"
+    assert line_filter.filter(made_at(1_000, levelno=logging.ERROR)), "and another level has"
     later = made_at(1_000 + PAUSE_MS)
     assert line_filter.filter(later)
     said = PrintableFormatter("%(message)s").format(later)
     assert said == "gone (50 lines like this one were left out before it)"
     assert json.loads(JsonFormatter().format(later))["left_out"] == 50
+
+
+def test_lines_of_several_threads_are_counted_together() -> None:
+    line_filter = LineFilter()
+    with ThreadPoolExecutor(8) as pool:
+        written = pool.map(line_filter.filter, [made_at(1_000) for _ in range(10 * BURST)])
+        assert sum(written) == BURST
 
 
 def test_lines_for_an_audit_and_those_that_an_operator_asked_for_are_all_written() -> None:

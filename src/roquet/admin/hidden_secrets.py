@@ -26,9 +26,16 @@ SECRET_WORDS: Final = (
     "apikey",
     "authenticationuser",
     "initialuser",
+    "passphrase",
+    "pwd",
+    "privatekey",
+    "accountkey",
 )
 """Parts of the names of settings, in lower case and letters alone, whose values are hidden,
 whatever is known of them."""
+
+SECRET_ENDINGS: Final = ("pass", "authorization", "authorizationheader")
+"""Ends of such names: `authorizationEnabled` is no secret."""
 
 YAML_SUFFIXES: Final = (".yml", ".yaml")
 
@@ -37,13 +44,21 @@ _NAMED: Final = re.compile(r"[\"']([^\"']+)[\"']\s*:|(?<![\w.-])([\w.-]++)\s*[:=
 is looked at once, so that a long one takes no longer than several."""
 
 _NAMES_OF_PAIRS: Final = ("name", "key")
-"""Keys beside a `value` whose own value is its name, as Kubernetes writes variables."""
+_VALUES_OF_PAIRS: Final = ("value", "val")
+"""Keys of a name and of its value side by side, in any case, as Kubernetes writes variables."""
+
+_LOGIN: Final = re.compile(r"://[^\s/@:]*+:[^\s@]{1,256}+@")
+"""A user and a password in an address."""
+
+_BLOCK_BEGIN: Final = "-----BEGIN"
+_BLOCK: Final = re.compile(r"-----BEGIN.*?(?:-----END[^\n]*|\Z)", re.DOTALL)
+"""A key or certificate in lines of its own."""
 
 
 def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
-    """Settings as text, a line each; values of secrets are hidden, and those that name one."""
+    """Settings as text, a line each; values that are secrets or have one in them are hidden."""
     return "".join(
-        f"{key}={HIDDEN if is_secret(key) or _names_secret(value) else value}\n"
+        f"{key}={HIDDEN if is_secret(key) or _has_secret(value) else value}\n"
         for key, value in pairs
     )
 
@@ -58,13 +73,14 @@ def shown_settings(path: Path) -> str:
         return shown
     if path.suffix.lower() in YAML_SUFFIXES:
         raise ConfigError("left out: by its name it is YAML, and it is none")
-    return hide_secrets([(key, value) for _, key, value in lines(_without_parts(text))])
+    kept = _without_parts(_BLOCK.sub(HIDDEN, text))
+    return hide_secrets([(key, value) for _, key, value in lines(kept)])
 
 
 def is_secret(key: str) -> bool:
     """Whether the value of a setting is a secret, by the setting's name."""
     name = "".join(filter(str.isalpha, key.lower()))
-    if any(word in name for word in SECRET_WORDS):
+    if name.endswith(SECRET_ENDINGS) or any(word in name for word in SECRET_WORDS):
         return True
     own_key = key.removeprefix("ROQUET_").lower() if key.startswith("ROQUET_") else key
     try:
@@ -103,7 +119,7 @@ def _without_secrets(value: object, done: dict[int, object]) -> object:
     `done` are the results by the identity of values: YAML can name one value a million times.
     """
     if isinstance(value, str):
-        return HIDDEN if _names_secret(value) else value
+        return HIDDEN if _has_secret(value) else value
     if not isinstance(value, dict | list):
         return value
     if id(value) not in done:
@@ -121,13 +137,15 @@ def _without_secrets(value: object, done: dict[int, object]) -> object:
 def _hides(mapping: dict[object, object], key: object) -> bool:
     """Whether a value of a mapping is a secret, by its key or by the name beside it."""
     names = [str(key)]
-    if key == "value":
-        names += (str(mapping.get(name, "")) for name in _NAMES_OF_PAIRS)
+    if names[0].lower() in _VALUES_OF_PAIRS:
+        names += (str(v) for k, v in mapping.items() if str(k).lower() in _NAMES_OF_PAIRS)
     return any(map(is_secret, names))
 
 
-def _names_secret(value: str) -> bool:
-    """Whether a value has a secret by name: it is a text of settings itself, or a part of one."""
+def _has_secret(value: str) -> bool:
+    """Whether a value has a secret in it, by its form, or by name in a text of settings."""
+    if _BLOCK_BEGIN in value or _LOGIN.search(value):
+        return True
     return any(is_secret(quoted or bare) for quoted, bare in _NAMED.findall(value))
 
 

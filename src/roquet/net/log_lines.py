@@ -9,6 +9,7 @@ Clients can cause lines: `LineFilter` bounds how many are written, the formatter
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -58,13 +59,16 @@ class LineFilter(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._limit = LineLimit()
+        self._lock = threading.Lock()
+        """Handlers call their filters before they take their own lock, in any thread."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is written."""
         if record.levelno < logging.INFO or vars(record).get("audit"):
             return True
-        place, now_ms = (record.name, record.lineno), int(record.created * 1_000)
-        left_out = self._limit.left_out_before(place, now_ms)
+        place, now_ms = (record.name, record.lineno, record.levelno), int(record.created * 1_000)
+        with self._lock:
+            left_out = self._limit.left_out_before(place, now_ms)
         if left_out:
             record.left_out = left_out
         return left_out is not None

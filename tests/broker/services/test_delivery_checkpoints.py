@@ -117,7 +117,7 @@ async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again(
                 group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
                 invisible_ms=60_000, delivered=3, left=3, revive_queue_id=0, revive_offset=0,
             )  # fmt: skip
-            revive.give(popped)
+            revive.give(popped, moves_progress=True)
             offsets.commit("g", "orders", 0, start + 2)
             broker.delivery.checkpoints.note()
             if start == 0:
@@ -127,3 +127,25 @@ async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again(
         assert offsets.get("g", "orders", 0) == 2
         list(revive.restoring())
         assert [one.start for one in revive.in_flight] == [0], "a new term begins from the log"
+
+
+@in_virtual_time
+async def test_checkpoints_that_are_only_stored_again_take_no_group_back(
+    message: MakeSend,
+) -> None:
+    async with started(message) as broker:
+        offsets, revive = broker.tables.offsets, broker.delivery.revive
+        deliver(broker, message, 0)
+        for start in (0, 1):
+            popped = PopCheckpoint(
+                group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
+                invisible_ms=60_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
+            )  # fmt: skip
+            if start == 1:  # for another invisible time
+                hide_later(broker)
+            revive.give(popped, moves_progress=start == 0)
+        first = next(iter(revive.in_flight))
+        revive.in_flight.moved(first, 2)
+        offsets.commit("g", "orders", 0, 1_000)
+        await broker.delivery.checkpoints.go_back(may_wait=False)
+        assert offsets.get("g", "orders", 0) == 1_000

@@ -2,6 +2,7 @@ import asyncio
 
 from tests.broker.conftest import FakePeer
 
+from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.broker.tables.replica_copies import SILENCE_MS, WAIT_MS, ReplicaCopies
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -71,3 +72,42 @@ async def test_a_topic_of_a_send_is_unknown_until_it_has_been_waited_for() -> No
     await copies.reach_made(clock, "orders")
     assert clock.monotonic_ms() - began_ms == 100
     assert copies.unknown == {}
+
+
+@in_virtual_time
+async def test_topics_that_nobody_waits_for_are_known_once_all_replicas_have_them() -> None:
+    copies, first, second = ReplicaCopies(), FakePeer(), FakePeer()
+    for peer in (first, second):
+        copies.asks(peer, topics=3, groups=5)
+    copies.note_made("orders", 4)
+    copies.note_made("bills", 5)
+    copies.asks(first, topics=5, groups=5)
+    assert copies.unknown == {"orders": 4, "bills": 5}
+    copies.asks(second, topics=4, groups=5)
+    assert copies.unknown == {"bills": 5}
+    second.hang_up()
+    assert copies.unknown == {}, "the other replica has it"
+
+
+@in_virtual_time
+async def test_no_topic_is_unknown_once_there_are_no_replicas() -> None:
+    copies, peer = ReplicaCopies(), FakePeer()
+    copies.asks(peer, topics=3, groups=5)
+    copies.note_made("orders", 4)
+    peer.hang_up()
+    assert copies.unknown == {}
+
+
+@in_virtual_time
+async def test_only_so_many_replicas_are_remembered_and_none_that_asks_no_more() -> None:
+    copies, clock = ReplicaCopies(), this_loop().clock
+    peers = [FakePeer() for _ in range(WAITERS_MAX + 1)]
+    for peer in peers:
+        copies.asks(peer, topics=3, groups=5)
+    assert len(copies) == WAITERS_MAX
+    for peer in peers:
+        copies.answered(peer, clock.monotonic_ms())
+    await clock.sleep(SILENCE_MS)
+    copies.asks(peers[0], topics=3, groups=5)
+    copies.answered(peers[0], clock.monotonic_ms())
+    assert len(copies) == 1

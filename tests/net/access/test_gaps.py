@@ -9,7 +9,13 @@ from roquet.net.access.gaps import ALL, AccessGap, parse_gaps, write_gaps
     [
         ("", ()),
         ("false", ()),
+        ("no", ()),
+        ("Off", ()),
+        ("0", ()),
         ("true", ALL),
+        ("yes", ALL),
+        ("on", ALL),
+        ("1", ALL),
         ("ALL", ALL),
         ("passwords, Messages,", (AccessGap.MESSAGES, AccessGap.PASSWORDS)),
     ],

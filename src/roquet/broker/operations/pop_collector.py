@@ -201,7 +201,7 @@ class PopCollector:
                     delivered=(bits := _bits(offsets, start)), left=bits,
                     revive_queue_id=self.revive_queue_id, revive_offset=0,
                 )  # fmt: skip
-                self._delivery.revive.give(checkpoint)
+                self._delivery.revive.give(checkpoint, moves_progress=True)
                 self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
         self.starts.append(start_info(topic, queue_id, start))
         self.offsets.append(offset_info(topic, queue_id, offsets))

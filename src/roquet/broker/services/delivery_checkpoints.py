@@ -124,12 +124,17 @@ class DeliveryCheckpoints:
             await self._timer.follow(safe.timer)
 
     def _pop_again(self) -> None:
-        """Let messages be popped again that have no confirmed checkpoint: nothing revives them."""
+        """Let messages be popped again that have no confirmed checkpoint: nothing revives them.
+
+        A checkpoint that was stored again, or for another invisible time, has an earlier one.
+        """
         offsets, topic = self._tables.offsets, self._revive.topic
         for popped in self._revive.in_flight:
             _, end = self._store.bounds(topic, popped.revive_queue_id)
+            if popped.first_offset is None or popped.first_offset < end:
+                continue
             progress = offsets.get(popped.group, popped.topic, popped.queue_id)
-            if popped.revive_offset >= end and progress is not None and progress > popped.start:
+            if progress is not None and progress > popped.start:
                 offsets.commit(popped.group, popped.topic, popped.queue_id, popped.start)
 
     def _revive_places(self) -> Iterator[tuple[str, int]]:

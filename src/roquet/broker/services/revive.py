@@ -117,9 +117,14 @@ class PopRevive:
         self._turn = revive_queue_id = (self._turn + 1) % self._queue_count
         return revive_queue_id
 
-    def give(self, checkpoint: PopCheckpoint) -> None:
-        """Store a checkpoint. After a StoreError its messages must not be delivered."""
+    def give(self, checkpoint: PopCheckpoint, *, moves_progress: bool = False) -> None:
+        """Store a checkpoint. After a StoreError its messages must not be delivered.
+
+        The progress of the group moves with one of a pop.
+        """
         self._note(checkpoint)
+        if moves_progress:
+            checkpoint.first_offset = checkpoint.revive_offset
         self.in_flight.add(checkpoint)
         notes = self._ingest.counts.revive_notes
         notes.add(checkpoint.topic, checkpoint.group, CHECKPOINT)
@@ -455,6 +460,7 @@ class PopRevive:
         progress = self._offsets.get(body.group, body.topic, body.queue_id)
         if is_new and (progress is None or progress < checkpoint.next_offset):
             # Its messages were delivered after the progress of all groups was saved.
+            checkpoint.first_offset = record.queue_offset
             self._offsets.commit(body.group, body.topic, body.queue_id, checkpoint.next_offset)
 
     def _take_ack(self, body: AckBody) -> None:

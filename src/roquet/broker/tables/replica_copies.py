@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 
@@ -32,6 +33,10 @@ class ReplicaCopy(msgspec.Struct):
     answered_ms: int | None = None
     """Monotonic ms of the answer to its last question; None: it waits for one."""
 
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether it has not asked for long since its last answer."""
+        return self.answered_ms is not None and now_ms - self.answered_ms >= SILENCE_MS
+
 
 class ReplicaCopies:
     """Copies of the topics and groups at replicas, by their connections."""
@@ -46,20 +51,32 @@ class ReplicaCopies:
         return len(self._replicas)
 
     def asks(self, peer: Peer, *, topics: int, groups: int) -> None:
-        """Note a replica's question for changes, and the editions that it has copied."""
+        """Note a replica's question for changes, and the editions that it has copied.
+
+        Nobody waits for more replicas than may wait for changes at once.
+        """
         if peer not in self._replicas:
+            if len(self._replicas) >= WAITERS_MAX:
+                return
             peer.on_close(self.forget)
         self._replicas[peer] = ReplicaCopy(topics, groups)
+        self._drop_known()
         self._wake()
 
     def answered(self, peer: Peer, now_ms: int) -> None:
-        """Note that a replica is answered at a monotonic time: it will ask again."""
+        """Note that a replica is answered at a monotonic time: it will ask again.
+
+        Those that have not done so for long are forgotten.
+        """
         if (copy := self._replicas.get(peer)) is not None:
             copy.answered_ms = now_ms
+        for other in [peer for peer, copy in self._replicas.items() if copy.is_silent(now_ms)]:
+            self.forget(other)
 
     def forget(self, peer: Peer) -> None:
         """Forget a replica whose connection has ended."""
         self._replicas.pop(peer, None)
+        self._drop_known()
         self._wake()
 
     def note_made(self, topic: str, edition: int) -> None:
@@ -84,10 +101,20 @@ class ReplicaCopies:
 
     def _is_behind(self, now_ms: int, topics: int, groups: int) -> bool:
         return any(
-            (copy.topics < topics or copy.groups < groups)
-            and (copy.answered_ms is None or now_ms - copy.answered_ms < SILENCE_MS)
+            (copy.topics < topics or copy.groups < groups) and not copy.is_silent(now_ms)
             for copy in self._replicas.values()
         )
+
+    def _drop_known(self) -> None:
+        """Drop the topics that all replicas have copied; without replicas these are all."""
+        if not self.unknown:
+            return
+        known = min((copy.topics for copy in self._replicas.values()), default=None)
+        self.unknown = {
+            topic: edition
+            for topic, edition in self.unknown.items()
+            if known is not None and edition > known
+        }
 
     def _wake(self) -> None:
         self._asked.set()

@@ -4,10 +4,12 @@ access_compatibility = passwords,transaction_checks
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
 from roquet.model.errors import ConfigError
+from roquet.model.settings import parse_bool
 
 
 class AccessGap(StrEnum):
@@ -32,15 +34,16 @@ ALL: Final = tuple(AccessGap)
 
 
 def parse_gaps(text: str, where: str) -> tuple[AccessGap, ...]:
-    """Gaps of a setting: names with commas, `true` or `all` for each one, `false` for none.
+    """Gaps of a setting: names with commas, or `all`, or a switch for each one or none.
 
     Raises ConfigError.
     """
     words = [word.strip().lower() for word in text.split(",") if word.strip()]
-    if words in (["true"], ["all"]):
+    if words == ["all"]:
         return ALL
-    if words == ["false"]:
-        return ()
+    if len(words) == 1:
+        with suppress(ConfigError):  # it is a name, then
+            return ALL if parse_bool(words[0]) else ()
     for word in words:
         if word not in frozenset(AccessGap):
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Intake: each message to the second that it waits for."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,8 @@ from roquet.model.errors import StoreFull
 from roquet.store.timer.layout import CHECKPOINT, TimerUnit
 from roquet.store.timer.timers import TimerStore
 from roquet.wire.java_hash import hash_code
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record
 
 if TYPE_CHECKING:
     from tests.broker.services.conftest import TimerHarness
@@ -309,10 +311,78 @@ def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
     harness.settle()
     before = len(harness.records("orders"))
     assert before == 100
-    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
-    offset: int | None = 60
-    while offset is not None:
-        offset = timer_intake.take_overdue(offset, harness.clock.now_ms())
-    again = [record.body for record in harness.records("orders")[before:]]
+    again = [record.body for record in taken_again(harness, 60)[before:]]
     assert again == [b"now %d" % number for number in range(60, 100)]
-    assert timer_intake.take_overdue(101, harness.clock.now_ms()) is None
+    assert len(taken_again(harness, 101)) == before + 40
+
+
+def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> list[Record]:
+    """Let a new master take its former messages from an offset on; gives all that is delivered."""
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    timer_intake.untaken, timer_intake.reached_ms = offset, reached_ms
+    while timer_intake.untaken is not None:
+        timer_intake.take_overdue(harness.clock.now_ms())
+    return harness.records("orders")
+
+
+def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
+    harness: "TimerHarness",
+) -> None:
+    harness.after(b"first", 60_000)
+    harness.settle()
+    harness.after(b"confirmed late", 3_000)
+    harness.skip(5_000)
+    harness.timers.advance_to(START + 5_000)
+    harness.settle()
+    assert harness.bodies() == [b"confirmed late"]
+    assert len(taken_again(harness, 0)) == 1, "the wheel would deliver it, for all that is known"
+    assert len(taken_again(harness, 0, START + 5_000)) == 2
+    harness.timers.follow(0, START + 4_000)
+    assert len(taken_again(harness, 0)) == 3, "the wheel goes on behind its second"
+
+
+def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_others(
+    harness: "TimerHarness",
+) -> None:
+    harness.after(b"one", 1)
+    (record,) = harness.records(TIMER)
+    good = decode_properties(record.properties)
+    for spoilt in (
+        good | {"REAL_TOPIC": TIMER},
+        good | {"TIMER_OUT_MS": "x"},
+        good | {"TIMER_OUT_MS": "9" * 18},
+    ):
+        harness.ingest.reappend(
+            record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0
+        )
+    harness.skip(1_000)
+    harness.after(b"two", 1)
+    harness.wait(2_000)
+    assert harness.set_aside.total == 3
+    taken_again(harness, 0, START + 2_000)
+    assert harness.bodies() == [b"one", b"two"] * 2
+    assert harness.set_aside.total == 6
+
+
+def test_a_full_disk_delivers_no_untaken_message_twice(
+    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        harness.after(b"%d" % number, 1)
+    harness.wait(2_000)
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    timer_intake.untaken, timer_intake.reached_ms = 0, START
+    reappend, full = harness.ingest.reappend, [False, True, False, False]
+
+    def stumble(*args: Any, **more: Any) -> Any:
+        if full.pop(0):
+            raise StoreFull("no room")
+        return reappend(*args, **more)
+
+    monkeypatch.setattr(harness.ingest, "reappend", stumble)
+    with pytest.raises(StoreFull):
+        timer_intake.take_overdue(harness.clock.now_ms())
+    assert timer_intake.untaken == 1
+    while timer_intake.untaken is not None:
+        timer_intake.take_overdue(harness.clock.now_ms())
+    assert harness.bodies() == [b"0", b"1", b"2"] * 2

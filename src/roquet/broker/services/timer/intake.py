@@ -62,6 +62,11 @@ class TimerIntake:
         """The last set-back of a clock that was ahead; None without one."""
         self.set_back_end = 0
         """End of the timer topic at that moment."""
+        self.untaken: int | None = None
+        """Offset of the first message that this broker has taken and the master it followed has
+        not; None: there is none."""
+        self.reached_ms = 0
+        """The latest second that was reached before another master's was taken over."""
         self._mark = (0, 0)
         """A wall-clock time, and the end of the topic at that time."""
 
@@ -129,17 +134,18 @@ class TimerIntake:
         timers.advance_offset(offset)
         return offset >= until
 
-    def take_overdue(self, offset: int, now_ms: int) -> int | None:
-        """Deliver some messages from an offset on whose second had begun when they were stored.
+    def take_overdue(self, now_ms: int) -> None:
+        """Deliver some of the untaken messages whose second is over, or set them aside.
 
-        They are in front of the own offset: this broker took them as a master, and delivered them
-        at once. The end of its log may have been cut since, and the master that it followed had not
-        taken them. Returns the offset to go on from; None when there are no more.
+        They are in front of the own offset: this broker took them as a master, and may have
+        delivered them at once. The end of its log may have been cut since, and the master that it
+        followed had not taken them.
         """
         timers, store = self._timers, self._context.message_log.store
-        offset = max(offset, store.bounds(names.TIMER_TOPIC, 0)[0])
+        offset = max(self.untaken or 0, store.bounds(names.TIMER_TOPIC, 0)[0])
         if offset >= timers.offset:
-            return None
+            self.untaken = None
+            return
         messages = store.read(
             names.TIMER_TOPIC,
             0,
@@ -147,14 +153,32 @@ class TimerIntake:
             count_max=min(STEP_COUNT, timers.offset - offset),
             bytes_max=STEP_BYTES,
         )
-        for record in decode_records(messages.parts, lambda *_: None):
+        for record in decode_records(messages.parts, self._unreadable):
+            self._again(record, now_ms)
+            self.untaken = record.queue_offset + 1
+        self.untaken = messages.next_offset if messages.next_offset > offset else None
+
+    def _again(self, record: Record, now_ms: int) -> None:
+        """Deliver an untaken message that the wheel may lack, or set it aside."""
+        try:
             properties = decode_properties(record.properties)
-            out = out_of(properties)
-            if out is None or out > floor_ms(record.stored_ms):
-                continue  # it is on the wheel
-            if due_ms(properties, record.stored_ms, out) <= now_ms:
+            out = _known_out(properties, now_ms)
+            if self._may_be_off_wheel(record, out) and (
+                due_ms(properties, record.stored_ms, out) <= now_ms
+            ):
                 self._too_late(record, properties, now_ms)
-        return messages.next_offset if messages.next_offset > offset else None
+        except Exception as error:  # the others must not wait behind it
+            self._context.set_aside.keep_record(TIMER, record, error)
+
+    def _may_be_off_wheel(self, record: Record, out: int) -> bool:
+        """Whether the wheel may not deliver an untaken message of a second.
+
+        It was delivered at once if its second had begun when it was taken, which may be long after
+        it was stored: a master takes what is confirmed. And the wheel goes on from the second that
+        the other master had reached.
+        """
+        begun_ms = max(self.reached_ms, floor_ms(record.stored_ms))
+        return out <= begun_ms or out < self._timers.replayed[1]
 
     def _copied(self, record: Record, now_ms: int) -> bool:
         """Put a message on the wheel unless the master has delivered it, or set it aside.
@@ -184,11 +208,7 @@ class TimerIntake:
         False if the wheel has no slot for it yet.
         """
         timers, properties = self._timers, decode_properties(record.properties)
-        out = out_of(properties)
-        if out is None:
-            raise MessageIllegal("a timed message has no delivery time")
-        if out - now_ms > FAR_MS:
-            raise MessageIllegal(f"a timed message is for {out}, years ahead")
+        out = _known_out(properties, now_ms)
         if self._is_written_again(record, properties, out):
             return True
         offset, read_ms = timers.replayed
@@ -252,3 +272,13 @@ class TimerIntake:
             log.info("message at %d came too late to take another back", record.position)
         else:
             self._deliveries.deliver(record, properties, NOT_ON_WHEEL_MS, now_ms)
+
+
+def _known_out(properties: dict[str, str], now_ms: int) -> int:
+    """The second that a message waits for. Raises MessageIllegal if it is none, or years ahead."""
+    out = out_of(properties)
+    if out is None:
+        raise MessageIllegal("a timed message has no delivery time")
+    if out - now_ms > FAR_MS:
+        raise MessageIllegal(f"a timed message is for {out}, years ahead")
+    return out

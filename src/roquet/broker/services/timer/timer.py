@@ -68,9 +68,6 @@ class Timer:
         self._way_back: Iterator[int] | None = None
         self._followed_ms = 0
         """Monotonic ms of the last save of a master's progress."""
-        self._untaken: int | None = None
-        """Offset of the first message that this broker has taken and the master it followed has
-        not; None: there is none."""
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -151,12 +148,13 @@ class Timer:
         Nothing is delivered. A replica that becomes the master goes on from there.
         """
         self._deliveries.restart()
+        self._intake.reached_ms = max(self._intake.reached_ms, self._timers.read_ms)
         self._timers.follow(master.master_offset, floor_ms(master.read_ms))
         is_done = False
         while not is_done:
             is_done = self._intake.follow(master.master_offset, self._clock.now_ms())
             await asyncio.sleep(0)  # lets others go first
-        self._untaken = master.master_offset
+        self._intake.untaken = master.master_offset
         if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
             self._followed_ms = self._clock.monotonic_ms()
             await self.save(self._clock.now_ms())
@@ -174,8 +172,8 @@ class Timer:
 
         None when no message has ever waited.
         """
-        if self._untaken is not None:
-            self._untaken = self._intake.take_overdue(self._untaken, now_ms)
+        if self._intake.untaken is not None:
+            self._intake.take_overdue(now_ms)
             return now_ms
         if (pause_ms := self._return(now_ms)) is not None:
             return now_ms + pause_ms
