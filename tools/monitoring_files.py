@@ -64,11 +64,14 @@ PROGRESS_UP_S, PROGRESS_S = 1200, 600
 
 PUBLISHED = (
     f"(min_over_time(({roquet.GROUP_IDLE.name} and ignoring (consumer_group, topic)"
-    f" {roquet.UPTIME.name} > {PROGRESS_UP_S})[1d:5m]) < {PROGRESS_S}"
-    f" and on {_GROUP} max by {_GROUP} (max_over_time({roquet.GROUP_ONLINE.name}[25h:5m])) == 0)"
+    f" {roquet.UPTIME.name} > {PROGRESS_UP_S}"
+    f" and {roquet.GROUP_IDLE.name} offset 20m)[1d:5m]) < {PROGRESS_S}"
+    f" and on {_GROUP} max by {_GROUP} (max_over_time({roquet.GROUP_ONLINE.name}[25h])) == 0)"
 )
 """Groups that made progress within a day and had no member all the time: a Spark job publishes its
-own as theirs. The hour more is for a group whose last member has just left after progress."""
+own as theirs. The hour more is for a group whose last member has just left after progress. A group
+that Prometheus has known for less than 20 minutes seems to have made some; every sample of members
+counts, since one may have been there for minutes only."""
 
 UNLESS_PUBLISHED = f"unless on (cluster, node_id, consumer_group, topic) {PUBLISHED}"
 

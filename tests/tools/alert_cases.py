@@ -240,6 +240,20 @@ HISTORIES: Final = (
             _LENGTH - 1: True,
         },
     ),
+    GroupHistory(
+        "a group that was dead when Prometheus was first pointed at its broker",
+        idle_minutes=range(_LENGTH),
+        online=[0] * _LENGTH,
+        uptime_minutes=range(DAY_MINUTES, DAY_MINUTES + _LENGTH),
+        firing=dict.fromkeys(range(60, _LENGTH, 60), True),
+    ),
+    GroupHistory(
+        "a group whose member lived for three minutes only",
+        idle_minutes=_since({*range(61, 64)}, _LENGTH),
+        online=[int(61 <= minute < 64) for minute in range(_LENGTH)],
+        uptime_minutes=range(DAY_MINUTES, DAY_MINUTES + _LENGTH),
+        firing=dict.fromkeys(range(90, _LENGTH, 60), True),
+    ),
 )
 """Groups without members: those of Spark jobs, which are well, and those whose members died."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,8 @@ def new_process() -> Iterator[None]:
         ([CommitFailedError("Failed to commit transaction: 0")], REFUSED),
         ([CommitFailedError("Failed to commit transaction: 0")] * 2, REFUSED),
         ([FOUND], UNKNOWN),
+        ([OSError("Connection refused"), FOUND], UNKNOWN),  # the other's request did arrive
+        ([BrokenBarrierError(), BrokenBarrierError()], UNKNOWN),  # a thread never started
     ],
 )
 def test_the_second_of_two_writers_shows_what_a_store_does(
@@ -56,7 +59,14 @@ def test_the_second_of_two_writers_shows_what_a_store_does(
 
 def test_a_store_that_serves_neither_writer_is_an_error_of_its_own() -> None:
     with pytest.raises(StorageFailed, match="cannot be reached for s3://lake/orders"):
-        result_of([OSError("Connection refused"), FOUND], PLACE)
+        result_of([OSError("Connection refused")] * 2, PLACE)
+
+
+def test_a_writer_whose_other_thread_never_starts_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conditional_puts, "Barrier", lambda *_, **__: Barrier(3, timeout=0.01))
+    assert conditional_puts.create_twice(PLACE, PLACE) is UNKNOWN
 
 
 @pytest.mark.parametrize(

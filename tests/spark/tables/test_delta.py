@@ -3,8 +3,9 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from tests.spark.tables.delta_log import allow_deletion_vectors, delete_rows, ma
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, SystemClock
+from roquet.spark.jobs.archive.maintenance import retire
 from roquet.spark.tables import delta as tables
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
@@ -26,6 +28,7 @@ from roquet.spark.tables.staging import Staging
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     ExpiredVersions,
+    TableCommit,
     TableConflict,
     TableDamaged,
     TableState,
@@ -266,13 +269,60 @@ def test_a_table_that_was_restored_is_not_written_on(delta: "TableKind") -> None
         log.restore(1)
         with pytest.raises(ConfigError, match="restored to a version before 2"):
             delta.archive(table, 5, 9)
-    with pytest.raises(ConfigError, match="restored to a version before 2, the archive's last one"):
+    with pytest.raises(
+        ConfigError, match="restored to a version before 2, the first with all rows"
+    ):
         delta.open()
     log.update_incremental()
     log.restore(2)
     with delta.open() as table:
         delta.archive(table, 5, 9)
     assert delta.places() == delta.whole(9)
+
+
+def test_days_that_were_removed_may_be_restored(delta: "TableKind") -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 15)
+        retire(table, "2026-02-01")
+        Log(str(delta.root)).restore(1)
+        delta.archive(table, 15, 17)
+    delta.open().close()
+    assert delta.places() == delta.whole(17)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_restore_right_after_a_commit_is_seen(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """Even when the answer to the commit was lost."""
+    add = tables.DeltaTable._add_entry
+
+    def add_and_restore(table: tables.DeltaTable, commit: TableCommit) -> None:
+        add(table, commit)
+        Log(str(delta.root)).restore(1)
+        if is_lost:
+            raise CommitFailedError("it is there already")
+
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(tables.DeltaTable, "_add_entry", add_and_restore)
+            delta.archive(table, 3, 5)
+        with pytest.raises(ConfigError, match="restored to a version before 2"):
+            delta.archive(table, 5, 9)
+
+
+def test_a_time_after_the_last_commit_may_be_restored(delta: "TableKind") -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        log = Log(str(delta.root))
+        time.sleep(0.05)
+        at = datetime.fromtimestamp(SYSTEM_CLOCK.now_ms() / 1000, UTC)
+        time.sleep(0.05)
+        log.delete("queue_offset = 1")
+        log.restore(at)
+        delta.archive(table, 3, 5)
+    assert delta.places() == delta.whole(5)
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])

@@ -1,7 +1,6 @@
 """Body columns of a Delta table: added once, whoever else writes to its log."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,28 +63,6 @@ def test_columns_are_added_after_another_writers_entry(
     delta_columns.add_body_fields(Log(str(delta.root)), ALL, delta.root)
     assert delta_columns.body_fields(Log(str(delta.root))) == ALL
     assert calls == 2
-
-
-@pytest.mark.parametrize(
-    ("entries", "is_refused"),
-    [
-        ([], False),
-        ([("OPTIMIZE", {})], False),
-        ([("RESTORE", {"version": "6"})], True),
-        ([("OPTIMIZE", {}), ("RESTORE", {"version": 7, "timestamp": None})], False),
-        ([("RESTORE", {"version": None, "timestamp": "2026-01-31"})], True),
-        ([("RESTORE", {"version": "8"}), ("RESTORE", {"version": "2"})], False),
-    ],
-)
-def test_the_last_restore_counts(
-    entries: list[tuple[str, dict[str, object]]], is_refused: bool
-) -> None:
-    later = [{"operation": name, "operationParameters": given} for name, given in entries]
-    if not is_refused:
-        delta_columns.check_not_restored(later, 7, Path("lake"))
-        return
-    with pytest.raises(ConfigError, match=r"^lake was restored to a version before 7, the"):
-        delta_columns.check_not_restored(later, 7, Path("lake"))
 
 
 def test_a_writer_that_is_always_too_late_adds_no_column(

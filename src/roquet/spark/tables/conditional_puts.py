@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum, auto
 from functools import lru_cache
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import Final
 from uuid import uuid4
 
@@ -32,6 +32,12 @@ from roquet.spark.tables.object_store import ObjectStore, explanation
 log = logger(__name__)
 
 WRITERS: Final = 2
+
+START_S: Final = 60
+"""Most time that one writer waits for the other's thread."""
+
+EXISTS: Final = "already exists"
+"""In deltalake's error for a table that it has found before it sent anything."""
 
 DOUBLES_MIN: Final = 3
 """Tables that have to be created twice before a store is refused, with none that is not: a server
@@ -98,7 +104,7 @@ def _is_safe(location: ObjectLocation, directory: str) -> bool:
 
 def create_twice(place: ObjectLocation, location: ObjectLocation) -> PutResult:
     """Create the table of a free place from two threads; errors speak of `location`."""
-    barrier = Barrier(WRITERS)
+    barrier = Barrier(WRITERS, timeout=START_S)
     with ThreadPoolExecutor(WRITERS, "roquet-puts") as pool:
         ended = [pool.submit(_create, place, barrier) for _ in range(WRITERS)]
         errors = [error for each in ended if (error := each.result()) is not None]
@@ -113,6 +119,8 @@ def result_of(errors: list[Exception], location: ObjectLocation) -> PutResult:
         return PutResult.DOUBLED
     if any(isinstance(error, CommitFailedError) for error in errors):
         return PutResult.REFUSED
+    if any(isinstance(error, BrokenBarrierError) or EXISTS in str(error) for error in errors):
+        return PutResult.UNKNOWN
     if len(errors) == WRITERS:
         raise explanation(errors[0], location) from errors[0]
     return PutResult.UNKNOWN
@@ -125,9 +133,9 @@ def _create(place: ObjectLocation, barrier: Barrier) -> Exception | None:
 
     schema, options = Schema.from_arrow(FIELDS), log_options(place)
     once = CommitProperties(max_commit_retries=0)
-    barrier.wait()
     try:
+        barrier.wait()
         Log.create(place.url, schema, mode="error", storage_options=options, commit_properties=once)
-    except (OSError, DeltaError) as error:
+    except (OSError, DeltaError, BrokenBarrierError) as error:
         return error
     return None

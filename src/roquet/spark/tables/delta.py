@@ -24,7 +24,7 @@ from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
-from roquet.spark.tables import delta_actions, delta_columns
+from roquet.spark.tables import delta_actions, delta_columns, delta_restores
 from roquet.spark.tables.body_columns import BodyField
 from roquet.spark.tables.conditional_puts import check_conditional_puts
 from roquet.spark.tables.delta_storage import (
@@ -236,11 +236,14 @@ class DeltaTable:
         delta_columns.check_writable(self._log, schema, names, root)
 
     def _check_not_restored(self) -> None:
-        """Raise ConfigError when an older version than that of our last entry was restored."""
-        if (later := self._log.version() - self._own_version) > 0:
-            with explained_log(self._root):
-                entries = self._log.history(later)
-            delta_columns.check_not_restored(entries, self._own_version, self._root)
+        """Raise ConfigError when a version that lacks rows up to our offsets was restored."""
+        if (later := self._log.version() - self._own_version) <= 0:
+            return
+        with explained_log(self._root):
+            entries = self._log.history(later)
+            if delta_restores.is_restored(entries):
+                entries = self._log.history(later + HISTORY_MAX)
+        delta_restores.check_not_restored(entries, self._own_version, self._root)
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
@@ -282,6 +285,7 @@ class DeltaTable:
         """Add the log entry; False when another writer added one first."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        version = self._log.version() + 1  # others may come right after it
         try:
             self._add_entry(commit)
         except CommitFailedError as error:
@@ -300,8 +304,8 @@ class DeltaTable:
                 raise explanation(error, self._root) from error
             return True
         self._update()
-        self._own_version = self._log.version()
-        self._keep(self._own_version)
+        self._own_version = version
+        self._keep(version)
         return True
 
     def _is_entered(self, commit: TableCommit) -> bool:
@@ -310,8 +314,12 @@ class DeltaTable:
         if self._number() < commit.number:
             return False
         with explained_log(self._root):
-            notes = [entry.get("roquet", {}) for entry in self._log.history(HISTORY_MAX)]
-        return any(note.get("attempt") == commit.attempt for note in notes)
+            entries = self._log.history(HISTORY_MAX)
+        for entry in entries:
+            if entry.get("roquet", {}).get("attempt") == commit.attempt:
+                self._own_version = entry["version"]
+                return True
+        return False
 
     def _add_entry(self, commit: TableCommit) -> None:
         from deltalake import CommitProperties, Transaction

@@ -1,7 +1,7 @@
 """Delta columns: the schema of an archive's Delta table, and body columns that are added to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -84,25 +84,6 @@ def check_no_files(paths: Iterable[str], where: TableLocation) -> None:
             f"{where} has files of an archive, and not the offsets at which they end: it is a "
             "clone of one, or another engine has removed them. Nothing was archived, since all "
             "messages would be there twice; archive to another place"
-        )
-
-
-def check_not_restored(
-    later: Iterable[Mapping[str, Any]], version: int, where: TableLocation
-) -> None:
-    """Raise ConfigError when another writer restored a version before an archive's last one.
-
-    `later` are the log entries after that version, newest first. Offsets stay as they are then, so
-    the rows between would be missing for ever.
-    """
-    restored = next((each for each in later if each.get("operation") == "RESTORE"), None)
-    if restored is None:
-        return
-    target = str(restored.get("operationParameters", {}).get("version"))
-    if not target.isdecimal() or int(target) < version:
-        raise ConfigError(
-            f"{where} was restored to a version before {version}, the archive's last one, so rows "
-            f"up to its offsets are missing: restore version {version}, or archive to another place"
         )
 
 

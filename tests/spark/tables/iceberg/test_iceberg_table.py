@@ -15,6 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 from roquet.model.errors import ConfigError
+from roquet.spark.jobs.archive.maintenance import retire
 from roquet.spark.tables.iceberg import STATE, IcebergTable
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
 
@@ -234,6 +235,38 @@ def test_a_table_that_was_set_back_is_not_written_on(iceberg: "TableKind") -> No
         lake.load_table("roquet.orders").manage_snapshots().set_current_snapshot(last).commit()
     with iceberg.open() as table:
         iceberg.archive(table, 5, 9)
+    assert iceberg.places() == iceberg.whole(9)
+
+
+def test_days_that_were_removed_may_be_brought_back(iceberg: "TableKind") -> None:
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 15)
+        retire(table, "2026-02-01")
+        with catalog(iceberg.root) as lake:
+            loaded = lake.load_table("roquet.orders")
+            first = loaded.snapshots()[0].snapshot_id
+            loaded.manage_snapshots().set_current_snapshot(first).commit()
+        iceberg.archive(table, 15, 17)
+    iceberg.open().close()
+    assert iceberg.places() == iceberg.whole(17)
+
+
+def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: "TableKind") -> None:
+    """Its next commit has the number of the one that was given up."""
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        iceberg.archive(table, 3, 5)
+    with catalog(iceberg.root) as lake:
+        loaded = lake.load_table("roquet.orders")
+        first = loaded.snapshots()[0]
+        assert first.summary is not None
+        with loaded.transaction() as to:
+            to.set_properties({STATE: first.summary["roquet.offsets"] or ""})
+        loaded.manage_snapshots().set_current_snapshot(first.snapshot_id).commit()
+    with iceberg.open() as table:
+        iceberg.archive(table, 3, 7)
+    with iceberg.open() as table:
+        iceberg.archive(table, 7, 9)
     assert iceberg.places() == iceberg.whole(9)
 
 

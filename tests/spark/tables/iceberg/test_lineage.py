@@ -1,4 +1,4 @@
-"""Lineage of an Iceberg table: a rollback is seen, an expired snapshot is no rollback."""
+"""Lineage of an Iceberg table: a rollback that loses rows is seen; an expired snapshot is none."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ class Metadata:
 class Lake:
     """A table at one of its snapshots."""
 
-    def __init__(self, parents: dict[int, int | None], current: int) -> None:
+    def __init__(self, parents: dict[int, int | None], current: int | None) -> None:
         self.snapshots = {
             number: Snapshot.model_validate(
                 {
@@ -39,11 +39,12 @@ class Lake:
         self._current = current
         self.metadata = Metadata(self.snapshots)
 
-    def current_snapshot(self) -> Snapshot:
-        return self.snapshots[self._current]
+    def current_snapshot(self) -> Snapshot | None:
+        return None if self._current is None else self.snapshots[self._current]
 
-    def check(self, last: int) -> None:
-        check_lineage(cast("Table", cast("Any", self)), self.snapshots.get(last), "the table")
+    def check(self, *whole: int) -> None:
+        known = [self.snapshots[number] for number in whole if number in self.snapshots]
+        check_lineage(cast("Table", cast("Any", self)), known, "the table")
 
 
 LINE: dict[int, int | None] = {1: None, 2: 1, 3: 2}
@@ -72,3 +73,19 @@ def test_later_snapshots_of_others_and_expired_ones_are_no_harm(
     parents: dict[int, int | None], current: int, last: int
 ) -> None:
     Lake(parents, current).check(last)
+
+
+@pytest.mark.parametrize("current", [2, 3, 4])
+def test_a_snapshot_of_ours_that_moved_no_offset_may_be_undone(current: int) -> None:
+    Lake({**LINE, 4: 2}, current).check(2, 3)
+
+
+def test_what_was_set_back_before_all_whole_snapshots_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set back to snapshot 1, .* last one \(3\)"):
+        Lake({**LINE, 4: 1}, 4).check(2, 3)
+
+
+def test_a_table_without_a_current_snapshot_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^the table was set back to no snapshot, from before "):
+        Lake(LINE, None).check(3)
+    Lake({}, None).check()

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.spark.queue_offsets import QueueKey, from_json
+from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.spark.tables.body_columns import BodyField, file_schema
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.iceberg import columns
@@ -266,15 +266,26 @@ class IcebergTable:
         check_writable(
             self._table, self._schema(self.identity), self._partition_fields(), self._where
         )
-        check_lineage(self._table, self._last_snapshot(), self._where)
+        check_lineage(self._table, self._whole_snapshots(), self._where)
 
-    def _last_snapshot(self) -> "Snapshot | None":
-        """The snapshot of the last commit in the version that was read last, if it is there."""
-        text = self._table.properties.get(STATE)
-        number = str(msgspec.json.decode(text, type=TableNote).number) if text else ""
-        notes = ((each, each.summary) for each in self._table.snapshots())
-        ours = (each for each, note in notes if note is not None and note[NUMBER] == number)
-        return next(ours, None) if number else None
+    def _whole_snapshots(self) -> "list[Snapshot]":
+        """Our snapshots that end at the table's offsets, in the version that was read last.
+
+        Empty when that of the last commit is not there. A commit is known by its whole note, since
+        one that was given up by a rollback may have the same number.
+        """
+        state = self._table.properties.get(STATE)
+        noted = [
+            (each, note)
+            for each in self._table.snapshots()
+            if each.summary is not None and (note := each.summary[OFFSETS])
+        ]
+        if not state or all(note != state for _, note in noted):
+            return []
+        offsets = _offsets(state)
+        whole = [(each, note) for each, note in noted if _offsets(note) == offsets]
+        whole.sort(key=lambda found: found[1] == state)  # the last commit's comes last
+        return [each for each, _ in whole]
 
     def _check_no_deletes(self) -> None:
         """Raise ConfigError while the version that was read last has delete files."""
@@ -352,6 +363,11 @@ class IcebergTable:
 
     def _names(self) -> str:
         return self._table.schema().name_mapping.model_dump_json()
+
+
+def _offsets(note: str) -> QueueOffsets:
+    """The offsets of a note."""
+    return from_json(msgspec.json.decode(note, type=TableNote).offsets)
 
 
 def _prepare(root: TableLocation, catalog: Mapping[str, str], disk: Disk) -> None:

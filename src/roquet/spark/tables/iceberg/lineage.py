@@ -1,12 +1,14 @@
-"""Lineage of an Iceberg table: whether its current snapshot descends from the last one of ours.
+"""Lineage of an Iceberg table: whether its current snapshot has all rows up to its offsets.
 
 Offsets are a property of the table, which stays as it is when an engine sets the table back to an
-older snapshot: the rows between the two would be missing for ever.
+older snapshot: the rows between the two would be missing for ever. Snapshots of ours that moved no
+offset, as after days were removed or files merged, may be undone.
 
-    1 ─── 2 ─── 3     ours, the last at offset 30
-          └──── 4     of another engine, after a rollback to 2: offsets 20 to 30 are not in it
+    1 ─── 2 ─── 3 ─── 4     ours: 3 the last one at offset 30, 4 merged its files; 3 is as good
+          └──── 5           of another engine, after a rollback to 2: offsets 20 to 30 are not in it
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from roquet.model.errors import ConfigError
@@ -16,21 +18,30 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
-def check_lineage(table: "IceTable", last: "Snapshot | None", where: object) -> None:
-    """Raise ConfigError when the table was set back to a snapshot before `last`, our newest one.
+def check_lineage(table: "IceTable", whole: Sequence["Snapshot"], where: object) -> None:
+    """Raise ConfigError when the table was set back to a snapshot before all of `whole`.
 
-    Nothing is known where snapshots in between have expired, or `last` has (None).
+    These are the snapshots of ours that end at the table's offsets, the newest last. Nothing is
+    known where snapshots in between have expired, or these have (empty).
     """
     from pyiceberg.table.snapshots import ancestors_of
 
-    if last is None or last.sequence_number is None:
+    if not whole:
         return
-    for each in ancestors_of(table.current_snapshot(), table.metadata):
-        if each.snapshot_id == last.snapshot_id:
+    last, known = whole[-1].snapshot_id, {each.snapshot_id for each in whole}
+    oldest = min(each.sequence_number or 0 for each in whole)
+    current = table.current_snapshot()
+    if current is None:
+        raise ConfigError(_text(where, "no snapshot", last))
+    for each in ancestors_of(current, table.metadata):
+        if each.snapshot_id in known:
             return
-        if each.sequence_number is not None and each.sequence_number < last.sequence_number:
-            raise ConfigError(
-                f"{where} was set back to snapshot {each.snapshot_id}, from before the archive's "
-                f"last one ({last.snapshot_id}), so rows up to its offsets are missing: set it to "
-                "that one again, or archive to another place"
-            )
+        if each.sequence_number is not None and each.sequence_number < oldest:
+            raise ConfigError(_text(where, f"snapshot {each.snapshot_id}", last))
+
+
+def _text(where: object, found: str, last: int) -> str:
+    return (
+        f"{where} was set back to {found}, from before the archive's last one ({last}), so rows up "
+        "to its offsets are missing: set it to that one again, or archive to another place"
+    )
