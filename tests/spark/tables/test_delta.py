@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,6 @@ from roquet.spark.tables.staging import Staging
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     ExpiredVersions,
-    TableCommit,
     TableConflict,
     TableDamaged,
     TableState,
@@ -295,10 +294,10 @@ def test_a_restore_right_after_a_commit_is_seen(
     delta: "TableKind", monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """Even when the answer to the commit was lost."""
-    add = tables.DeltaTable._add_entry
+    add = Log.create_write_transaction
 
-    def add_and_restore(table: tables.DeltaTable, commit: TableCommit) -> None:
-        add(table, commit)
+    def add_and_restore(log: Log, *arguments: Any, **options: Any) -> None:
+        add(log, *arguments, **options)
         Log(str(delta.root)).restore(1)
         if is_lost:
             raise CommitFailedError("it is there already")
@@ -306,7 +305,7 @@ def test_a_restore_right_after_a_commit_is_seen(
     with delta.open() as table:
         delta.archive(table, 0, 3)
         with monkeypatch.context() as patch:
-            patch.setattr(tables.DeltaTable, "_add_entry", add_and_restore)
+            patch.setattr(Log, "create_write_transaction", add_and_restore)
             delta.archive(table, 3, 5)
         with pytest.raises(ConfigError, match="restored to a version before 2"):
             delta.archive(table, 5, 9)
