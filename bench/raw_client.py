@@ -331,7 +331,7 @@ def ours(folder: Path, brokers: int = 1, settings: str = "") -> Iterator[Brokers
     command += ["--namesrv-port", str(names), "--data", str(folder / "data")]
     command += ["--host", "127.0.0.1", "--config", str(config)]
     with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
+        genuine.wait_for(log, "ready (", child)
         addresses = [("127.0.0.1", port + PORT_STEP * number) for number in range(brokers)]
         yield Brokers("ours", addresses, _broker_processes(child.pid), f"127.0.0.1:{names}")
 

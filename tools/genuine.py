@@ -88,11 +88,32 @@ def _fetch(folder: Path, coordinates: Sequence[str], *, alone: bool) -> None:
     (folder / "complete").touch()
 
 
+NEARBY: Final = (-2, 1, 2)
+"""From a server's port to others that it listens on: a broker's second one, that for replicas, and
+pages of metrics."""
+
+
 def free_port() -> int:
-    """A port that was free a moment ago, with room below it for the broker's second one."""
+    """A port that was free a moment ago, as those nearby were.
+
+    A port of a client's connection stays taken for a minute after its end.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if all(_is_free(port + step) for step in NEARBY):
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return False
+    return True
 
 
 def java(main: str, *args: str, heap: str = "512m", options: Sequence[str] = ()) -> list[str]:
