@@ -218,3 +218,37 @@ async def test_a_message_that_one_log_has_to_hold_waits_for_no_report() -> None:
     assert await master.reaches(150)
     assert this_loop().clock.monotonic_ms() == 0
     assert master.shown[-1] == 100, "consumers still wait for all members"
+
+
+@in_virtual_time
+async def test_until_the_answer_as_many_of_those_who_stay_have_to_hold_a_message() -> None:
+    master = Master(2, 3, needed=2)
+    master.set.propose(frozenset({1, 3}))
+    master.end = 150
+    waits = master.reaches(150)
+    master.report(2, 150)
+    await asyncio.sleep(0.1)
+    assert not waits.done(), "3 might be elected alone"
+    master.report(3, 150)
+    assert await waits
+
+
+@in_virtual_time
+async def test_members_that_stay_keep_what_was_acknowledged_if_enough_have_it() -> None:
+    master = Master(2, 3, needed=2)
+    master.end = 150
+    master.report(2, 150)
+    assert await master.reaches(150)
+    master.report(3, 120)
+    assert not master.set.keep_acknowledged(frozenset({1, 3}))
+    assert master.set.keep_acknowledged(frozenset({1, 2}))
+    assert master.set.keep_acknowledged(frozenset({1}))
+    master.report(3, 150)
+    assert master.set.keep_acknowledged(frozenset({1, 3}))
+
+
+@in_virtual_time
+async def test_where_all_members_have_each_message_those_who_stay_do() -> None:
+    master = Master(2, 3)
+    master.end = 150
+    assert master.set.keep_acknowledged(frozenset({1, 3}))

@@ -53,13 +53,14 @@ class Controller(ControllerClient):
 class Scene:
     """A master of epoch 5 with a replica that has caught up."""
 
-    def __init__(self) -> None:
+    def __init__(self, needed: int = ALL_OF_THE_SET) -> None:
         clock = this_loop().clock
         self.clock = clock
+        self.end = 100
         self.term: tuple[int, int] | None = (1, 5)
         self.refused = 0
         self.resigned: list[int] = []
-        self.set = SyncSet(clock, lambda: 100, lambda: ALL_OF_THE_SET, lambda _: None)
+        self.set = SyncSet(clock, lambda: self.end, lambda: needed, lambda _: None)
         self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
         self.controller = Controller()
         self.proposals = SetProposals(
@@ -73,7 +74,11 @@ class Scene:
         self.flushes: list[int] = []
         """Requests that were made before each flush."""
         self.on_flush: Callable[[], object] = lambda: None
-        self.set.reported(ReplicaReportFacts(broker_id=2, report=100), SentFrame(100, 0))
+        self.report(2, 100)
+
+    def report(self, broker_id: int, position: int) -> None:
+        facts = ReplicaReportFacts(broker_id=broker_id, report=position)
+        self.set.reported(facts, SentFrame(self.end, self.clock.monotonic_ms()))
 
     async def _flush(self) -> None:
         self.flushes.append(len(self.controller.asked))
@@ -290,3 +295,20 @@ async def test_a_term_that_ends_while_the_log_is_flushed_proposes_nothing() -> N
     scene.on_flush = depose
     assert not await scene.proposals.step()
     assert len(scene.controller.asked) == 1
+
+
+@in_virtual_time
+async def test_a_member_leaves_once_enough_of_those_who_stay_have_what_was_acknowledged() -> None:
+    scene = Scene(needed=2)
+    scene.report(3, 100)
+    await scene.proposals.step()
+    assert scene.set.state.members == {1, 2, 3}
+    scene.end = 150
+    scene.report(2, 150)
+    assert scene.set.acknowledged == 150
+    scene.set.disconnected(2)
+    assert not await scene.proposals.step()
+    assert scene.set.state.members == {1, 2, 3}, "3 might be elected alone, and lacks a message"
+    scene.report(3, 150)
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1, 3}

@@ -147,7 +147,13 @@ class SyncSet:
         reports = {one: facts.report for one, facts in self._reports.items()}
         position = confirmed_position(self._mark.value, end, reports, others)
         self._mark.advance(position)
-        self._replicated.advance(replicated_position(self._needed(), end, reports, others))
+        sets = (self.state.members, self.state.proposed or self.state.members)
+        self._replicated.advance(
+            min(
+                replicated_position(self._needed(), end, reports, each - {self._master})
+                for each in sets
+            )
+        )
         flushed = self._flushed()
         shown = position if flushed is None else min(position, flushed)
         self._confirmed = max(self._confirmed, shown)
@@ -190,6 +196,19 @@ class SyncSet:
             and may_join(facts, self.state, confirmed=confirmed, epoch_start=self._epoch_start)
         }
         return kept | joining
+
+    def keep_acknowledged(self, members: frozenset[int]) -> bool:
+        """Whether these members, without others, hold all that was acknowledged.
+
+        Of fewer than have to hold a message all do. One of them may be elected once the others have
+        left, so as many as have to must have a message that those who leave have as well.
+        """
+        if self._needed() == ALL_OF_THE_SET:
+            return True
+        needed, end = min(self._needed(), len(members)), self._end()
+        reports = {one: facts.report for one, facts in self._reports.items()}
+        held = replicated_position(needed, end, reports, members - {self._master})
+        return held >= self._replicated.value
 
     def propose(self, members: frozenset[int]) -> None:
         """Ask for these members: until the answer is known both sets have to acknowledge."""

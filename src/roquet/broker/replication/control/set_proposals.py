@@ -107,7 +107,9 @@ class SetProposals:
             return True
         if state.proposed is None:
             self._forget()
-        if not state.members <= wanted and not await self._has_flushed(term, state):
+        if not state.members <= wanted and not (
+            await self._has_flushed(term, state) and self._set.keep_acknowledged(wanted)
+        ):
             return False
         self._set.propose(wanted)
         return await self._ask(term, state.version, wanted)
