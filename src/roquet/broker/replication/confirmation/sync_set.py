@@ -147,13 +147,8 @@ class SyncSet:
         reports = {one: facts.report for one, facts in self._reports.items()}
         position = confirmed_position(self._mark.value, end, reports, others)
         self._mark.advance(position)
-        sets = (self.state.members, self.state.proposed or self.state.members)
-        self._replicated.advance(
-            min(
-                replicated_position(self._needed(), end, reports, each - {self._master})
-                for each in sets
-            )
-        )
+        sets = {self.state.members, self.state.proposed or self.state.members}
+        self._replicated.advance(min(self._held_by(each, self._needed()) for each in sets))
         flushed = self._flushed()
         shown = position if flushed is None else min(position, flushed)
         self._confirmed = max(self._confirmed, shown)
@@ -205,10 +200,13 @@ class SyncSet:
         """
         if self._needed() == ALL_OF_THE_SET:
             return True
-        needed, end = min(self._needed(), len(members)), self._end()
+        needed = min(self._needed(), len(members))
+        return self._held_by(members, needed) >= self._replicated.value
+
+    def _held_by(self, members: frozenset[int], needed: int) -> int:
+        """Position up to which so many of these members, the master among them, have the log."""
         reports = {one: facts.report for one, facts in self._reports.items()}
-        held = replicated_position(needed, end, reports, members - {self._master})
-        return held >= self._replicated.value
+        return replicated_position(needed, self._end(), reports, members - {self._master})
 
     def propose(self, members: frozenset[int]) -> None:
         """Ask for these members: until the answer is known both sets have to acknowledge."""
