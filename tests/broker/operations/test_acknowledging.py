@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
@@ -20,7 +21,7 @@ from roquet.broker.operations.acknowledging import once_safe, when_safe
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.model.errors import CallRefused
 from roquet.model.names import retry_topic
-from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.rules.replication.acknowledgement import BrokerRole, PutStatus
 from roquet.rules.transaction import COMMIT
 from roquet.wire.call import Reply
 from roquet.wire.calls.pop import Ack, BatchAck, ChangeInvisible, Pop, encode_bits
@@ -81,6 +82,27 @@ async def test_a_reply_comes_after_the_timeout_all_the_same(
     position = broker.log.store.end_position
     assert await once_safe(broker.replication, plain, position) is plain
     assert await when_safe(broker.log, broker.replication, plain) is plain  # type: ignore[misc]
+
+
+class SlowReplicas:
+    """Acknowledgements of an elected master whose replicas do not report in time."""
+
+    may_lose_stored = True
+    is_needed = True
+    status_now = PutStatus.FLUSH_SLAVE_TIMEOUT
+
+    async def status(self, _position: int) -> PutStatus:
+        return self.status_now
+
+
+async def test_a_master_that_may_be_replaced_refuses_what_is_at_it_alone(broker: Broker) -> None:
+    slow: Any = SlowReplicas()
+    replication = replace(broker.replication, acknowledgements=slow)
+    with pytest.raises(CallRefused, match="too few replicas have acknowledged it"):
+        await once_safe(replication, Reply(), 0)
+    slow.status_now = PutStatus.FLUSH_DISK_TIMEOUT
+    plain = Reply()
+    assert await once_safe(replication, plain, 0) is plain, "all of the set have it"
 
 
 async def test_sends_wait_and_say_what_they_did_not_get(

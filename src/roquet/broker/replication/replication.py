@@ -29,6 +29,10 @@ class SenderWaits(Protocol):
         """Whether `check` has to be asked before a message is stored."""
 
     @property
+    def may_lose_stored(self) -> bool:
+        """Whether a master's log may be cut to what is confirmed: another one may be elected."""
+
+    @property
     def in_sync(self) -> int:
         """Number of logs in sync, the master's among them."""
 

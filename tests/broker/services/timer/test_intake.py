@@ -155,6 +155,24 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") 
     assert harness.records()[1].stored_ms >= wanted
 
 
+def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_another_in_the_log(
+    harness: "TimerHarness",
+) -> None:
+    """Replicas take what waits for an earlier second than their master's for delivered."""
+    harness.after(b"first", 60_000)
+    harness.wait(60_500)
+    harness.clock.shift_wall_time(-30_000)
+    harness.after(b"second", 2_000)
+    harness.settle()
+    stored, again = (
+        int(decode_properties(record.properties)["TIMER_OUT_MS"])
+        for record in harness.records(TIMER)[1:]
+    )
+    assert stored < harness.timers.read_ms == again
+    harness.wait(40_000)
+    assert harness.bodies() == [b"first", b"second"]
+
+
 def test_no_slot_is_reused_before_its_delivery_is_saved(
     new_harness: "type[TimerHarness]",
 ) -> None:

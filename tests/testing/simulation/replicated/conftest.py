@@ -35,6 +35,7 @@ CALM = ReplicatedScenario(
     network_ms=(0, 1),
     drifts=(0,) * 6,
     loyal=(0,),
+    has_deliveries=False,
     is_hurried=False,
     faults=(),
 )

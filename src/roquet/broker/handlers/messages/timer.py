@@ -137,6 +137,6 @@ async def _when_safe(replication: Replication, reply: RecallReply, position: int
     """The reply once it is safe, or after the timeout, as in the genuine broker."""
     try:
         return await once_safe(replication, reply, position)
-    except StoreFailed as error:
+    except (CallRefused, StoreFailed) as error:
         remark = f"recall failed, execute error: {error}"
         return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)

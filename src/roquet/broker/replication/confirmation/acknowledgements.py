@@ -48,6 +48,9 @@ REMARKS: Final = {
 class Acknowledgements:
     """Reports of replicas, and the senders that wait for them and for the disk."""
 
+    may_lose_stored = False
+    """Where roles are fixed nothing is cut from a master's log."""
+
     def __init__(
         self,
         store: Store,

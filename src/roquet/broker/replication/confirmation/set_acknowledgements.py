@@ -38,6 +38,9 @@ class SetAcknowledgements:
     is_needed = True
     """Every sender waits, if only for a look at the lease."""
 
+    may_lose_stored = True
+    """A master that is replaced loses what is not confirmed."""
+
     def __init__(
         self,
         flush: Flush,

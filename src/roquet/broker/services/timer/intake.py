@@ -220,7 +220,12 @@ class TimerIntake:
                 if due <= now_ms:
                     self._too_late(record, properties, now_ms)
                     return True
-                out = timers.read_ms + PRECISION_MS  # the clock was set back: never too early
+                # The clock was set back: it must not come too early.
+                if out < timers.read_ms:
+                    # Replicas take its second for over, so the log has to name another one.
+                    self._deliveries.write_again(record, properties, timers.read_ms)
+                    return True
+                out = timers.read_ms + PRECISION_MS
         return self._onto_wheel(record, properties, out, now_ms)
 
     def _is_written_again(self, record: Record, properties: dict[str, str], out: int) -> bool:

@@ -68,6 +68,28 @@ class BrokerCaller:
             channel.hang_up("it does not answer")
 
 
+class MasterCaller:
+    """Calls one broker until it refuses a call or fails, and the next one after that."""
+
+    def __init__(self, clock: VirtualClock, loyal: str | None = None) -> None:
+        """Make a caller; `loyal` is the broker that it always calls."""
+        self._is_loyal = loyal is not None
+        self._caller = BrokerCaller(clock)
+        self.host = loyal or HOSTS[0]
+        """The broker that is called next."""
+
+    async def call(self, call: Call[R], timeout_ms: int) -> R:
+        """Call the broker. Raises CallError."""
+        try:
+            return await self._caller.call(self.host, call, timeout_ms)
+        except CallError as error:
+            if not isinstance(error, CallRefused):
+                self._caller.hang_up(self.host)
+            if not self._is_loyal:
+                self.host = HOSTS[(HOSTS.index(self.host) + 1) % len(HOSTS)]
+            raise
+
+
 class ReplicatedProducer:
     """Sends messages one after the other."""
 
@@ -81,12 +103,10 @@ class ReplicatedProducer:
     ) -> None:
         """Make a producer; `loyal` is the broker that it always sends to."""
         self._name = name
-        self._is_loyal = loyal is not None
-        self._target = loyal or HOSTS[0]
         self._history = history
         self._clock = clock
         self._pause_ms = pause_ms
-        self._caller = BrokerCaller(clock)
+        self._caller = MasterCaller(clock, loyal)
         self._count = 0
 
     async def live(self) -> None:
@@ -102,7 +122,7 @@ class ReplicatedProducer:
     async def send(self, body: str) -> bool:
         """Send one message; True if it was acknowledged."""
         self._count += 1
-        began_ms, host, queue_id = self._history.now_ms(), self._target, self._count % QUEUES
+        began_ms, host, queue_id = self._history.now_ms(), self._caller.host, self._count % QUEUES
         call = Send(
             producer_group="producers",
             topic=TOPIC,
@@ -112,12 +132,9 @@ class ReplicatedProducer:
             body=body.encode(),
         )
         try:
-            reply = await self._caller.call(host, call, SEND_MS)
+            reply = await self._caller.call(call, SEND_MS)
         except CallError as error:
             self._history.say(f"{body} at {host}: {type(error).__name__}")
-            if not isinstance(error, CallRefused):
-                self._caller.hang_up(host)
-            self._turn()
             return False
         if reply.code != ResponseCode.SUCCESS:
             self._history.say(f"{body} at {host}: code {reply.code}")
@@ -131,11 +148,6 @@ class ReplicatedProducer:
         )
         self._history.acknowledged_at(acknowledged, began_ms)
         return True
-
-    def _turn(self) -> None:
-        """Try the next broker with the next message."""
-        if not self._is_loyal:
-            self._target = HOSTS[(HOSTS.index(self._target) + 1) % len(HOSTS)]
 
 
 class OffsetReader:

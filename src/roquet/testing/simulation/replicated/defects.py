@@ -20,6 +20,8 @@ from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
 from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.broker.services.delivery_checkpoints import DeliveryCheckpoints, DeliveryProgress
+from roquet.broker.services.revive import PopRevive
 from roquet.rules.election import elect
 from roquet.rules.election.group import ReplicaGroup
 from roquet.rules.replication.acknowledgement import PutStatus
@@ -198,6 +200,34 @@ def forgotten_epoch() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unconfirmed_deliveries() -> Iterator[None]:
+    """A master that was replaced keeps the progress of deliveries into its log's lost end."""
+
+    async def keep(self: DeliveryCheckpoints, *, may_wait: bool) -> None:  # noqa: ARG001
+        self._safe = None
+
+    def all_progress(self: DeliveryCheckpoints) -> DeliveryProgress:
+        return self._progress()
+
+    with (
+        patched(DeliveryCheckpoints, "go_back", keep),
+        patched(DeliveryCheckpoints, "told", all_progress),
+    ):
+        yield
+
+
+@contextmanager
+def unrevived_pops() -> Iterator[None]:
+    """A new master knows nothing of the messages that were popped before it led."""
+
+    def forget(_revive: PopRevive) -> Iterator[None]:
+        return iter(())
+
+    with patched(PopRevive, "restoring", forget):
+        yield
+
+
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
     {
         "unwaited-acknowledgement": unwaited_acknowledgement,
@@ -213,6 +243,8 @@ DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
         "unflushed-report": unflushed_report,
         "trusted-log": trusted_log,
         "forgotten-epoch": forgotten_epoch,
+        "unconfirmed-deliveries": unconfirmed_deliveries,
+        "unrevived-pops": unrevived_pops,
     }
 )
 """By name."""

@@ -32,6 +32,17 @@ class AcknowledgedPosition(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class DeferredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that brokers deliver later: at a delay level, at a time, or once it is committed."""
+
+    body: str
+    due_ms: int
+    """The earliest time of its delivery."""
+    host: str
+    """Broker that acknowledged it, or its commit."""
+    at_ms: int
+
+
 class SeenMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a consumer was given."""
 
@@ -108,6 +119,12 @@ class ReplicatedHistory(History):
         self._log_epoch = log_epoch
         self._forgotten: list[ForgottenTail] = []
         self.offsets: list[AcknowledgedOffset] = []
+        self.deferred: dict[str, DeferredMessage] = {}
+        """By body: messages whose delivery was acknowledged."""
+        self.rolled_back: set[str] = set()
+        """Bodies of half messages whose end as rolled back was acknowledged."""
+        self.settled: set[str] = set()
+        """Bodies of popped messages that their consumer has handled and acknowledges."""
         self.positions: list[AcknowledgedPosition] = []
         self.seen: list[SeenMessage] = []
         self.states: list[StoredState] = []
@@ -159,6 +176,21 @@ class ReplicatedHistory(History):
         self.offsets.append(message)
         place = f"{message.queue_id}/{message.offset} by {message.host}"
         self.acknowledge(message.body, began_ms, place)
+
+    def deferred_at(self, message: DeferredMessage, began_ms: int) -> None:
+        """Note that a broker has to deliver a message."""
+        self.deferred[message.body] = message
+        self.acknowledge(message.body, began_ms, f"for {message.due_ms} by {message.host}")
+
+    def rolled_back_at(self, body: str, host: str) -> None:
+        """Note that a broker must never deliver a message."""
+        self.rolled_back.add(body)
+        self.say(f"{host} has rolled {body} back")
+
+    def settled_at(self, body: str, host: str) -> None:
+        """Note that a consumer has handled a popped message, and tells the broker so."""
+        self.settled.add(body)
+        self.say(f"{body} is handled, {host} is told")
 
     def decided(self, position: AcknowledgedPosition) -> None:
         """Note that a broker acknowledges."""

@@ -176,6 +176,8 @@ class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Per mille by which the clock of each broker, and then of each controller, is fast."""
     loyal: tuple[int, ...]
     """For each producer the broker that it always sends to; `MASTER`: whoever takes messages."""
+    has_deliveries: bool
+    """Whether messages are sent at delay levels, at times and in transactions, too, and popped."""
     is_hurried: bool
     """Whether a fault comes before its time once the group has recovered from the one before it."""
     faults: tuple[PlannedFault, ...]
@@ -222,6 +224,7 @@ def draw_scenario(seed: int, faults: int | None = None) -> ReplicatedScenario:
         network_ms=rng.choice(((0, 1), (0, 5), (1, 30))),
         drifts=tuple(rng.choice((-5, 0, 0, 5)) for _ in range(BROKERS + CONTROLLERS_MAX)),
         loyal=(MASTER, *(rng.choice((MASTER, 1, 2, 3)) for _ in range(3))),
+        has_deliveries=Random(f"deliveries {seed}").random() < 0.5,
         is_hurried=faults is not None,
         faults=tuple(_draw_life(rng, promise, store, faults)),
     )

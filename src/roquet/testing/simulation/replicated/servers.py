@@ -8,11 +8,14 @@ host             its files        its process
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from roquet.broker import assembly
 from roquet.broker.app import BrokerServer
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import Role
@@ -23,9 +26,11 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.net.clock import SteadyClock
 from roquet.rules.election.group import ReplicaGroup
 from roquet.rules.replication.acknowledgement import ReplicaAck
+from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.power_loss_files import PowerLossFiles
 from roquet.testing.simulation.hosts import Hosts
+from roquet.testing.simulation.patching import patched
 from roquet.testing.simulation.replicated.controllers import GROUP, ReplicatedControllers
 from roquet.testing.simulation.replicated.frozen_hosts import FrozenHosts
 from roquet.testing.simulation.replicated.history import ReplicatedHistory, RoleChange
@@ -43,6 +48,12 @@ STORE_DIR: Final = Path("/data")
 
 LOG_FILE_SIZE: Final = 32 * 1024
 """Bytes: about 130 messages, so that logs have several files."""
+
+TIMER_CONFIG: Final = TimerConfig(
+    wheel_slots=200_000, log_file_size=16 * 1024, log_step=16 * 1024
+)
+"""A wheel of little more than the two days that messages may wait in one slot, since a sync of
+simulated files copies them whole; and files of some 300 timers."""
 
 STOP_S: Final = 20
 """Time in which a broker has to stop in good order; then it is killed."""
@@ -275,6 +286,13 @@ class ReplicatedServers:
             await self.controllers.start_one(host)
         else:
             await self.start_broker(host)
+
+
+@contextmanager
+def small_timers() -> Iterator[None]:
+    """Let brokers have small timer files."""
+    with patched(assembly, "TimerStore", partial(TimerStore, config=TIMER_CONFIG)):
+        yield
 
 
 async def _enter(server: Any) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Self
 import msgspec
 
 from roquet.testing.clock import this_loop
-from roquet.testing.simulation.replicated import checks
+from roquet.testing.simulation.replicated import checks, delivery_checks
 from roquet.testing.simulation.replicated.clients import (
     PROBE,
     TOPIC,
@@ -21,12 +21,14 @@ from roquet.testing.simulation.replicated.clients import (
     ReplicatedProducer,
 )
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
+from roquet.testing.simulation.replicated.deliveries import DeferringProducer, PopConsumer
 from roquet.testing.simulation.replicated.faults import FaultInjector
 from roquet.testing.simulation.replicated.group_operator import GroupOperator
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 from roquet.testing.simulation.replicated.observation import GroupObserver
 from roquet.testing.simulation.replicated.scenario import (
     MASTER,
+    ReplicaFault,
     ReplicatedScenario,
     draw_scenario,
 )
@@ -35,6 +37,7 @@ from roquet.testing.simulation.replicated.servers import (
     LOG_FILE_SIZE,
     ReplicatedServers,
     host_of,
+    small_timers,
 )
 from roquet.testing.simulation.simulator import AgendaItem
 from roquet.wire.records.record import Record, whole_records
@@ -58,6 +61,10 @@ LONG_MS: Final = 1_500
 
 RECOVERY_LOOK_MS: Final = 30
 """Ms between two looks whether a group has recovered."""
+
+DELIVERY_MS: Final = 40_000
+"""Time in which deliveries have to be done once the group has healed and the last one is due: a pop
+may have made messages invisible again, and each is forgotten now and then."""
 
 START_MS: Final = 15_000
 """By then a group that has not elected anybody yet never will: faults begin all the same."""
@@ -95,6 +102,7 @@ class ReplicatedWorkload:
         self._saved_ms = 0
         """Time by which faults come before their time."""
         self._clients: list[asyncio.Task[None]] = []
+        self._popping: asyncio.Task[None] | None = None
         self._is_healed = False
 
     @classmethod
@@ -105,7 +113,7 @@ class ReplicatedWorkload:
     @contextmanager
     def observed(self) -> Iterator[None]:
         """Observe decisions of brokers and controller while it is entered."""
-        with self._observer.installed():
+        with self._observer.installed(), small_timers():
             try:
                 yield
             finally:
@@ -124,8 +132,20 @@ class ReplicatedWorkload:
             rng = Random(f"reader {self.scenario.seed} {host}")
             reader = OffsetReader(host, self.history, self._clock, rng)
             self._clients.append(self.cluster.hosts.run(READER_HOST, reader.live()))
+        if self.scenario.has_deliveries:
+            self._start_deliveries()
         operator = GroupOperator(self.scenario, self.cluster, self.history, self._prefix)
         self._clients += (asyncio.create_task(self._look()), asyncio.create_task(operator.live()))
+
+    def _start_deliveries(self) -> None:
+        """Start clients of deliveries; the one that pops goes on until the end."""
+        seed = self.scenario.seed
+        producer = DeferringProducer(
+            self.history, self._clock, self._pause_ms, Random(f"deferring {seed}")
+        )
+        self._clients.append(self.cluster.hosts.run(PRODUCER_HOST, producer.live()))
+        consumer = PopConsumer(self.history, self._clock, Random(f"popping {seed}"))
+        self._popping = self.cluster.hosts.run(READER_HOST, consumer.live())
 
     def _describe(self) -> None:
         """Write the scenario as lines, with each fault on its own."""
@@ -190,16 +210,54 @@ class ReplicatedWorkload:
             await asyncio.sleep(0.2)
             if self.unhealed() is None and await self._probe(prober):
                 break
-        for client in self._clients:
-            client.cancel()
-        for ended in await asyncio.gather(*self._clients, return_exceptions=True):
-            if not isinstance(ended, asyncio.CancelledError):
-                self.history.break_promise(f"client: it has ended with {ended!r}")
+        await self._end(*self._clients)
+        if self._popping is not None:
+            await self._wait_for_deliveries()
+            deadline_ms += DELIVERY_MS
+            await self._end(self._popping)
         while self.history.now_ms() < deadline_ms and not self._is_healed:
             self._is_healed = self.unhealed() is None and not self._differences()
             await asyncio.sleep(0.2)
         self._observer.look(at_whole_logs=True)
         return self._is_healed
+
+    async def _end(self, *clients: asyncio.Task[None]) -> None:
+        for client in clients:
+            client.cancel()
+        for ended in await asyncio.gather(*clients, return_exceptions=True):
+            if not isinstance(ended, asyncio.CancelledError):
+                self.history.break_promise(f"client: it has ended with {ended!r}")
+
+    async def _wait_for_deliveries(self) -> None:
+        """Wait until everything is delivered, and handled by the group that pops."""
+        deadline_ms = self.history.now_ms() + DELIVERY_MS
+        last_ms = max((each.due_ms for each in self.history.deferred.values()), default=0)
+        await self._sleep_until(last_ms)
+        while self.history.now_ms() < deadline_ms and self._undelivered():
+            await asyncio.sleep(1)
+
+    def _undelivered(self) -> list[str]:
+        """Broken promises of deliveries, as the log of the master tells now."""
+        if self.cluster.mode(self.cluster.master) is None:
+            return []
+        return delivery_checks.findings(self._deliveries(self._records()))
+
+    def _records(self) -> list[Record]:
+        return records_of(self.cluster.log_of(self.cluster.master))
+
+    def _deliveries(self, records: Sequence[Record]) -> delivery_checks.DeliveryOutcome:
+        history, clock = self.history, self._clock
+        faults = {planned.fault for planned in self.scenario.faults}
+        return delivery_checks.DeliveryOutcome(
+            deferred=history.deferred,
+            rolled_back=history.rolled_back,
+            acknowledged=[each.body for each in history.offsets],
+            settled=history.settled,
+            stored=delivery_checks.delivered_messages(
+                records, clock.now_ms() - clock.monotonic_ms()
+            ),
+            is_in_time=ReplicaFault.WALL_CLOCK not in faults,
+        )
 
     async def _probe(self, prober: ReplicatedProducer) -> bool:
         number = self.history.now_ms()
@@ -233,10 +291,12 @@ class ReplicatedWorkload:
         """Broken promises, see `checks`."""
         history = self.history
         unhealed = None if self._is_healed else self.unhealed() or "messages or logs are missing"
-        stored, doubled = None, list[str]()
+        stored, broken = None, list[str]()
         if history.states and self.cluster.mode(self.cluster.master) is not None:
-            log = self.cluster.log_of(self.cluster.master)
-            stored, doubled = checks.stored_messages(records_of(log), TOPIC)
+            records = self._records()
+            stored, broken = checks.stored_messages(records, TOPIC)
+            if self._popping is not None:
+                broken += delivery_checks.findings(self._deliveries(records))
         outcome = checks.ReplicatedOutcome(
             offsets=history.offsets,
             positions=history.positions,
@@ -250,7 +310,7 @@ class ReplicatedWorkload:
             logs=self._logs() if self._is_healed else {},
             unhealed=unhealed,
         )
-        return [*history.broken, *doubled, *checks.findings(outcome)]
+        return [*history.broken, *broken, *checks.findings(outcome)]
 
 
 def records_of(log: bytes) -> list[Record]:
