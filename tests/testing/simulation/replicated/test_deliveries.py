@@ -20,7 +20,7 @@ from roquet.testing.simulation.replicated.workload import records_of
 
 
 def producer_of(running: RunningGroup) -> DeferringProducer:
-    return DeferringProducer(running.history, this_loop().clock, lambda: 10, Random(1))
+    return DeferringProducer("d", None, running.history, this_loop().clock, lambda: 10, Random(1))
 
 
 def delivered(running: RunningGroup) -> dict[str, list[int]]:

@@ -20,7 +20,6 @@ from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
 from roquet.broker.replication.stream.stream_client import StreamClient
-from roquet.broker.services.delivery_checkpoints import DeliveryCheckpoints, DeliveryProgress
 from roquet.broker.services.revive import PopRevive
 from roquet.rules.election import elect
 from roquet.rules.election.group import ReplicaGroup
@@ -201,19 +200,9 @@ def forgotten_epoch() -> Iterator[None]:
 
 
 @contextmanager
-def unconfirmed_deliveries() -> Iterator[None]:
-    """A master that was replaced keeps the progress of deliveries into its log's lost end."""
-
-    async def keep(self: DeliveryCheckpoints, *, may_wait: bool) -> None:  # noqa: ARG001
-        self._safe = None
-
-    def all_progress(self: DeliveryCheckpoints) -> DeliveryProgress:
-        return self._progress()
-
-    with (
-        patched(DeliveryCheckpoints, "go_back", keep),
-        patched(DeliveryCheckpoints, "told", all_progress),
-    ):
+def unsafe_answers() -> Iterator[None]:
+    """A master answers ends of transactions and acknowledgements of pops that may be cut off."""
+    with patched(SetAcknowledgements, "may_lose_stored", False):
         yield
 
 
@@ -243,7 +232,7 @@ DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
         "unflushed-report": unflushed_report,
         "trusted-log": trusted_log,
         "forgotten-epoch": forgotten_epoch,
-        "unconfirmed-deliveries": unconfirmed_deliveries,
+        "unsafe-answers": unsafe_answers,
         "unrevived-pops": unrevived_pops,
     }
 )

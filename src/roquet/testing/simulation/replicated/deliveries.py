@@ -7,7 +7,7 @@ What a master has promised of these has to be kept by whoever leads once it is d
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from random import Random
 from typing import Final
@@ -80,7 +80,7 @@ class Course(Enum):
     ROLL_BACK = "never, it is rolled back"
 
 
-COURSES: Final = (*Course, Course.COMMIT)
+IN_TRANSACTIONS: Final = (Course.COMMIT, Course.COMMIT, Course.ROLL_BACK)
 
 
 class DeferringProducer:
@@ -88,23 +88,29 @@ class DeferringProducer:
 
     def __init__(
         self,
+        name: str,
+        loyal: str | None,
         history: ReplicatedHistory,
         clock: VirtualClock,
         pause_ms: Callable[[], int],
         rng: Random,
+        courses: Sequence[Course] = tuple(Course),
     ) -> None:
+        """Make a producer; `loyal` is the broker that it always sends to."""
+        self._name = name
         self._history = history
         self._clock = clock
         self._pause_ms = pause_ms
         self._rng = rng
-        self._caller = MasterCaller(clock)
+        self._courses = courses
+        self._caller = MasterCaller(clock, loyal)
         self._count = 0
 
     async def live(self) -> None:
         """Send, forever."""
         refused_ms, longest_ms = REFUSED_MS
         while True:
-            if await self.send(self._rng.choice(COURSES)):
+            if await self.send(self._rng.choice(self._courses)):
                 pause_ms, refused_ms = self._pause_ms(), REFUSED_MS[0]
             else:
                 pause_ms, refused_ms = refused_ms, min(2 * refused_ms, longest_ms)
@@ -113,7 +119,7 @@ class DeferringProducer:
     async def send(self, course: Course) -> bool:
         """Send one message; True if the broker has promised what becomes of it."""
         self._count += 1
-        body, host = f"d.{self._count}", self._caller.host
+        body, host = f"{self._name}.{self._count}", self._caller.host
         try:
             is_promised = await self._send(body, course)
         except CallError as error:

@@ -33,7 +33,7 @@ class AcknowledgedPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeferredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that brokers deliver later: at a delay level, at a time, or once it is committed."""
+    """A message to be delivered later: at a delay level, at a time, or once it is committed."""
 
     body: str
     due_ms: int

@@ -49,9 +49,7 @@ STORE_DIR: Final = Path("/data")
 LOG_FILE_SIZE: Final = 32 * 1024
 """Bytes: about 130 messages, so that logs have several files."""
 
-TIMER_CONFIG: Final = TimerConfig(
-    wheel_slots=200_000, log_file_size=16 * 1024, log_step=16 * 1024
-)
+TIMER_CONFIG: Final = TimerConfig(wheel_slots=200_000, log_file_size=16 * 1024, log_step=16 * 1024)
 """A wheel of little more than the two days that messages may wait in one slot, since a sync of
 simulated files copies them whole; and files of some 300 timers."""
 

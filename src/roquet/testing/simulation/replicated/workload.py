@@ -21,7 +21,11 @@ from roquet.testing.simulation.replicated.clients import (
     ReplicatedProducer,
 )
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
-from roquet.testing.simulation.replicated.deliveries import DeferringProducer, PopConsumer
+from roquet.testing.simulation.replicated.deliveries import (
+    IN_TRANSACTIONS,
+    DeferringProducer,
+    PopConsumer,
+)
 from roquet.testing.simulation.replicated.faults import FaultInjector
 from roquet.testing.simulation.replicated.group_operator import GroupOperator
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
@@ -140,10 +144,21 @@ class ReplicatedWorkload:
     def _start_deliveries(self) -> None:
         """Start clients of deliveries; the one that pops goes on until the end."""
         seed = self.scenario.seed
-        producer = DeferringProducer(
-            self.history, self._clock, self._pause_ms, Random(f"deferring {seed}")
+        rng = Random(f"deferring {seed}")
+        make = partial(
+            DeferringProducer,
+            history=self.history,
+            clock=self._clock,
+            pause_ms=self._pause_ms,
+            rng=rng,
         )
-        self._clients.append(self.cluster.hosts.run(PRODUCER_HOST, producer.live()))
+        producers = (
+            make("d", None),
+            make("t", None, courses=IN_TRANSACTIONS),
+            make("u", rng.choice(HOSTS), courses=IN_TRANSACTIONS),
+        )
+        for producer in producers:
+            self._clients.append(self.cluster.hosts.run(PRODUCER_HOST, producer.live()))
         consumer = PopConsumer(self.history, self._clock, Random(f"popping {seed}"))
         self._popping = self.cluster.hosts.run(READER_HOST, consumer.live())
 
@@ -233,7 +248,7 @@ class ReplicatedWorkload:
         deadline_ms = self.history.now_ms() + DELIVERY_MS
         last_ms = max((each.due_ms for each in self.history.deferred.values()), default=0)
         await self._sleep_until(last_ms)
-        while self.history.now_ms() < deadline_ms and self._undelivered():
+        while self.history.now_ms() < deadline_ms and self._undelivered():  # noqa: ASYNC110
             await asyncio.sleep(1)
 
     def _undelivered(self) -> list[str]:
