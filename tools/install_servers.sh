@@ -1,8 +1,8 @@
 #!/bin/sh
 # Puts what tests of other programs need on PATH, from Debian's and Ubuntu's packages: etcd for several controllers,
-# Prometheus and promtool for alert rules and the board, Chromium for the dashboard in a browser; and from npm's Azurite,
-# an object store like Azure's. Without the rights, or elsewhere, it says what to install; tests without their program are
-# skipped. No service has to run.
+# Prometheus and promtool for alert rules and the board, Chromium for the dashboard in a browser; from npm's Azurite, an
+# object store like Azure's; and from Go's modules fake-gcs-server, one like Google's, which is built in some two minutes.
+# Without the rights, or elsewhere, it says what to install; tests without their program are skipped. No service has to run.
 #
 #   tools/install_servers.sh                 all of them
 #   tools/install_servers.sh etcd            one of them
@@ -35,7 +35,22 @@ install_npm() {  # the program, the package, its version
     fi
 }
 
-[ $# -gt 0 ] || set -- etcd prometheus chromium azurite
+install_go() {  # the program, the module, its version
+    if command -v "$1" >/dev/null 2>&1; then
+        echo "install_servers: $1 is there already"
+    elif ! command -v go >/dev/null 2>&1; then
+        echo "install_servers: there is no go here: install Go, and run GOBIN=/usr/local/bin go install $2@$3" >&2
+        return 1
+    elif ! [ -w /usr/local/bin ]; then
+        echo "install_servers: run GOBIN=… go install $2@$3 with a directory that is on PATH" >&2
+        return 1
+    else
+        echo "install_servers: building $1, which takes some minutes"
+        GOBIN=/usr/local/bin go install "$2@$3"
+    fi
+}
+
+[ $# -gt 0 ] || set -- etcd prometheus chromium azurite gcs
 status=0
 for name in "$@"; do
     case $name in
@@ -43,7 +58,8 @@ for name in "$@"; do
         prometheus) install promtool prometheus || status=1 ;;
         chromium) install chromium chromium || status=1 ;;
         azurite) install_npm azurite-blob azurite 3.37.0 || status=1 ;;
-        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium, azurite)" >&2; status=2 ;;
+        gcs) install_go fake-gcs-server github.com/fsouza/fake-gcs-server v1.56.1 || status=1 ;;
+        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium, azurite, gcs)" >&2; status=2 ;;
     esac
 done
 exit $status

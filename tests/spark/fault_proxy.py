@@ -1,20 +1,22 @@
-"""A proxy in front of an S3 server that answers some requests badly, or not at all."""
+"""A proxy in front of an object store that answers some requests badly, or not at all."""
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
 BODY_MAX = 64 * 1024 * 1024
 """Bytes of a request, its body included."""
 
-CONDITION = b"if-none-match:"
+ROOT = Path(__file__).parents[2]
 
 ADD, CLEAR, FAULTS = "/-/add", "/-/clear", "/-/faults"
 """Paths of requests to the proxy itself."""
@@ -39,8 +41,10 @@ class Fault(Enum):
     """An answer of 403 that says that the clock of the request is wrong."""
     ELSEWHERE = auto()
     """An answer of 301: the bucket is in another region."""
+    FORBIDDEN = auto()
+    """An answer of 403: access is refused."""
     UNCONDITIONAL = auto()
-    """The server does it whether or not the object is there: `If-None-Match` is ignored."""
+    """The server does it whether or not the object is there: the condition is ignored."""
 
 
 ANSWERS = {
@@ -48,6 +52,7 @@ ANSWERS = {
     Fault.FAILED_ANSWER: (500, "Internal Server Error", "InternalError"),
     Fault.SLOW_DOWN: (503, "Slow Down", "SlowDown"),
     Fault.ELSEWHERE: (301, "Moved Permanently", "PermanentRedirect"),
+    Fault.FORBIDDEN: (403, "Forbidden", "AccessDenied"),
     Fault.SKEWED: (403, "Forbidden", "RequestTimeTooSkewed"),
     Fault.EXPIRED: (400, "Bad Request", "ExpiredToken"),
 }
@@ -70,7 +75,9 @@ class _Rule:
         self.left, self.skip = times, skip
 
     def applies(self, request: Request) -> bool:
-        if self.left <= 0 or request.method != self.method or self.part not in request.path:
+        if self.left <= 0 or request.method != self.method:
+            return False
+        if not re.search(self.part, request.path):
             return False
         self.skip -= 1
         if self.skip >= 0:
@@ -81,6 +88,9 @@ class _Rule:
 
 class Proxy:
     """The proxy, as its own process runs it."""
+
+    condition = b"if-none-match:"
+    """The header of a request that creates an object, and replaces none."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -122,21 +132,27 @@ class Proxy:
             return
         body = await _body(reader, request)
         if fault is Fault.UNCONDITIONAL:
-            request, fault = request._replace(head=_without(request.head, CONDITION)), None
+            request, fault = request._replace(head=without(request.head, self.condition)), None
         if fault is None or fault in (Fault.LOST_ANSWER, Fault.FAILED_ANSWER):
-            answer = await self._forwarded(request, body)
+            answer = await self.forwarded(request, body)
         if fault is Fault.LOST_ANSWER:
             writer.transport.abort()
             return
-        writer.write(answer if fault is None else _error(fault, request.method))
+        writer.write(answer if fault is None else self.error(fault, request))
         await writer.drain()
 
-    async def _forwarded(self, request: Request, body: bytes) -> bytes:
+    async def forwarded(self, request: Request, body: bytes) -> bytes:
+        """The server's answer to a request."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         writer.write(request.head + body)
         answer = await reader.read()
         writer.close()
         return answer
+
+    def error(self, fault: Fault, request: Request) -> bytes:
+        """The answer to a request that goes wrong in this way."""
+        status, reason, code = ANSWERS[fault]
+        return xml_error(status, reason, code, request.method)
 
 
 def _parse(head: bytes) -> Request:
@@ -159,7 +175,7 @@ def _parse(head: bytes) -> Request:
     )
 
 
-def _without(head: bytes, field: bytes) -> bytes:
+def without(head: bytes, field: bytes) -> bytes:
     """A request's head without a field."""
     lines = head.split(b"\r\n")
     return b"\r\n".join(line for line in lines if not line.lower().startswith(field))
@@ -177,12 +193,17 @@ async def _body(reader: asyncio.StreamReader, request: Request) -> bytes:
             return b"".join(parts)
 
 
-def _error(fault: Fault, method: str) -> bytes:
-    status, reason, code = ANSWERS[fault]
+def xml_error(status: int, reason: str, code: str, method: str = "GET") -> bytes:
+    """An answer that names the error as the XML of S3, and of Google's XML API, does."""
     text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{reason}</Message></Error>"
-    body = b"" if method == "HEAD" else text.encode()
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/xml\r\nConnection: close\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    body = "" if method == "HEAD" else text
+    return answered(f"{status} {reason}", body, "Content-Type: application/xml")
+
+
+def answered(status: str, body: str, *fields: str) -> bytes:
+    """An answer after which the connection is closed."""
+    head = [f"HTTP/1.1 {status}", *fields, "Connection: close", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*head, "", body]).encode()
 
 
 class FaultProxy:
@@ -194,7 +215,10 @@ class FaultProxy:
     def add(
         self, fault: Fault, method: str = "PUT", part: str = "", *, times: int = 1, skip: int = 0
     ) -> None:
-        """Let this happen to so many requests of a method whose path has a part, after others."""
+        """Let this happen to so many requests of a method, after others.
+
+        `part` is a pattern of a part of their paths, with the query.
+        """
         self._ask(ADD, json.dumps([fault.name, method, part, times, skip]).encode())
 
     def clear(self) -> None:
@@ -212,13 +236,13 @@ class FaultProxy:
 
 
 @contextmanager
-def fault_proxy(url: str) -> Iterator[FaultProxy]:
-    """A proxy of the server at a URL, until the block ends.
+def fault_proxy(url: str, module: str = "tests.spark.fault_proxy") -> Iterator[FaultProxy]:
+    """A proxy of the server at a URL, until the block ends; `module` runs it.
 
     It is a process of its own: deltalake would not let a thread of this one answer.
     """
-    command = [sys.executable, __file__, *url.removeprefix("http://").split(":")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", module, *url.removeprefix("http://").split(":")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield FaultProxy(process.stdout.readline().strip())
@@ -226,9 +250,8 @@ def fault_proxy(url: str) -> Iterator[FaultProxy]:
             process.kill()
 
 
-async def main(host: str, port: str) -> None:
+async def main(proxy: Proxy) -> None:
     """Print the proxy's URL, and serve."""
-    proxy = Proxy(host, int(port))
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=BODY_MAX)
     sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
@@ -236,4 +259,4 @@ async def main(host: str, port: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(Proxy(sys.argv[1], int(sys.argv[2]))))

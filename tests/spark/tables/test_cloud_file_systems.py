@@ -1,5 +1,7 @@
 """How pyarrow reaches Azure and Google: names of options and of the environment, nothing else."""
 
+from datetime import timedelta
+
 import pyarrow.fs as pafs
 import pytest
 
@@ -7,12 +9,15 @@ from roquet.model.errors import ConfigError
 from roquet.spark.tables.cloud_file_systems import (
     azure_arguments,
     azure_file_system,
+    google_arguments,
     google_file_system,
 )
 from roquet.spark.tables.object_store import file_system
 
 ACCOUNT = {"AZURE_STORAGE_ACCOUNT_NAME": "acme"}
 AZURE_URL = "abfss://lake@acme.dfs.core.windows.net/orders"
+EMULATOR = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"}
+LIMIT = {"retry_time_limit": timedelta(seconds=30)}
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +58,24 @@ def test_the_emulator_has_an_address_of_its_own() -> None:
     }
 
 
+def test_an_emulator_of_google_gets_no_credentials() -> None:
+    assert google_arguments({}, {}) == LIMIT
+    assert google_arguments(EMULATOR, {"GOOGLE_APPLICATION_CREDENTIALS": "/key.json"}) == {
+        **LIMIT,
+        "anonymous": True,
+        "scheme": "http",
+        "endpoint_override": "127.0.0.1:4443",
+    }
+
+
+def test_pyarrows_own_name_of_an_emulator_has_to_be_the_same() -> None:
+    name = "CLOUD_STORAGE_EMULATOR_ENDPOINT"
+    assert google_arguments(EMULATOR, {name: "127.0.0.1:4443/"}) == google_arguments(EMULATOR, {})
+    for options in ({}, EMULATOR):
+        with pytest.raises(ConfigError, match=rf"^{name} in the environment is not STORAGE_EMUL"):
+            google_arguments(options, {name: "http://127.0.0.1:4444"})
+
+
 def test_the_scheme_of_a_url_chooses_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for name in ("AzureFileSystem", "GcsFileSystem"):
@@ -63,7 +86,7 @@ def test_the_scheme_of_a_url_chooses_the_file_system(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(variable, raising=False)
     file_system(AZURE_URL, ACCOUNT)
     file_system("gs://lake/orders", {})
-    assert made == [("AzureFileSystem", {"account_name": "acme"}), ("GcsFileSystem", {})]
+    assert made == [("AzureFileSystem", {"account_name": "acme"}), ("GcsFileSystem", LIMIT)]
 
 
 @pytest.mark.parametrize(

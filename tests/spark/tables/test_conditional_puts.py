@@ -11,7 +11,7 @@ from tests.spark.fault_proxy import Fault, FaultProxy, fault_proxy
 from tests.spark.tables.conftest import WANTED
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables import conditional_puts
+from roquet.spark.tables import conditional_puts, object_store
 from roquet.spark.tables.conditional_puts import PutResult, check_conditional_puts, result_of
 from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.object_journal import ObjectJournal
@@ -97,6 +97,17 @@ def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
     assert next(left, None) is None
     assert ("it is unknown whether" in caplog.text) == (REFUSED not in results and is_safe)
     assert objects.stored() == set()
+
+
+def test_an_emulator_of_google_is_asked_too(
+    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "google_file_system", lambda options: objects)
+    monkeypatch.setattr(conditional_puts, "create_twice", lambda place, location: DOUBLED)
+    place = ObjectLocation("gs://lake/orders", {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"})
+    says = r"it ignores x-goog-if-generation-match, so one .* Give a store that honours it$"
+    with pytest.raises(ConfigError, match=says):
+        check_conditional_puts(place)
 
 
 def test_stores_that_are_known_to_honour_it_are_not_asked(

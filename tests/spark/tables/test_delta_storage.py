@@ -1,5 +1,6 @@
 """How deltalake reaches a log: safe commits whatever the environment says, and readable errors."""
 
+import json
 import os
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_options_of_other_stores_are_deltalakes_own_names() -> None:
     place = ObjectLocation("abfss://lake@acme.dfs.core.windows.net/orders", account)
     assert log_options(place) == account
     assert log_options(ObjectLocation("gs://lake/orders")) == {}
+
+
+def test_an_emulator_of_google_gets_no_credentials() -> None:
+    url = "http://127.0.0.1:4443"
+    options = log_options(ObjectLocation("gs://lake/orders", {"STORAGE_EMULATOR_HOST": url}))
+    assert options is not None
+    account = json.loads(options.pop("google_service_account_key"))
+    assert (account.pop("gcs_base_url"), account.pop("disable_oauth")) == (url, True)
+    assert {*account.values()} == {""}
+    assert options == {"google_base_url": url, "allow_http": "true"}
 
 
 class Server(ThreadingHTTPServer):

@@ -127,6 +127,32 @@ def test_a_bucket_of_google_needs_no_options() -> None:
     assert ObjectLocation("s3://lake/orders").provider is S3
 
 
+@pytest.mark.parametrize(
+    ("storage", "environ"),
+    [
+        ({"STORAGE_EMULATOR_HOST": "http://127.0.0.1:4443"}, {"STORAGE_EMULATOR_HOST": "there:1"}),
+        ({"storage_emulator_host": "http://127.0.0.1:4443/"}, {}),
+        ({}, {"STORAGE_EMULATOR_HOST": "127.0.0.1:4443"}),
+        ({}, {"CLOUD_STORAGE_EMULATOR_ENDPOINT": "http://127.0.0.1:4443"}),
+    ],
+)
+def test_an_emulator_of_google_has_one_name(
+    storage: dict[str, str], environ: dict[str, str]
+) -> None:
+    location = parse_location("gs://lake/orders", storage, environ)
+    url = "http://127.0.0.1:4443"
+    assert location.options == {"STORAGE_EMULATOR_HOST": url}
+    assert (location.endpoint, location.server) == (url, url)
+    assert not parse_location("s3://lake/orders", {}, environ).endpoint
+
+
+@pytest.mark.parametrize("address", ["u:hunter2@h:1", "http://h/hunter2", "ftp://hunter2", ":1"])
+def test_an_address_of_an_emulator_that_cannot_be_used_is_not_repeated(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"^STORAGE_EMULATOR_HOST") as error:
+        storage_options({"STORAGE_EMULATOR_HOST": address}, {}, GOOGLE)
+    assert "hunter2" not in str(error.value)
+
+
 def test_options_are_those_of_the_store() -> None:
     with pytest.raises(ConfigError, match=r"no storage option 'AWS_REGION' of abfss://"):
         parse_location(AZURE_URL, {"AWS_REGION": "eu-west-1"}, {})

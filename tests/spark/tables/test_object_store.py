@@ -2,17 +2,21 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.spark.tables import object_store
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_store import (
     ObjectStore,
     StorageFailed,
     dataset_source,
     explained,
+    explained_upload,
     explanation,
     file_sizes,
     file_system,
@@ -41,6 +45,65 @@ def test_objects_are_listed_with_paths_below_the_location(objects: "DirectoryObj
     ]
     assert store.names() == {"_roquet", "day=2026-01-31"}
     assert objects.stored() == {"lake/orders/_roquet/runs/a", "lake/orders/day=2026-01-31/b"}
+
+
+class GoogleObjects:
+    """Objects whose lists of one level have no directories, as pyarrow's of Google's store."""
+
+    def __init__(self, objects: "DirectoryObjects") -> None:
+        self._objects = objects
+
+    def get_file_info(self, wanted: Any) -> Any:
+        found = self._objects.get_file_info(wanted)
+        if not isinstance(wanted, pafs.FileSelector):
+            return found
+        return [info for info in found if info.type != pafs.FileType.Directory]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+
+@pytest.fixture
+def google(objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch) -> GoogleObjects:
+    """Google's store with the empty bucket `lake`, without a network."""
+    fake = GoogleObjects(objects)
+    monkeypatch.setattr(object_store, "google_file_system", lambda options: fake)
+    return fake
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_directories_are_found_where_lists_have_none(google: GoogleObjects, scheme: str) -> None:
+    store = ObjectStore(ObjectLocation(f"{scheme}://lake/orders"))
+    assert not store.has_directory("_delta_log")
+    store.put("_delta_log/0.json", b"{}")
+    store.put("a", b"")
+    assert store.has_directory("_delta_log")
+    assert not store.has_directory("a")
+    assert store.names() == {"_delta_log", "a"}
+    store.remove_directory("_delta_log")
+    assert [file.path for file in store.files()] == ["a"]
+
+
+def test_access_to_the_objects_is_enough_at_google(
+    google: GoogleObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its roles for objects do not allow to ask for the bucket."""
+    ask = google.get_file_info
+
+    def refuses(wanted: Any) -> Any:
+        if wanted == "lake":
+            raise OSError("google::cloud::Status(PERMISSION_DENIED: storage.buckets.get)")
+        return ask(wanted)
+
+    monkeypatch.setattr(google, "get_file_info", refuses)
+    ObjectStore(ObjectLocation("gs://lake/orders")).check_bucket()
+
+    def refuses_all(_: object) -> Any:
+        raise OSError("google::cloud::Status(PERMISSION_DENIED: storage.objects.list)")
+
+    monkeypatch.setattr(google, "get_file_info", refuses_all)
+    with pytest.raises(StorageFailed, match=r"^Google Cloud Storage refuses access to gs://lake"):
+        ObjectStore(ObjectLocation("gs://lake/orders")).check_bucket()
 
 
 def test_an_object_is_removed_once(objects: "DirectoryObjects") -> None:
@@ -107,6 +170,7 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         ("Generic S3 error: <Code>InvalidAccessKeyId</Code>", "refuses access"),
         ("Server returned non-2xx status code: 403 Forbidden", "refuses access"),
         ("HTTP status 500 for roquet-a403.parquet and -403-b", "HTTP status 500"),
+        ("Error performing PUT in 403.4µs and 7.403ms", "Error performing PUT"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 60, SSL", "has no certificate that is trusted"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 77, CA", "has no certificate that is trusted"),
         ("<Code>ExpiredToken</Code>", "have expired: renew AWS_ACCESS_KEY_ID"),
@@ -148,13 +212,41 @@ def test_errors_of_a_store_are_one_sentence_each(text: str, says: str) -> None:
         (AZURE_URL, "curlCode: 60", "is trusted here, .*: check the certificates of this machine$"),
         (AZURE_URL, "500 for url (https://a/b?sv=2&sig=hunter2%3D&se=1) AccountKey=hunter2;",
          r"500 for url \(https://a/b\?sv=2&sig=…&se=1\) AccountKey=…;$"),
-        ("gs://lake/orders", "PERMISSION_DENIED", "check GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://lake/orders", "PERMISSION_DENIED", "check GOOGLE_APPLICATION_CREDENTIALS of the"),
+        ("gs://lake/orders", "401 Unauthorized", "check GOOGLE_APPLICATION_CREDENTIALS of the"),
+        ("gs://lake/orders", "Could not create a OAuth2 access token", "there is no access token"),
+        ("gs://lake/orders", "UNAVAILABLE: CURL error [7]=Could", "be reached .*: check the netw"),
+        ("gs://lake/orders", "UNAVAILABLE: CURL error [60]=SSL", "is trusted here, .*: check the"),
         ("gs://lake/orders", "The specified bucket does not exist", "at Google Cloud Storage"),
     ],
 )  # fmt: skip
 def test_errors_of_other_stores_have_their_names(url: str, text: str, says: str) -> None:
     location = ObjectLocation(url, {"AZURE_STORAGE_ACCOUNT_NAME": "acme"})
     assert re.search(says, str(explanation(OSError(text), location)))
+
+
+def test_an_emulator_of_google_is_named_in_errors() -> None:
+    place = ObjectLocation("gs://lake/orders", {"STORAGE_EMULATOR_HOST": "http://h:1"})
+    text = str(explanation(OSError("UNAVAILABLE: CURL error [7]"), place))
+    assert text == (
+        "http://h:1 cannot be reached for gs://lake/orders: check STORAGE_EMULATOR_HOST and the "
+        "network"
+    )
+
+
+def test_wrong_credentials_of_google_are_no_oserror_of_pyarrow() -> None:
+    place = ObjectLocation("gs://lake/orders")
+    with pytest.raises(StorageFailed, match="no access token for gs://lake"), explained(place):
+        raise pa.ArrowException(
+            "google::cloud::Status(UNKNOWN: Could not create a OAuth2 access token: /key.json"
+        )
+    with pytest.raises(pa.ArrowInvalid), explained(place):
+        raise pa.ArrowInvalid("Parquet magic bytes not found")
+
+
+def test_a_missing_object_of_an_upload_is_an_error_of_the_store() -> None:
+    with pytest.raises(ConfigError, match="no bucket 'lake'"), explained_upload(ORDERS):
+        raise FileNotFoundError(2, "The specified bucket does not exist.")
 
 
 def test_a_missing_object_stays_what_it_is() -> None:

@@ -54,7 +54,7 @@ def _delta(root: TableLocation) -> ds.Dataset:
     if not isinstance(root, Path):
         store = ObjectStore(root)
         store.check_bucket()
-        if LOG not in store.names():
+        if not store.has_directory(LOG):
             raise ConfigError(f"{root} is no delta table: it has no {LOG}")
     with explained_log(root):
         log: Log = DeltaTable(str(root), storage_options=log_options(root))

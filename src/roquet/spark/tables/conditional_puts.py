@@ -2,9 +2,10 @@
 
     check_conditional_puts(location)    # ConfigError at a store that would replace log entries
 
-A store that ignores `If-None-Match: *` accepts two log entries of one number: the second replaces
-the first, and its messages are lost. deltalake looks for an entry before it sends one, so only two
-writers at the same moment show it. Two threads create one small table here:
+A store that ignores `If-None-Match: *`, or Google's `x-goog-if-generation-match: 0`, accepts two
+log entries of one number: the second replaces the first, and its messages are lost. deltalake looks
+for an entry before it sends one, so only two writers at the same moment show it. Two threads create
+one small table here:
 
     one creates it, the other's request is refused     the store is safe
     both create it                                     it is not, if that happens again and again
@@ -25,7 +26,7 @@ import pyarrow as pa
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.delta_storage import log_options
-from roquet.spark.tables.object_location import ENDPOINT, ObjectLocation
+from roquet.spark.tables.object_location import S3, ObjectLocation
 from roquet.spark.tables.object_staging import RUNS
 from roquet.spark.tables.object_store import ObjectStore, explanation
 
@@ -61,12 +62,12 @@ class PutResult(Enum):
 
 
 def check_conditional_puts(location: ObjectLocation) -> None:
-    """Raise ConfigError when the store of a location ignores `If-None-Match`.
+    """Raise ConfigError when the store of a location ignores the condition of such requests.
 
-    Only S3 servers with an endpoint of their own are tried, each location once in a process, by
-    some ten small requests: AWS, Azure and Google are known to honour it.
+    Only servers with an endpoint of their own are tried, each location once in a process, by some
+    ten small requests: AWS, Azure and Google are known to honour it.
     """
-    if ENDPOINT in location.options:
+    if location.endpoint:
         check_server(location.url, tuple(sorted(location.options.items())))
 
 
@@ -81,10 +82,12 @@ def check_server(url: str, options: tuple[tuple[str, str], ...]) -> None:
         with suppress(FileNotFoundError, RoquetError):
             ObjectStore(location).remove_directory(directory)
     if not is_safe:
+        condition = location.provider.condition
+        other = ", or an Iceberg table, whose catalog decides" if location.provider is S3 else ""
         raise ConfigError(
             f"{location.server} accepted one object of {location} from two writers: it ignores "
-            "If-None-Match, so one archive would replace another's commit, and messages would be "
-            "lost. Give a store that honours it, or an Iceberg table, whose catalog decides"
+            f"{condition}, so one archive would replace another's commit, and messages would be "
+            f"lost. Give a store that honours it{other}"
         )
 
 
@@ -98,7 +101,8 @@ def _is_safe(location: ObjectLocation, directory: str) -> bool:
         counts[result] += 1
         if counts[PutResult.DOUBLED] == DOUBLES_MIN:
             return False
-    log.warning("%s: it is unknown whether the store honours If-None-Match", location)
+    condition = location.provider.condition
+    log.warning("%s: it is unknown whether the store honours %s", location, condition)
     return True
 
 

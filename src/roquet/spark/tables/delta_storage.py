@@ -1,5 +1,6 @@
 """Delta storage: how deltalake reaches a table's log, in a directory or in an object store."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.object_location import ENDPOINT, S3, ObjectLocation, TableLocation
+from roquet.spark.tables.object_location import (
+    ENDPOINT,
+    GOOGLE,
+    S3,
+    ObjectLocation,
+    TableLocation,
+)
 from roquet.spark.tables.object_store import ObjectStore, explanation
 from roquet.spark.tables.table import TableConflict, TableDamaged
 
@@ -35,13 +42,33 @@ def log_options(location: TableLocation) -> dict[str, str] | None:
     """Storage options for deltalake, which finds credentials in the environment itself."""
     if isinstance(location, Path):
         return None
+    # Conditional requests are the only ones that it makes in other stores than S3.
+    if location.provider is GOOGLE:
+        return emulator_options(location.endpoint) if location.endpoint else {}
     if location.provider is not S3:
-        return dict(location.options)  # conditional requests are the only ones that it makes there
+        return dict(location.options)
     options = {**location.options, **SAFE_COMMITS}
     if ENDPOINT in options:
         # deltalake adds all names of the environment, and takes any one of those that are set.
         options |= dict.fromkeys(S3.options[ENDPOINT], options[ENDPOINT])
     return options
+
+
+def emulator_options(url: str) -> dict[str, str]:
+    """Options to reach an emulator of Google's store, without credentials.
+
+    A service account without OAuth is what deltalake has for that: told to skip signatures, it asks
+    for a token nevertheless before each PUT (1.6.6). The URL is there twice, so that none of the
+    environment wins.
+    """
+    account = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    return {
+        "google_base_url": url,
+        "google_service_account_key": json.dumps(
+            {"gcs_base_url": url, "disable_oauth": True, **account}
+        ),
+        "allow_http": "true",
+    }
 
 
 def check_free(location: ObjectLocation) -> None:
@@ -51,8 +78,7 @@ def check_free(location: ObjectLocation) -> None:
     """
     store = ObjectStore(location)
     store.check_bucket()
-    names = store.names() - {"_roquet"}
-    if names and LOG not in names:
+    if not store.has_directory(LOG) and store.names() - {"_roquet"}:
         raise ConfigError(
             f"{location} is not empty and no archive of kind delta: give another path"
         )

@@ -29,6 +29,10 @@ ACCOUNT_KEYS: Final = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY")
 SAS_TOKENS: Final = ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
 
 GOOGLE_CREDENTIALS: Final = "GOOGLE_APPLICATION_CREDENTIALS"
+GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
+"""A server instead of Google's, which gets no credentials; Google's own libraries know the name."""
+PYARROW_EMULATOR: Final = "CLOUD_STORAGE_EMULATOR_ENDPOINT"
+"""Google's C++ library, which is in pyarrow, knows this one, and it wins over any argument."""
 
 
 class ObjectProvider(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,14 +49,20 @@ class ObjectProvider(msgspec.Struct, frozen=True, kw_only=True):
     bucket_word: str = "bucket"
     options: Mapping[str, tuple[str, ...]] = {}
     """Options, with their names in the environment; the first one that is set counts."""
+    endpoint: str = ""
+    """The option that names a server other than the provider's own; empty without one."""
+    condition: str = "If-None-Match"
+    """The condition of a request that creates an object, and replaces none."""
     credentials: tuple[str, ...]
     """Names that the environment of each process gives its object store; they are never options.
     The first ones are those that texts ask to check."""
+    checked: int = 3
+    """How many of the credentials texts ask to check."""
 
     @property
     def credentials_text(self) -> str:
         """Names to check where access is refused."""
-        return ", ".join(self.credentials[:3])
+        return ", ".join(self.credentials[: self.checked])
 
 
 S3: Final = ObjectProvider(
@@ -65,6 +75,7 @@ S3: Final = ObjectProvider(
         ALLOW_HTTP: (ALLOW_HTTP,),
         REGION: (REGION, "AWS_DEFAULT_REGION"),
     },
+    endpoint=ENDPOINT,
     credentials=(
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
         *("AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"),
@@ -90,10 +101,14 @@ GOOGLE: Final = ObjectProvider(
     aliases=("gcs",),
     place="gs://BUCKET/PATH",
     bucket=re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.ASCII),
+    options={GOOGLE_EMULATOR: (GOOGLE_EMULATOR, PYARROW_EMULATOR)},
+    endpoint=GOOGLE_EMULATOR,
+    condition="x-goog-if-generation-match",
     credentials=(
         *(GOOGLE_CREDENTIALS, "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH"),
         "GOOGLE_SERVICE_ACCOUNT_KEY",
     ),
+    checked=1,  # pyarrow knows no other
 )
 
 PROVIDERS: Final[Mapping[str, ObjectProvider]] = MappingProxyType(
@@ -140,12 +155,17 @@ class ObjectLocation(msgspec.Struct, frozen=True):
         return self.key.partition("/")[0]
 
     @property
+    def endpoint(self) -> str:
+        """The URL of a server other than the provider's own; empty for the provider's own."""
+        return self.options.get(self.provider.endpoint, "")
+
+    @property
     def server(self) -> str:
         """The store's address, for texts."""
         provider = self.provider
         if provider is AZURE:
             return f"Azure account {self.options.get(ACCOUNT, '')}".rstrip()
-        return "Google Cloud Storage" if provider is GOOGLE else self.options.get(ENDPOINT, "AWS")
+        return self.endpoint or ("Google Cloud Storage" if provider is GOOGLE else "AWS")
 
     def file(self, path: str) -> str:
         """The URL of a file of the table."""
@@ -247,6 +267,8 @@ def storage_options(
         if found is not None:
             chosen.setdefault(name, found)
     _check_endpoint(chosen)
+    if GOOGLE_EMULATOR in chosen:
+        chosen[GOOGLE_EMULATOR] = emulator_url(chosen[GOOGLE_EMULATOR])
     return chosen
 
 
@@ -263,6 +285,16 @@ def _account(host: str, options: Mapping[str, str]) -> str:
     if match is None:
         raise ConfigError(f"the URL of the table is not {AZURE.place}")
     return match[1]
+
+
+def emulator_url(address: str) -> str:
+    """The URL of an emulator of Google's store; ConfigError for what is no URL and no HOST:PORT."""
+    url = address if "://" in address else f"http://{address}"
+    if "@" in url:
+        raise ConfigError(f"{GOOGLE_EMULATOR} holds a user or a password: leave it out")
+    if not _ENDPOINT.fullmatch(url):
+        raise ConfigError(f"{GOOGLE_EMULATOR} is not http://HOST:PORT")
+    return url.removesuffix("/")
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

@@ -58,6 +58,11 @@ FORBIDDEN: Final = (
     *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "InvalidToken"),
     *("INVALID_CLIENT_TOKEN_ID", "AuthenticationFailed", "AuthorizationFailure"),
     *("AuthorizationPermissionMismatch", "PERMISSION_DENIED", "UNAUTHENTICATED"),
+    "AuthenticationRequired",
+)
+TOKENLESS: Final = (
+    *("Could not create a OAuth2 access token", "Error performing token request"),
+    *("Unable to open service account file", "Unable to decode service account file"),
 )
 MISSING: Final = (
     *("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"),
@@ -72,10 +77,13 @@ ELSEWHERE: Final = (
 )
 UNREACHABLE: Final = (
     *("NETWORK_CONNECTION", "error sending request"),
-    *("Connection refused", "dns error"),
+    *("Connection refused", "dns error", "CURL error ["),
 )
 UNTRUSTED: Final = ("invalid peer certificate", "UnknownIssuer", "SSL peer certificate")
 """Parts of error texts of pyarrow and of deltalake, which have no other sign of the cause."""
+
+GOOGLE_STATUS: Final = "google::cloud::Status("
+"""In pyarrow's errors of Google's store, of which those of wrong credentials are no OSErrors."""
 
 
 class StorageFailed(RoquetError):
@@ -102,7 +110,7 @@ class ObjectStore:
     def check_bucket(self) -> None:
         """Raise ConfigError without the bucket, StorageFailed when it cannot be read."""
         with explained(self.location):
-            info = self._files.get_file_info(self.location.bucket)
+            info = self._bucket_info()
         if info.type == pafs.FileType.NotFound:
             raise ConfigError(missing_bucket_text(self.location))
 
@@ -117,7 +125,7 @@ class ObjectStore:
         """Upload a small file, replacing an older one."""
         kind = {"Content-Type": mimetypes.guess_type(path)[0] or "application/octet-stream"}
         with (
-            explained(self.location),
+            explained_upload(self.location),
             self._files.open_output_stream(self._key(path), metadata=kind) as stream,
         ):
             stream.write(data)
@@ -131,7 +139,7 @@ class ObjectStore:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             yield cast("BinaryIO", spool)
             spool.seek(0)
-            with explained(self.location):
+            with explained_upload(self.location):
                 stream = self.create(path)
                 try:
                     shutil.copyfileobj(spool, stream, COPY_BYTES)
@@ -168,9 +176,16 @@ class ObjectStore:
                 return
 
     def remove_directory(self, directory: str) -> None:
-        """Remove all files below a path; FileNotFoundError when there is none."""
+        """Remove all files below a path.
+
+        FileNotFoundError when there is none; nothing happens then at Google.
+        """
         with explained(self.location):
-            self._files.delete_dir(self._key(directory))
+            if self.location.provider is GOOGLE:
+                # There delete_dir asks for a mark of the directory, too, and nothing has made one.
+                self._files.delete_dir_contents(self._key(directory), missing_dir_ok=True)
+            else:
+                self._files.delete_dir(self._key(directory))
 
     def files(self, directory: str = "", *, recursive: bool = True) -> list[StoredObject]:
         """The files of a directory, and of those below it; empty when there is none."""
@@ -207,11 +222,30 @@ class ObjectStore:
         """The URL of a file."""
         return self.location.file(path)
 
+    def has_directory(self, path: str) -> bool:
+        """Whether there are files below a path."""
+        with explained(self.location):
+            return bool(self._files.get_file_info(self._key(path)).type == pafs.FileType.Directory)
+
     def names(self) -> set[str]:
         """The names directly below the location: of files and directories."""
+        if self.location.provider is GOOGLE:
+            # A list of one level has no directories there: pyarrow leaves out common prefixes.
+            return {file.path.partition("/")[0] for file in self.files()}
         selector = pafs.FileSelector(self.location.key, recursive=False, allow_not_found=True)
         with explained(self.location):
             return {info.base_name for info in self._files.get_file_info(selector)}
+
+    def _bucket_info(self) -> pafs.FileInfo:
+        try:
+            return self._files.get_file_info(self.location.bucket)
+        except OSError as error:
+            if self.location.provider is not GOOGLE or not _is_any(FORBIDDEN, str(error)):
+                raise
+            # Google's roles for objects do not include that of asking for the bucket: without
+            # access to objects, too, this list is refused.
+            self._files.get_file_info(pafs.FileSelector(self.location.key, allow_not_found=True))
+            return pafs.FileInfo(self.location.bucket, pafs.FileType.Directory)
 
     def _key(self, path: str) -> str:
         return f"{self.location.key}/{path}"
@@ -222,7 +256,8 @@ def file_system(url: str, options: Mapping[str, str]) -> Any:
     provider, sorted_options = provider_of(url), tuple(sorted(options.items()))
     if provider is AZURE:
         return azure_file_system(sorted_options)
-    return google_file_system() if provider is GOOGLE else s3_file_system(sorted_options)
+    make = google_file_system if provider is GOOGLE else s3_file_system
+    return make(sorted_options)
 
 
 def retry_strategy() -> Any:
@@ -294,21 +329,46 @@ def explained(location: ObjectLocation) -> Iterator[None]:
         raise
     except OSError as error:
         raise explanation(error, location) from error
+    except pa.ArrowException as error:
+        if GOOGLE_STATUS not in str(error):  # about what is in a file
+            raise
+        raise explanation(error, location) from error
+
+
+@contextmanager
+def explained_upload(location: ObjectLocation) -> Iterator[None]:
+    """Turn every error of an upload into a sentence: what is not found then is not the file."""
+    try:
+        with explained(location):
+            yield
+    except FileNotFoundError as error:
+        raise explanation(error, location) from error
 
 
 def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
     """The error to raise instead of one of pyarrow or deltalake. Pure."""
     text = str(error)
-    if any(mark in text for mark in MISSING):
+    if _is_any(MISSING, text):
         return ConfigError(missing_bucket_text(location))
     for marks, pattern, sentence in _CAUSES:
-        if any(mark in text for mark in marks) or (pattern and re.search(pattern, text)):
+        if _is_any(marks, text) or (pattern and re.search(pattern, text)):
             return StorageFailed(sentence(location))
     lines = [line.strip(" \N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}") for line in
              _COLOUR.sub("", text).splitlines()]  # fmt: skip
     whole = _PARAMETERS.sub(r"\1…", ": ".join(filter(None, lines)))
     reason = whole[:REASON_MAX] or type(error).__name__
     return StorageFailed(f"{location}: {reason}")
+
+
+def _is_any(marks: Sequence[str], text: str) -> bool:
+    return any(mark in text for mark in marks)
+
+
+def _tokenless_text(location: ObjectLocation) -> str:
+    return (
+        f"there is no access token for {location}: check {location.provider.credentials_text} of "
+        "the driver and the workers, whether they are valid, and the network"
+    )
 
 
 def _expired_text(location: ObjectLocation) -> str:
@@ -360,7 +420,13 @@ def _unreachable_text(location: ObjectLocation) -> str:
 
 
 def _endpoint_hint(location: ObjectLocation) -> str:
-    return f"{ENDPOINT} and " if location.provider is S3 else ""
+    name = _endpoint_to_check(location)
+    return f"{name} and " if name else ""
+
+
+def _endpoint_to_check(location: ObjectLocation) -> str:
+    """The option of the server that may be wrong; an emulator's only where it is set."""
+    return location.provider.endpoint if location.endpoint or location.provider is S3 else ""
 
 
 _PARAMETERS: Final = re.compile(
@@ -374,12 +440,13 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSES: Final = (
     (EXPIRED, None, _expired_text),
     (SKEWED, None, _skewed_text),
-    (FORBIDDEN, r"(?<![-/\w])403\b", _forbidden_text),
+    (TOKENLESS, None, _tokenless_text),
+    (FORBIDDEN, r"(?<![-./\w])40[13]\b(?!\.\d)", _forbidden_text),
     (ELSEWHERE, None, _elsewhere_text),
     # The answer to a HEAD has no body that would say why, and that of a GET is not looked at.
     ((), r"(?m)HTTP status 400\) during \w+ operation: *(No response body|$)", _unexplained_text),
-    # curl's 35, 58, 60 and 77 are about TLS.
-    (UNTRUSTED, r"curlCode: (35|58|60|77)\b", _untrusted_text),
+    # curl's 35, 58, 60 and 77 are about TLS; the brackets are Google's.
+    (UNTRUSTED, r"(curlCode: |CURL error \[)(35|58|60|77)\b", _untrusted_text),
     (UNREACHABLE, None, _unreachable_text),
 )
 """Parts of an error's text, a pattern of it, and the sentence about it; the first one counts."""
@@ -388,7 +455,8 @@ _CAUSES: Final = (
 def missing_bucket_text(location: ObjectLocation) -> str:
     """The sentence about a bucket that does not exist."""
     word = location.provider.bucket_word
-    hint = f" and {ENDPOINT}" if location.provider is S3 else ""
+    name = _endpoint_to_check(location)
+    hint = f" and {name}" if name else ""
     return (
         f"there is no {word} {location.bucket!r} at {location.server}: create it, or check the "
         f"name{hint}"

@@ -10,7 +10,7 @@ from uuid import uuid4
 from roquet.model.errors import RoquetError
 from roquet.spark.tables.disk import sync
 from roquet.spark.tables.object_location import ObjectDirectory, StagingDirectory
-from roquet.spark.tables.object_store import ObjectStore, explained
+from roquet.spark.tables.object_store import ObjectStore, explained_upload
 from roquet.spark.tables.partition_scheme import Partition
 
 PREFIX: Final = "roquet-"
@@ -87,7 +87,7 @@ def explained_writes(directory: StagingDirectory) -> Iterator[None]:
     if isinstance(directory, Path):
         yield
     else:
-        with explained(directory.location):
+        with explained_upload(directory.location):
             yield
 
 

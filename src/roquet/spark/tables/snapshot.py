@@ -115,7 +115,7 @@ def _of_object_store(
     store.check_bucket()
     if kind == "iceberg":
         return _iceberg(root, topic, name, catalog)
-    if LOG not in store.names():
+    if not store.has_directory(LOG):
         raise ConfigError(f"{root} is no delta table: it has no {LOG}")
     return _delta(root)
 
