@@ -148,13 +148,13 @@ class Timer:
         Nothing is delivered. A replica that becomes the master goes on from there.
         """
         self._deliveries.restart()
-        self._intake.reached_ms = max(self._intake.reached_ms, self._timers.read_ms)
+        self._timers.reached_ms = max(self._timers.reached_ms, self._timers.read_ms)
         self._timers.follow(master.master_offset, floor_ms(master.read_ms))
         is_done = False
         while not is_done:
             is_done = self._intake.follow(master.master_offset, self._clock.now_ms())
             await asyncio.sleep(0)  # lets others go first
-        self._intake.untaken = master.master_offset
+        self._timers.note_untaken(master.master_offset)
         if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
             self._followed_ms = self._clock.monotonic_ms()
             await self.save(self._clock.now_ms())
@@ -172,7 +172,7 @@ class Timer:
 
         None when no message has ever waited.
         """
-        if self._intake.untaken is not None:
+        if self._timers.untaken is not None:
             self._intake.take_overdue(now_ms)
             return now_ms
         if (pause_ms := self._return(now_ms)) is not None:
