@@ -12,9 +12,10 @@ some messages come twice, and none is lost. Memory holds the messages of the cur
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 
+from roquet.broker.services.delayed_delivery import at_once
 from roquet.broker.services.timer.clock_leaps import BACK_MS, ClockLeaps
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, raw_of
 from roquet.broker.services.timer.intake import TimerIntake
@@ -68,6 +69,8 @@ class Timer:
         self._way_back: Iterator[int] | None = None
         self._followed_ms = 0
         """Monotonic ms of the last save of a master's progress."""
+        self.may_save: Callable[[], Awaitable[bool]] = at_once
+        """Waits until progress up to now may be saved; False: not now."""
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -128,12 +131,15 @@ class Timer:
                 await self._clock.sleep(FAILURE_PAUSE_MS)
 
     async def save(self, now_ms: int) -> None:
-        """Save the progress, once all delivered messages are on the disk."""
+        """Save the progress, once all delivered messages are confirmed and on the disk."""
         work = self._timers.save_task(now_ms)
         if work is None:
             return
         try:
             await self._flush.step()
+            if not await self.may_save():
+                self._timers.unsaved = True
+                return
             await in_thread(work)
         except BaseException:
             self._timers.unsaved = True
