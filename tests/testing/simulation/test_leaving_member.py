@@ -1,3 +1,6 @@
+import pytest
+from tests.conversation.failover_group import group
+
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -46,3 +49,22 @@ async def test_without_a_change_as_many_logs_as_before_have_to_hold_a_message() 
         assert sync_set.acknowledged == 100
         reports(sync_set, 3, 120)
         assert sync_set.acknowledged == 120
+
+
+@in_virtual_time
+async def test_a_message_is_lost_when_its_two_holders_are_killed_one_after_the_other() -> None:
+    with leaving_member():
+        async with group(all_ack_in_sync_set=False, in_sync_replicas=2) as running:
+            assert await running.settled(3) == 1
+            await running.send_on(["everywhere"])
+            await running.loop.clock.sleep(2_000)
+            running.network.partition(running.host(1), running.host(3))
+            assert (await running.send("between")).code == 0
+            await running.kill(2)
+            await running.until(lambda: running.members() == STAY, 4)
+            running.network.drop(running.host(1), running.host(3))
+            await running.kill(1)
+            running.network.heal()
+            await running.until(lambda: running.master() == 3, 30)
+            with pytest.raises((AssertionError, IndexError)):
+                running.check()
