@@ -1,4 +1,4 @@
-"""Progress in the files of a master that is killed while it is parted from its replicas."""
+"""Progress in the files of a master that ends while it is parted from its replicas."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from tests.broker.replication.role_switches import bodies, records
 from tests.broker.replication.test_pop_switch import RETRY, WORKERS, acknowledge, pop
 from tests.broker.replication.test_timed_services_switch import send_for
 from tests.broker.replication.test_transactions_switch import COMMIT, OFTEN, end, half, producer
-from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
+from tests.conversation.failover_group import CLIENT, CONTROLLER, TOPIC, Group, group
 
 from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -37,6 +37,23 @@ async def save_all(running: Group, number: int) -> None:
     await asyncio.wait([asyncio.ensure_future(save) for save in saves], timeout=0.1)
 
 
+async def killed(running: Group) -> None:
+    """Kill broker 1 once it has saved everything."""
+    await save_all(running, 1)
+    assert running.brokers[1].broker.replication.role.current.is_active
+    await running.kill(1)
+
+
+async def stopped(running: Group) -> None:
+    """Stop broker 1 in good order."""
+    server = running.brokers.pop(1)
+    await running.hosts.run(running.host(1), server.__aexit__(None, None, None))
+
+
+End = Callable[[Group], Awaitable[None]]
+ENDS = pytest.mark.parametrize("ended", [killed, stopped])
+
+
 async def elected_before_it_copies(running: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start broker 1 again as a replica, and have it elected before it has copied any progress.
 
@@ -57,12 +74,14 @@ async def elected_before_it_copies(running: Group, monkeypatch: pytest.MonkeyPat
         async with asyncio.timeout(20):
             while 1 not in running.members():
                 await running.loop.clock.sleep(5)
-        await running.kill(running.master() or 0)
+        await running.hosts.run(CLIENT, running.elect(1))
     await running.until(lambda: running.master() == 1, 30)
 
 
+@ENDS
 @in_virtual_time
-async def test_what_only_a_killed_master_delivered_comes_again_when_it_leads_from_its_files(
+async def test_what_only_a_master_delivered_that_ends_comes_again_when_it_leads_from_its_files(
+    ended: End,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with group() as running:
@@ -85,9 +104,7 @@ async def test_what_only_a_killed_master_delivered_comes_again_when_it_leads_fro
         await running.until(lambda: broker.delivery.timer.checkpoint.cursor == (0, 0))
         store = broker.log.store
         assert store.raw.end > store.confirmed_position + 1_000, "it has delivered and revived"
-        await save_all(running, 1)
-        assert running.brokers[1].broker.replication.role.current.is_active
-        await running.kill(1)
+        await ended(running)
         await elected_before_it_copies(running, monkeypatch)
         await running.until(lambda: due.keys() <= set(bodies(running, 1)), 30)
         await running.until(lambda: given.keys() <= set(bodies(running, 1, RETRY)), 30)
@@ -96,8 +113,10 @@ async def test_what_only_a_killed_master_delivered_comes_again_when_it_leads_fro
         running.check()
 
 
+@ENDS
 @in_virtual_time
-async def test_what_a_killed_master_gave_out_is_popped_again_when_it_leads_from_its_files(
+async def test_what_a_master_gave_out_that_ends_is_popped_again_when_it_leads_from_its_files(
+    ended: End,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with group() as running:
@@ -107,9 +126,8 @@ async def test_what_a_killed_master_gave_out_is_popped_again_when_it_leads_from_
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         given = await pop(running, 1)
         assert len(given) == 2
-        await save_all(running, 1)
         assert running.brokers[1].broker.tables.offsets.get(WORKERS, TOPIC, 0) == 2
-        await running.kill(1)
+        await ended(running)
         await elected_before_it_copies(running, monkeypatch)
         again = await pop(running, 1)
         assert again.keys() == given.keys()
@@ -129,8 +147,7 @@ async def goes_back(running: Group, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def begins_from_its_files(running: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill broker 1, and let it lead again before it copies anything."""
-    await save_all(running, 1)
-    await running.kill(1)
+    await killed(running)
     await elected_before_it_copies(running, monkeypatch)
 
 
