@@ -156,7 +156,7 @@ class BrokerServer:
         duties = _duties(broker, gate, copy)
         roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
-        self._obey_controller(running, loops)
+        self._obey_controller(running)
         self._stand_in(running, loops)
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
@@ -176,13 +176,18 @@ class BrokerServer:
             environment, is_log_whole=is_whole, note_log_whole=partial(note_whole, *place)
         )
 
-    def _obey_controller(self, running: AsyncExitStack, loops: "_Loops") -> None:
-        """Let the controller decide what this broker is, if there is one."""
+    def _obey_controller(self, running: AsyncExitStack) -> None:
+        """Let the controller decide what this broker is, if there is one.
+
+        A broker that stops lets another lead first, and asks nothing more before the connections
+        to controllers are closed.
+        """
         mode, control = self.broker.replication.controller_mode, self.broker.control
         if mode is None:
             return
-        pool = ChannelPool(clock=self._clock, security=self.config.calls())
+        pool, loops = ChannelPool(clock=self._clock, security=self.config.calls()), _Loops()
         running.push_async_callback(pool.close)
+        running.push_async_callback(loops.stop)
         loops.start(*mode.work(self.address, pool, control.rng))
         running.push_async_callback(mode.release)
 

@@ -277,6 +277,9 @@ def _delivery(
     destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
     revive = PopRevive(message_log, tables, set_aside, clock, config)
     timer = _timer(environment, message_log, destinations, set_aside, revive)
+    checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
+    tables.offsets.before_save = checkpoints.lower
+    timer.may_save = checkpoints.wait_confirmed
     return DeliveryServices(
         delay=DelayedDelivery(
             message_log=message_log,
@@ -285,11 +288,12 @@ def _delivery(
             set_aside=set_aside,
             clock=clock,
             levels=config.message_delay_levels,
+            may_save=checkpoints.wait_confirmed,
         ),
         timer=timer,
         transactions=Transactions(message_log, tables, destinations, set_aside, clock, settings),
         revive=revive,
-        checkpoints=DeliveryCheckpoints(message_log, tables, timer, revive, clock),
+        checkpoints=checkpoints,
         retry_topics=retry_topics,
         set_aside=set_aside,
     )

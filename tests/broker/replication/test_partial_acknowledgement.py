@@ -193,3 +193,20 @@ async def test_it_is_kept_when_the_controller_has_forgotten_who_is_alive() -> No
         await running.settled(3)
         assert running.master() in (1, 2)
         running.check()
+
+
+@in_virtual_time
+async def test_it_is_kept_when_its_two_holders_are_killed_one_after_the_other() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await running.kill(2)
+        await running.loop.clock.sleep(4_000)
+        assert running.members() == {1, 2, 3}, "without 2 the third one might be elected alone"
+        running.network.drop(running.host(1), running.host(3))
+        await running.kill(1)
+        running.network.heal()
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None
+        await running.start_broker(2)
+        assert await running.settled(2) == 2
+        running.check()

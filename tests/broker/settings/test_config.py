@@ -1,4 +1,5 @@
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,40 @@ def test_an_id_belongs_to_a_role(role: BrokerRole, broker_id: int, advice: str) 
     with pytest.raises(ConfigError, match=advice):
         BrokerConfig(broker_role=role, broker_id=broker_id)
     assert BrokerConfig(broker_role=BrokerRole.SLAVE, broker_id=3).broker_id == 3
+
+
+CONTROLLED: Mapping[str, Any] = {"controller_mode": True, "controllers": ("127.0.0.1:9878",)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        (
+            {**CONTROLLED, "broker_heartbeat_interval": 3_000},
+            "brokerHeartbeatInterval=3000 is not less than controllerHeartBeatTimeoutMills=3000, "
+            "and the controller would take a broker that lives for dead: set "
+            "brokerHeartbeatInterval to 1000 or less, or controllerHeartBeatTimeoutMills to 9000 "
+            "or more",
+        ),
+        (
+            {"ha_heartbeat_interval": 5_000, "ha_housekeeping_interval": 4_000},
+            "haSendHeartbeatInterval=5000 is not less than haHousekeepingInterval=4000, and "
+            "connections between master and replicas would be closed again and again: set "
+            "haSendHeartbeatInterval to 1333 or less, or haHousekeepingInterval to 15000 or more",
+        ),
+    ],
+)
+def test_heartbeats_come_sooner_than_their_lack_is_noticed(
+    settings: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig(**settings)
+    assert str(refused.value) == advice
+
+
+def test_heartbeats_to_a_controller_are_free_where_there_is_none() -> None:
+    assert BrokerConfig(broker_heartbeat_interval=60_000).broker_heartbeat_interval == 60_000
+    assert BrokerConfig(**CONTROLLED, broker_heartbeat_interval=2_999).controller_mode
 
 
 def test_a_broker_signs_its_own_requests_with_its_inner_credentials() -> None:

@@ -130,6 +130,19 @@ def test_settings_that_a_subscriber_rejects_do_not_take_effect(tmp_path: Path) -
     assert live.change({"retention": "96h"}, NOW)
 
 
+def test_settings_that_contradict_each_other_are_refused_while_a_broker_runs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("retention=72h\n")
+    live = RuntimeSettings(load(path, {}))
+    with pytest.raises(CallRefused, match="set haSendHeartbeatInterval to 6666 or less") as refused:
+        live.change({"haSendHeartbeatInterval": "20000"}, NOW)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert path.read_text() == "retention=72h\n"
+    assert live.change({"haSendHeartbeatInterval": "20000", "haHousekeepingInterval": "60000"}, NOW)
+
+
 def test_the_brokers_file_says_it_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# mine\nbrokerName = b1\nfileReservedTime = 48\nbrokerPermission = 6")

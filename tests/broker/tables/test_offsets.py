@@ -189,3 +189,17 @@ def test_progress_that_is_removed_while_it_is_lowered_is_gone() -> None:
     assert list(steps) == [False, False, True]
     assert offsets.get("a", "t", 1) is None
     assert offsets.get("a", "u", 0) == 3
+
+
+def test_rows_that_were_lowered_for_a_save_are_copied_and_saved_again() -> None:
+    offsets = ConsumerOffsets(None)
+    offsets.commit("a", "t", 0, 5)
+    offsets.before_save = lambda rows: rows["t@a"].update({0: 3})
+    edition = offsets.edition
+    offsets.save()
+    assert offsets.content().offset_table == {"t@a": {0: 3}}
+    assert (offsets.get("a", "t", 0), offsets.unsaved) == (5, False)
+    assert offsets.changed_since(edition) == {}
+    offsets.note_changed(["t@a"])
+    assert offsets.changed_since(edition) == {"t@a": {0: 5}}
+    assert offsets.unsaved

@@ -97,13 +97,6 @@ def test_a_checkpoint_that_was_noted_anew_takes_the_place_of_the_first_note() ->
     assert len(flight) == 0
 
 
-def test_a_checkpoint_that_was_noted_anew_remembers_its_first_record() -> None:
-    flight = OpenCheckpoints()
-    flight.add(checkpoint(revive_offset=7, first_offset=7))
-    flight.add(again := checkpoint(revive_offset=50))
-    assert (again.first_offset, again.revive_offset) == (7, 50)
-
-
 def test_a_checkpoint_that_was_noted_anew_with_nothing_left_is_over() -> None:
     flight, first = OpenCheckpoints(), checkpoint()
     flight.add(first)

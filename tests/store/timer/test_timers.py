@@ -553,3 +553,40 @@ def test_a_wheel_without_messages_has_nothing_to_save_of_a_master() -> None:
     timers = opened(MemoryFiles())
     timers.follow(0, NOW)
     assert not timers.unsaved
+
+
+def test_what_a_master_had_not_taken_is_remembered_in_the_files() -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    for offset in range(3):
+        add(timers, offset, 10)
+    timers.note_untaken(5)
+    save(timers)
+    timers.note_untaken(3)
+    assert timers.save_task(NOW) is None, "all of them are taken"
+    timers.follow(1, NOW + 5_000)
+    timers.note_untaken(1)
+    save(timers, NOW + 8_000)
+    timers.close()
+    again = opened(files, NOW + 7_000)
+    assert (again.offset, again.untaken, again.replayed) == (3, 1, (1, NOW + 5_000))
+    assert again.reached_ms == NOW + 8_000, "no second after the last save was reached"
+    assert chain(again, 10) == [0, 1, 2]
+    again.note_untaken(None)
+    assert again.unsaved
+    save(again)
+    assert (opened(files).untaken, opened(files).reached_ms) == (None, 0)
+
+
+def test_apaches_offset_of_a_master_is_not_taken_for_its_own() -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    add(timers, 0, 10)
+    save(timers)
+    timers.close()
+    page = files.contents[ROOT / "config" / "timercheck"]
+    fields = list(CHECKPOINT.unpack_from(page))
+    fields[3] = 0  # and our note does not cover that
+    CHECKPOINT.pack_into(page, 0, *fields)
+    again = opened(files)
+    assert (again.untaken, again.replayed[0]) == (None, 1)

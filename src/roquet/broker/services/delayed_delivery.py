@@ -10,7 +10,7 @@ none is lost.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +50,11 @@ FAILURE_PAUSE_MS: Final = 10_000
 """Ms of pause after a failed delivery, as in the genuine broker; the level goes on where it was."""
 
 
+async def at_once() -> bool:
+    """Progress may be saved now."""
+    return True
+
+
 class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """Delivers the messages of all delay levels."""
 
@@ -61,6 +66,8 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[int, ...]
     firsts: dict[int, tuple[int, int]] = {}
     """Level → the last offset looked at, and by how many ms its time was ahead."""
+    may_save: Callable[[], Awaitable[bool]] = at_once
+    """Waits until progress up to now may be saved; False: not now."""
 
     def work(self) -> Iterator[Coroutine[Any, Any, None]]:
         """The loops to run, one for each level.
@@ -85,14 +92,16 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
                 await self.clock.sleep(FAILURE_PAUSE_MS)
 
     async def save(self, now_ms: int) -> None:
-        """Save the progress, once all delivered messages are on the disk."""
+        """Save the progress, once all delivered messages are confirmed and on the disk."""
         if not self.delay_offsets.unsaved:
             return
         self.delay_offsets.touch(now_ms)
         work = self.delay_offsets.saving()
         try:
             await self.message_log.flush.step()
-            if work is not None:
+            if not await self.may_save():
+                self.delay_offsets.unsaved = True
+            elif work is not None:
                 await in_thread(work)
         except BaseException:
             self.delay_offsets.unsaved = True

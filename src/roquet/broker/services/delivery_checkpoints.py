@@ -5,9 +5,10 @@
 A master that is replaced may lose the end of its log, and what it has delivered with it. If it is
 elected again before it has copied the progress of the master in between, its own must not cover
 messages that nobody has: it goes back to the last progress that was safe, and some messages come
-twice. Replicas are told of safe progress of delay levels and timer alone, for the same reason. The
-revival of popped messages has such progress, too; transactions have theirs in the log. Where roles
-are fixed all of the log is confirmed.
+twice. Replicas are told of safe progress alone, and no other is saved: a master that is killed
+begins from its files, and a replica may lose the end of its log as well. So it is with delay
+levels, the timer, popped messages and transactions. Where roles are fixed all of the log is
+confirmed.
 """
 
 from collections import deque
@@ -19,10 +20,13 @@ import msgspec
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.revive import NOTED_GROUP, PopRevive
 from roquet.broker.services.timer.timer import Timer
+from roquet.broker.services.transactions.transactions import GROUP as TRANSACTION_GROUP
+from roquet.broker.services.unconfirmed_pops import GroupQueue
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
+from roquet.broker.tables.offsets import SEPARATOR, OffsetRows
 from roquet.log_records import logger
-from roquet.model.names import REVIVE_GROUP
+from roquet.model.names import HALF_TOPIC, OP_HALF_TOPIC, REVIVE_GROUP
 from roquet.net.clock import Clock
 from roquet.store.timer.layout import TimerCheckpoint
 
@@ -37,6 +41,9 @@ PENDING_MAX: Final = 128
 CONFIRM_MS: Final = 500
 """Ms that a master without a lease waits for what it has stored to be confirmed."""
 
+SAVE_MS: Final = 15_000
+"""Ms that a save waits for the same: a member that is so far behind leaves the set by default."""
+
 LOOK_MS: Final = 20
 """Ms between two looks for that."""
 
@@ -47,8 +54,8 @@ class DeliveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     log_end: int
     delays: DelayOffsetTable
     timer: TimerCheckpoint
-    revived: Mapping[tuple[str, int], int | None]
-    """Progress in the revive topic, by group and queue id."""
+    offsets: Mapping[GroupQueue, int | None]
+    """Progress of the broker's own groups: revival of popped messages, ends of transactions."""
 
 
 class DeliveryCheckpoints:
@@ -70,15 +77,22 @@ class DeliveryCheckpoints:
         self._safe: DeliveryProgress | None = None
         """None: this broker does not deliver."""
         self._pending: deque[DeliveryProgress] = deque()
+        self._term = 0
+        """Count of the beginnings and ends of leads."""
+        self._is_back = False
+        """Whether the tables have gone back to safe progress at the end of a lead."""
+        self._lowered: set[str] = set()
+        """Rows of groups' progress that were told or saved lower than they were."""
 
     def begin(self) -> None:
         """Begin to lead: the progress is that of a master whose log is all here."""
-        self._pending.clear()
+        self._change_term()
         self._safe = self._progress()
 
     def note(self, _now_ms: int = 0) -> None:
         """Note the progress of this moment, and see which notes are safe by now."""
-        self._settle()
+        if self._settle():
+            self._tell_again()
         if len(self._pending) < PENDING_MAX:
             self._pending.append(self._progress())
 
@@ -86,6 +100,40 @@ class DeliveryCheckpoints:
         """Progress that replicas are told: the ends of their logs may be cut as well."""
         self._settle()
         return self._safe if self._safe is not None and self._is_unconfirmed else self._progress()
+
+    def lower(self, rows: OffsetRows) -> None:
+        """Lower copied progress of groups to what is safe, before it is told or saved.
+
+        Those rows are told and saved again once more of it is safe.
+        """
+        self._settle()
+        if self._safe is None or not self._is_unconfirmed:
+            return
+        for (group, topic, queue_id), limit in self._limits(self._safe):
+            queues = rows.get(key := f"{topic}{SEPARATOR}{group}", {})
+            if queue_id not in queues or (limit is not None and queues[queue_id] <= limit):
+                continue
+            self._lowered.add(key)
+            if limit is None:
+                del queues[queue_id]
+            else:
+                queues[queue_id] = limit
+
+    async def wait_confirmed(self) -> bool:
+        """Wait until all that is stored now is confirmed, so that progress up to now may be saved.
+
+        False when that takes too long, or this broker leads no more. A replica's progress is its
+        master's, and may be saved.
+        """
+        if self._safe is None or self._is_back:
+            return True
+        end, term = self._store.end_position, self._term
+        deadline_ms = self._clock.monotonic_ms() + SAVE_MS
+        while self._store.confirmed_position < end:
+            if self._clock.monotonic_ms() >= deadline_ms or self._term != term:
+                return False
+            await self._clock.sleep(LOOK_MS)
+        return self._term == term
 
     async def go_back(self, *, may_wait: bool) -> None:
         """Go back to safe progress, unless all that was stored is confirmed.
@@ -101,55 +149,69 @@ class DeliveryCheckpoints:
         self._settle()
         if self._is_unconfirmed:
             await self._take(self._safe)
-        self._safe = None
+        self._change_term()
+
+    def _change_term(self) -> None:
+        self._safe, self._is_back = None, False
+        self._term += 1
+        self._pending.clear()
+        self._revive.unconfirmed.clear()
+        self._tell_again()
+
+    def _tell_again(self) -> None:
+        """Have rows told and saved again that were lowered before."""
+        self._tables.offsets.note_changed(self._lowered)
+        self._lowered.clear()
 
     @property
     def _is_unconfirmed(self) -> bool:
         return self._store.confirmed_position < self._store.end_position
 
-    def _settle(self) -> None:
-        confirmed = self._store.confirmed_position
+    def _settle(self) -> bool:
+        """See what is safe by now; whether more is than before."""
+        confirmed, before = self._store.confirmed_position, self._safe
         while self._pending and self._pending[0].log_end <= confirmed:
             self._safe = self._pending.popleft()
+        self._revive.unconfirmed.settle(confirmed)
+        return self._safe is not before
 
     async def _take(self, safe: DeliveryProgress) -> None:
+        """Go back; after a StoreError it is done again.
+
+        Nothing revives messages whose pop has no confirmed checkpoint, so they are popped again. A
+        checkpoint that was stored again, or for another invisible time, has an earlier one.
+        """
         log.info("deliveries go on from where the log ended at %d", safe.log_end)
         self._tables.delay_offsets.copy(safe.delays)
-        self._pop_again()
-        topic = self._revive.topic
-        for group, queue_id in self._revive_places():
-            offset = safe.revived.get((group, queue_id))
-            self._tables.offsets.restore(group, topic, queue_id, offset)
+        offsets = self._tables.offsets
+        for queue, start in self._revive.unconfirmed.starts().items():
+            progress = offsets.get(*queue)
+            if progress is not None and progress > start:
+                offsets.commit(*queue, start)
+        for queue in self._own_queues():
+            offsets.restore(*queue, safe.offsets.get(queue))
+        self._is_back = True
         if safe.timer != self._timer.checkpoint:
             await self._timer.follow(safe.timer)
 
-    def _pop_again(self) -> None:
-        """Let messages be popped again that have no confirmed checkpoint: nothing revives them.
+    def _limits(self, safe: DeliveryProgress) -> Iterator[tuple[GroupQueue, int | None]]:
+        """Largest safe offset of progress that may be beyond it; None: there may be none."""
+        for queue in self._own_queues():
+            yield queue, safe.offsets.get(queue)
+        yield from self._revive.unconfirmed.starts().items()
 
-        A checkpoint that was stored again, or for another invisible time, has an earlier one.
-        """
-        offsets, topic = self._tables.offsets, self._revive.topic
-        for popped in self._revive.in_flight:
-            _, end = self._store.bounds(topic, popped.revive_queue_id)
-            if popped.first_offset is None or popped.first_offset < end:
-                continue
-            progress = offsets.get(popped.group, popped.topic, popped.queue_id)
-            if progress is not None and progress > popped.start:
-                offsets.commit(popped.group, popped.topic, popped.queue_id, popped.start)
-
-    def _revive_places(self) -> Iterator[tuple[str, int]]:
+    def _own_queues(self) -> Iterator[GroupQueue]:
+        """Queues of the log in which the broker's own groups have progress."""
         for queue_id in self._store.queue_ids(self._revive.topic):
-            yield REVIVE_GROUP, queue_id
-            yield NOTED_GROUP, queue_id
+            yield REVIVE_GROUP, self._revive.topic, queue_id
+            yield NOTED_GROUP, self._revive.topic, queue_id
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+            yield TRANSACTION_GROUP, topic, 0
 
     def _progress(self) -> DeliveryProgress:
-        offsets, topic = self._tables.offsets, self._revive.topic
         return DeliveryProgress(
             log_end=self._store.end_position,
             delays=self._tables.delay_offsets.content(),
             timer=self._timer.checkpoint,
-            revived={
-                (group, queue_id): offsets.get(group, topic, queue_id)
-                for group, queue_id in self._revive_places()
-            },
+            offsets={queue: self._tables.offsets.get(*queue) for queue in self._own_queues()},
         )

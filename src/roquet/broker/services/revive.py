@@ -20,6 +20,7 @@ from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.unconfirmed_pops import UnconfirmedPops
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
@@ -109,6 +110,8 @@ class PopRevive:
         self._turn = 0
         self._complained: set[type[Exception]] = set()
         self.in_flight = OpenCheckpoints()
+        self.unconfirmed = UnconfirmedPops()
+        """Stays empty where all of the log is confirmed."""
 
     # -- popped and acknowledged --------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class PopRevive:
         """
         self._note(checkpoint)
         if moves_progress:
-            checkpoint.first_offset = checkpoint.revive_offset
+            self._note_unconfirmed(checkpoint)
         self.in_flight.add(checkpoint)
         notes = self._ingest.counts.revive_notes
         notes.add(checkpoint.topic, checkpoint.group, CHECKPOINT)
@@ -185,6 +188,13 @@ class PopRevive:
         checkpoint.revive_offset = self._append(
             checkpoint.revive_queue_id, CHECKPOINT_TAG, encode_body(body)
         )
+
+    def _note_unconfirmed(self, checkpoint: PopCheckpoint) -> None:
+        """Note that progress moves with a checkpoint that may be cut with the end of the log."""
+        log_end = self._store.end_position
+        if self._store.confirmed_position < log_end:
+            queue = (checkpoint.group, checkpoint.topic, checkpoint.queue_id)
+            self.unconfirmed.add(queue, checkpoint.start, log_end)
 
     def _append(self, revive_queue_id: int, tag: str, body: bytes) -> int:
         now_ms = self._clock.now_ms()
@@ -460,7 +470,7 @@ class PopRevive:
         progress = self._offsets.get(body.group, body.topic, body.queue_id)
         if is_new and (progress is None or progress < checkpoint.next_offset):
             # Its messages were delivered after the progress of all groups was saved.
-            checkpoint.first_offset = record.queue_offset
+            self._note_unconfirmed(checkpoint)
             self._offsets.commit(body.group, body.topic, body.queue_id, checkpoint.next_offset)
 
     def _take_ack(self, body: AckBody) -> None:

@@ -322,7 +322,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
-    """How long master and replica are silent at most: then they send a heartbeat."""
+    """How long master and replica are silent at most: then they send a heartbeat. Less than
+    `ha_housekeeping_interval`."""
     ha_housekeeping_interval: Annotated[int, setting(MILLIS, "haHousekeepingInterval")] = 20_000
     """A peer that is silent for so long is taken for gone, and its connection closed."""
     ha_batch_size: Annotated[int, setting(BATCH_SIZE, "haTransferBatchSize")] = 32 * 1024
@@ -375,7 +376,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     controller_poll_interval: Annotated[int, setting(MILLIS, "syncBrokerMetadataPeriod")] = 5_000
     """How often the controller is asked who leads; it also says so itself."""
     broker_heartbeat_interval: Annotated[int, setting(MILLIS, "brokerHeartbeatInterval")] = 1_000
-    """How often the controller gets a heartbeat; from a master four times in a lease at least."""
+    """How often the controller gets a heartbeat, less than `controller_heartbeat_timeout`; from a
+    master four times in a lease at least."""
     controller_heartbeat_timeout: Annotated[
         int, setting(HEARTBEAT_TIMEOUT, "controllerHeartBeatTimeoutMills")
     ] = 3_000
@@ -544,6 +546,21 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
                 "enableControllerMode asks for controllers: name them in controllerAddr "
                 "(controllers), as HOST:PORT;HOST:PORT"
             )
+        self._check_silences()
+
+    def _check_silences(self) -> None:
+        """ConfigError where heartbeats come no sooner than their lack is noticed."""
+        check_silence(
+            "haSendHeartbeatInterval", self.ha_heartbeat_interval,
+            "haHousekeepingInterval", self.ha_housekeeping_interval,
+            "connections between master and replicas would be closed again and again",
+        )  # fmt: skip
+        if self.controller_mode:
+            check_silence(
+                "brokerHeartbeatInterval", self.broker_heartbeat_interval,
+                "controllerHeartBeatTimeoutMills", self.controller_heartbeat_timeout,
+                "the controller would take a broker that lives for dead",
+            )  # fmt: skip
 
     @property
     def in_sync_replicas_min(self) -> int:
@@ -578,4 +595,17 @@ def check_role(role: BrokerRole, broker_id: int) -> None:
         raise ConfigError(
             f"brokerId={broker_id} is a replica's, and brokerRole is {role}: write brokerId=0 for "
             "a master, or brokerRole=SLAVE for a replica"
+        )
+
+
+def check_silence(
+    interval_key: str, interval_ms: int, timeout_key: str, timeout_ms: int, effect: str
+) -> None:
+    """ConfigError for an interval of heartbeats that is not shorter than its timeout."""
+    if interval_ms >= timeout_ms:
+        shorter_ms, longer_ms = max(timeout_ms // 3, 1), interval_ms * 3
+        raise ConfigError(
+            f"{interval_key}={interval_ms} is not less than {timeout_key}={timeout_ms}, and "
+            f"{effect}: set {interval_key} to {shorter_ms} or less, or {timeout_key} to "
+            f"{longer_ms} or more"
         )

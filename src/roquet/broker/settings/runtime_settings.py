@@ -59,7 +59,10 @@ class RuntimeSettings:
         They are written to the broker's file. Returns whether any setting has changed.
         """
         requested, values = self._wanted(wanted)
-        config = msgspec.structs.replace(self.config, **values)
+        try:
+            config = msgspec.structs.replace(self.config, **values)
+        except ConfigError as error:  # each value is legal, but not beside the others
+            _refuse(str(error))
         if config == self.config:
             return False
         for check in self.checks:

@@ -1,7 +1,7 @@
 """ConsumerOffsets: the progress of each group in each queue."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from roquet.broker.tables.saved_table import SavedTable, TableFile
 from roquet.model.topic import DataVersion, OffsetTable
@@ -9,9 +9,16 @@ from roquet.model.topic import DataVersion, OffsetTable
 SEPARATOR = "@"
 """Separates topic and group in a key; neither may contain it."""
 
+OffsetRows: TypeAlias = dict[str, dict[int, int]]
+"""Offsets by "topic@group" and queue id."""
+
 REMOVED_MAX: Final = 10_000
 """Removed rows that are remembered for replicas. One that has not asked since the oldest of them
 keeps progress of groups or topics that are gone."""
+
+
+def _unchanged(_rows: OffsetRows) -> None:
+    """All progress may be saved."""
 
 
 class ConsumerOffsets(SavedTable[OffsetTable]):
@@ -23,6 +30,8 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
         self._offsets: dict[str, dict[int, int]] = {}
         self._changed: dict[str, int] = {}
         """Edition of the last change of each key that has changed in this process, latest last."""
+        self.before_save: Callable[[OffsetRows], object] = _unchanged
+        """Lowers progress in rows that are about to be saved."""
         super().__init__(file)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -47,6 +56,11 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
             return
         key = f"{topic}{SEPARATOR}{group}"
         if self._offsets.get(key, {}).pop(queue_id, None) is not None:
+            self._note(key)
+
+    def note_changed(self, keys: Iterable[str]) -> None:
+        """Have these rows saved and copied again: they were lowered the last time."""
+        for key in keys:
             self._note(key)
 
     def lower(self, end: Callable[[str, int], int]) -> int:
@@ -149,6 +163,7 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
     def content(self) -> OffsetTable:
         """The content to save."""
         offsets = {key: dict(queues) for key, queues in self._offsets.items()}
+        self.before_save(offsets)
         return OffsetTable(offset_table=offsets, data_version=self.version)
 
     def _remove(self, keys: list[str]) -> None:

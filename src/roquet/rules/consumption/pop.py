@@ -60,9 +60,6 @@ class PopCheckpoint(msgspec.Struct, gc=False):
     revive_queue_id: int
     """Queue of the revive topic that holds the checkpoint, and its offset there."""
     revive_offset: int
-    first_offset: int | None = None
-    """Offset there of its first record, if the group's progress went on with it; None for one that
-    only changes an invisible time."""
 
     @property
     def key(self) -> CheckpointKey:
@@ -114,7 +111,6 @@ class OpenCheckpoints:
         before = self._by_key.get(key := checkpoint.key)
         if before is not None:
             checkpoint.left &= before.left
-            checkpoint.first_offset = before.first_offset
             before.left = 0
         if not checkpoint.left:
             self._by_key.pop(key, None)

@@ -101,8 +101,16 @@ class TimerStore:
         recovered = recover(self._wheel, self._log, saved, offset_of)
         self.offset = recovered.offset
         """Offset of the timer topic's next message."""
-        self.replayed = (saved.offset, saved.read_ms)
+        # Apache's broker writes another master's offset, or none, into its checkpoint.
+        is_own = saved.cursor is not None
+        taken = min(saved.offset, saved.master_offset) if is_own else saved.offset
+        self.replayed = (taken, saved.read_ms)
         """Messages in front of this offset, of seconds before this one, were delivered already."""
+        self.untaken = taken if taken < self.offset else None
+        """Offset of the first message that this broker has taken and the master it followed has
+        not; None: there is none."""
+        self.reached_ms = 0 if self.untaken is None else max(now_ms, saved.changed_ms)
+        """The latest second that was reached before another master's was taken over."""
         earliest_ms = min(recovered.read_ms or now_ms, now_ms)
         self.read_ms = floor_ms(saved.read_ms or earliest_ms)
         """The second that is being delivered, or is next."""
@@ -239,6 +247,16 @@ class TimerStore:
             self.advance_to(read_ms)
             self.unsaved = self.exists
 
+    def note_untaken(self, offset: int | None) -> None:
+        """Note which messages in front of the own offset the master has not taken."""
+        before, self.untaken = self._master_offset, offset
+        if self._master_offset != before:
+            self.unsaved = self.exists
+
+    @property
+    def _master_offset(self) -> int:
+        return self.offset if self.untaken is None else min(self.untaken, self.offset)
+
     def clear_seconds(self, seconds: Sequence[int]) -> Iterator[None]:
         """Empty seconds whose messages were all written again, in steps."""
         assert self.is_saved, "seconds are emptied once the rewritten messages are durable"
@@ -257,7 +275,7 @@ class TimerStore:
             read_ms=self.read_ms,
             log_end=self._log.end,
             offset=self.offset,
-            master_offset=self.offset,
+            master_offset=self._master_offset,
             cursor=self.cursor,
         )
 

@@ -337,8 +337,8 @@ def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
 def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> list[Record]:
     """Let a new master take its former messages from an offset on; gives all that is delivered."""
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
-    timer_intake.untaken, timer_intake.reached_ms = offset, reached_ms
-    while timer_intake.untaken is not None:
+    harness.timers.untaken, harness.timers.reached_ms = offset, reached_ms
+    while harness.timers.untaken is not None:
         timer_intake.take_overdue(harness.clock.now_ms())
     return harness.records("orders")
 
@@ -389,7 +389,7 @@ def test_a_full_disk_delivers_no_untaken_message_twice(
         harness.after(b"%d" % number, 1)
     harness.wait(2_000)
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
-    timer_intake.untaken, timer_intake.reached_ms = 0, START
+    harness.timers.untaken, harness.timers.reached_ms = 0, START
     reappend, full = harness.ingest.reappend, [False, True, False, False]
 
     def stumble(*args: Any, **more: Any) -> Any:
@@ -400,7 +400,7 @@ def test_a_full_disk_delivers_no_untaken_message_twice(
     monkeypatch.setattr(harness.ingest, "reappend", stumble)
     with pytest.raises(StoreFull):
         timer_intake.take_overdue(harness.clock.now_ms())
-    assert timer_intake.untaken == 1
-    while timer_intake.untaken is not None:
+    assert harness.timers.untaken == 1
+    while harness.timers.untaken is not None:
         timer_intake.take_overdue(harness.clock.now_ms())
     assert harness.bodies() == [b"0", b"1", b"2"] * 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roquet.model.errors import StoreError, StoreFull
+from roquet.rules.delay.timer import floor_ms
 from roquet.store.timer.layout import TimerCheckpoint, TimerUnit
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -377,3 +378,26 @@ def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not
     assert len(harness.bodies()) == 3, "a replica delivers nothing"
     harness.wait(60_000)
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
+
+
+def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
+    harness: "TimerHarness",
+) -> None:
+    harness.after(b"waits", 60_000)
+    harness.settle()
+    safe_ms = harness.clock.now_ms()
+    for number in range(3):
+        harness.after(b"%d" % number, 3_000)
+    harness.skip(5_000)
+    harness.timers.advance_to(floor_ms(harness.clock.now_ms()))
+    harness.settle()
+    assert harness.bodies() == [b"0", b"1", b"2"], "they were taken late, and never on the wheel"
+    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=safe_ms, master_offset=2)))
+    harness.save()
+    told = harness.timer.checkpoint
+    assert (told.offset, told.master_offset) == (4, 2), "replicas are told of no more"
+    harness.kill()
+    assert harness.timer.checkpoint.master_offset == 2
+    harness.wait(60_000)
+    assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
+    assert harness.timer.checkpoint.master_offset == 4

@@ -152,6 +152,7 @@ def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
 
 async def all_offsets(
     message_log: MessageLog,
+    delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
     call: calls.GetAllOffsets,
@@ -159,24 +160,27 @@ async def all_offsets(
 ) -> calls.AllOffsetsReply:
     """Return the committed and pulled offsets of all groups; a replica is told what has changed."""
     if call.known_editions is not None:
-        return await _changed_offsets(message_log, tables, control, call, peer)
+        return await _changed_offsets(message_log, delivery, tables, control, call, peer)
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
     )
+    rows = dict(handled)
+    delivery.checkpoints.lower(rows)
     answer = calls.AllOffsets(
-        offset_table=dict(handled),
+        offset_table=rows,
         pull_offset_table={
             f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in pulled if queues
         },
         data_version=tables.offsets.version,
     )
-    rows = sum(len(queues) for queues in answer.offset_table.values()) + len(pulled)
-    return calls.AllOffsetsReply(body=await dumped(rows, answer))
+    count = sum(len(queues) for queues in rows.values()) + len(pulled)
+    return calls.AllOffsetsReply(body=await dumped(count, answer))
 
 
 async def _changed_offsets(
     message_log: MessageLog,
+    delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
     call: calls.GetAllOffsets,
@@ -198,6 +202,7 @@ async def _changed_offsets(
     else:
         places = list(tables.offsets.by_place())
         rows = dict(await in_slices(places, lambda row: (row[0], dict(row[1]))))
+    delivery.checkpoints.lower(rows)
     log_end = message_log.store.end_position  # only now: the log must hold what the rows count
     answer = calls.AllOffsets(offset_table=rows, data_version=tables.offsets.version)
     count = sum(len(queues) for queues in rows.values())

@@ -62,11 +62,6 @@ class TimerIntake:
         """The last set-back of a clock that was ahead; None without one."""
         self.set_back_end = 0
         """End of the timer topic at that moment."""
-        self.untaken: int | None = None
-        """Offset of the first message that this broker has taken and the master it followed has
-        not; None: there is none."""
-        self.reached_ms = 0
-        """The latest second that was reached before another master's was taken over."""
         self._mark = (0, 0)
         """A wall-clock time, and the end of the topic at that time."""
 
@@ -142,9 +137,9 @@ class TimerIntake:
         followed had not taken them.
         """
         timers, store = self._timers, self._context.message_log.store
-        offset = max(self.untaken or 0, store.bounds(names.TIMER_TOPIC, 0)[0])
+        offset = max(timers.untaken or 0, store.bounds(names.TIMER_TOPIC, 0)[0])
         if offset >= timers.offset:
-            self.untaken = None
+            timers.note_untaken(None)
             return
         messages = store.read(
             names.TIMER_TOPIC,
@@ -155,8 +150,8 @@ class TimerIntake:
         )
         for record in decode_records(messages.parts, self._unreadable):
             self._again(record, now_ms)
-            self.untaken = record.queue_offset + 1
-        self.untaken = messages.next_offset if messages.next_offset > offset else None
+            timers.note_untaken(record.queue_offset + 1)
+        timers.note_untaken(messages.next_offset if messages.next_offset > offset else None)
 
     def _again(self, record: Record, now_ms: int) -> None:
         """Deliver an untaken message that the wheel may lack, or set it aside."""
@@ -177,7 +172,7 @@ class TimerIntake:
         it was stored: a master takes what is confirmed. And the wheel goes on from the second that
         the other master had reached.
         """
-        begun_ms = max(self.reached_ms, floor_ms(record.stored_ms))
+        begun_ms = max(self._timers.reached_ms, floor_ms(record.stored_ms))
         return out <= begun_ms or out < self._timers.replayed[1]
 
     def _copied(self, record: Record, now_ms: int) -> bool:

@@ -12,9 +12,10 @@ some messages come twice, and none is lost. Memory holds the messages of the cur
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 
+from roquet.broker.services.delayed_delivery import at_once
 from roquet.broker.services.timer.clock_leaps import BACK_MS, ClockLeaps
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, raw_of
 from roquet.broker.services.timer.intake import TimerIntake
@@ -68,6 +69,8 @@ class Timer:
         self._way_back: Iterator[int] | None = None
         self._followed_ms = 0
         """Monotonic ms of the last save of a master's progress."""
+        self.may_save: Callable[[], Awaitable[bool]] = at_once
+        """Waits until progress up to now may be saved; False: not now."""
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -128,12 +131,15 @@ class Timer:
                 await self._clock.sleep(FAILURE_PAUSE_MS)
 
     async def save(self, now_ms: int) -> None:
-        """Save the progress, once all delivered messages are on the disk."""
+        """Save the progress, once all delivered messages are confirmed and on the disk."""
         work = self._timers.save_task(now_ms)
         if work is None:
             return
         try:
             await self._flush.step()
+            if not await self.may_save():
+                self._timers.unsaved = True
+                return
             await in_thread(work)
         except BaseException:
             self._timers.unsaved = True
@@ -148,13 +154,13 @@ class Timer:
         Nothing is delivered. A replica that becomes the master goes on from there.
         """
         self._deliveries.restart()
-        self._intake.reached_ms = max(self._intake.reached_ms, self._timers.read_ms)
+        self._timers.reached_ms = max(self._timers.reached_ms, self._timers.read_ms)
         self._timers.follow(master.master_offset, floor_ms(master.read_ms))
         is_done = False
         while not is_done:
             is_done = self._intake.follow(master.master_offset, self._clock.now_ms())
             await asyncio.sleep(0)  # lets others go first
-        self._intake.untaken = master.master_offset
+        self._timers.note_untaken(master.master_offset)
         if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
             self._followed_ms = self._clock.monotonic_ms()
             await self.save(self._clock.now_ms())
@@ -172,7 +178,7 @@ class Timer:
 
         None when no message has ever waited.
         """
-        if self._intake.untaken is not None:
+        if self._timers.untaken is not None:
             self._intake.take_overdue(now_ms)
             return now_ms
         if (pause_ms := self._return(now_ms)) is not None:

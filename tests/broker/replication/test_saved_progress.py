@@ -1,0 +1,174 @@
+"""Progress in the files of a master that ends while it is parted from its replicas."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.broker.replication.role_switches import bodies, records
+from tests.broker.replication.test_pop_switch import RETRY, WORKERS, acknowledge, pop
+from tests.broker.replication.test_timed_services_switch import send_for
+from tests.broker.replication.test_transactions_switch import COMMIT, OFTEN, end, half, producer
+from tests.conversation.failover_group import CLIENT, CONTROLLER, TOPIC, Group, group
+
+from roquet.broker.replication.copies.metadata_copy import MetadataCopy
+from roquet.broker.services.delayed_delivery import DelayedDelivery
+from roquet.broker.services.housekeeping import Housekeeping
+from roquet.broker.services.revive import PopRevive
+from roquet.broker.services.timer.timer import Timer
+from roquet.broker.services.transactions.transactions import GROUP
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.testing.clock import in_virtual_time
+
+INVISIBLE_MS = 10_500
+"""Messages that are popped for so long come again while the master is parted."""
+
+
+async def save_all(running: Group, number: int) -> None:
+    """Let a broker save its progress now, as it does at intervals; what takes long is left."""
+    broker, clock = running.brokers[number].broker, running.loop.clock
+    keeping = Housekeeping(
+        message_log=broker.log, tables=broker.tables, forget=lambda _: None, clock=clock
+    )
+    saves = [
+        running.hosts.run(running.host(number), save(clock.now_ms()))
+        for save in (broker.delivery.delay.save, broker.delivery.timer.save, keeping.save)
+    ]
+    await asyncio.wait([asyncio.ensure_future(save) for save in saves], timeout=0.1)
+
+
+async def killed(running: Group) -> None:
+    """Kill broker 1 once it has saved everything."""
+    await save_all(running, 1)
+    assert running.brokers[1].broker.replication.role.current.is_active
+    await running.kill(1)
+
+
+async def stopped(running: Group) -> None:
+    """Stop broker 1 in good order."""
+    server = running.brokers.pop(1)
+    await running.hosts.run(running.host(1), server.__aexit__(None, None, None))
+
+
+End = Callable[[Group], Awaitable[None]]
+ENDS = pytest.mark.parametrize("ended", [killed, stopped])
+
+
+async def elected_before_it_copies(running: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start broker 1 again as a replica, and have it elected before it has copied any progress.
+
+    The master in between delivers nothing.
+    """
+
+    async def step(_part: object, _now_ms: int = 0) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        for delivery in (DelayedDelivery, Timer):
+            patched.setattr(delivery, "work", lambda _delivery: iter(()))
+        for part in (PopRevive, MetadataCopy):
+            patched.setattr(part, "step", step)
+        await running.until(lambda: running.master() not in (None, 1), 30)
+        running.network.heal()
+        await running.start_broker(1)
+        async with asyncio.timeout(20):
+            while 1 not in running.members():
+                await running.loop.clock.sleep(5)
+        await running.hosts.run(CLIENT, running.elect(1))
+    await running.until(lambda: running.master() == 1, 30)
+
+
+@ENDS
+@in_virtual_time
+async def test_what_only_a_master_delivered_that_ends_comes_again_when_it_leads_from_its_files(
+    ended: End,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["first", "second"])
+        await running.loop.clock.sleep(1_000)
+        clock, due = running.loop.clock, dict[str, int]()
+        given = await pop(running, 1, INVISIBLE_MS)
+        assert len(given) == 2
+        for number in range(3):
+            due_ms = clock.now_ms() + 10_000
+            await send_for(running, f"level {number}", due_ms, f"{props.DELAY}\x013\x02", due)
+            text = f"{props.TIMER_DELIVER_MS}\x01{due_ms}\x02"
+            await send_for(running, f"time {number}", due_ms, text, due)
+        await clock.sleep(9_600)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        broker = running.brokers[1].broker
+        offsets, in_flight = broker.tables.delay_offsets, broker.delivery.revive.in_flight
+        await running.until(lambda: offsets.get(3) == 3 and not len(in_flight), 5)
+        await running.until(lambda: broker.delivery.timer.checkpoint.cursor == (0, 0))
+        store = broker.log.store
+        assert store.raw.end > store.confirmed_position + 1_000, "it has delivered and revived"
+        await ended(running)
+        await elected_before_it_copies(running, monkeypatch)
+        await running.until(lambda: due.keys() <= set(bodies(running, 1)), 30)
+        await running.until(lambda: given.keys() <= set(bodies(running, 1, RETRY)), 30)
+        found = [r for r in records(running, 1) if r.body.decode() in due]
+        assert [r.body for r in found if r.stored_ms < due[r.body.decode()]] == [], "none is early"
+        running.check()
+
+
+@ENDS
+@in_virtual_time
+async def test_what_a_master_gave_out_that_ends_is_popped_again_when_it_leads_from_its_files(
+    ended: End,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["first", "second"])
+        await running.loop.clock.sleep(1_000)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        given = await pop(running, 1)
+        assert len(given) == 2
+        assert running.brokers[1].broker.tables.offsets.get(WORKERS, TOPIC, 0) == 2
+        await ended(running)
+        await elected_before_it_copies(running, monkeypatch)
+        await running.until(lambda: len(running.members()) > 1)
+        again = await pop(running, 1)
+        assert again.keys() == given.keys()
+        assert await acknowledge(running, 1, again.popitem()[1]) == 0
+
+
+async def goes_back(running: Group, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let broker 1 find out that it leads no more, and lead again soon."""
+    await running.until(lambda: running.master() not in (None, 1), 30)
+    running.network.heal()
+    async with asyncio.timeout(20):
+        while 1 not in running.members():
+            await running.loop.clock.sleep(5)
+    await running.kill(running.master() or 0)
+    await running.until(lambda: running.master() == 1, 30)
+
+
+async def begins_from_its_files(running: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill broker 1, and let it lead again before it copies anything."""
+    await killed(running)
+    await elected_before_it_copies(running, monkeypatch)
+
+
+@pytest.mark.parametrize("lead_again", [goes_back, begins_from_its_files])
+@in_virtual_time
+async def test_the_end_of_a_transaction_that_was_cut_is_asked_for_again(
+    lead_again: Callable[[Group, pytest.MonkeyPatch], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with group(**OFTEN, transaction_op_interval=100) as running:
+        await running.settled(3)
+        await running.send_on(["first"])
+        reply = await half(running, "paid")
+        await running.loop.clock.sleep(100)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        ending = asyncio.ensure_future(end(running, 1, reply, COMMIT))
+        offsets = running.brokers[1].broker.tables.offsets
+        await running.until(lambda: offsets.get(GROUP, names.HALF_TOPIC, 0) == 1, 1)
+        await lead_again(running, monkeypatch)
+        ending.cancel()
+        assert bodies(running, 1) == ["first.0"]
+        async with producer(running, 1, COMMIT):
+            await running.until(lambda: bodies(running, 1) == ["first.0", "paid"], 30)
