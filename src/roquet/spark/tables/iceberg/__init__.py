@@ -8,6 +8,7 @@ expiry          older snapshots, and the files that only they have
 data_files      files of a table as entries of its manifests
 named_files     files that any metadata at the table's place names
 snapshot_commit a change whose files stay until its outcome is known
+commit_tries    how often a refused change is tried again
 """
 
 from roquet.spark.tables.iceberg.catalog import (
