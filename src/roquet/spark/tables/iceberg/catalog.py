@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.tables.iceberg.hive_calls import is_hive, use_calls_of_hive_4
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import explanation, retry_strategy
@@ -140,12 +141,15 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
         derived = {key: value for key, value in known.items() if key not in configured}
         if _is_rest({**configured, **rest}):
             derived.pop(WAREHOUSE, None)  # there it is a name, which the server gives
-        _silence_thrift()
-        return load_catalog(name, **{**derived, **configured, **rest})
+        catalog = load_catalog(name, **{**derived, **configured, **rest})
     except (NotInstalledError, ModuleNotFoundError) as error:
         raise ConfigError(_missing_text(error)) from error
     except ValueError as error:
         raise ConfigError(f"--catalog: {_first_line(error)}") from error
+    if is_hive(catalog):
+        use_calls_of_hive_4(catalog)
+        _silence_thrift()
+    return catalog
 
 
 def _is_rest(options: Mapping[str, object]) -> bool:
@@ -253,7 +257,7 @@ def place_of_new(catalog: "Catalog", name: str) -> str | None:
     A Hive metastore gives each namespace a directory of its own warehouse, wherever the target is,
     and takes tables of any other place. Theirs is where an SQL catalog has them, too.
     """
-    if all(each.__module__ != "pyiceberg.catalog.hive" for each in type(catalog).__mro__):
+    if not is_hive(catalog):
         return None
     return "/".join([catalog.properties[WAREHOUSE].rstrip("/"), *name.split(".")])
 
