@@ -55,27 +55,34 @@ def _rocketmq(version: str, artifacts: Sequence[str]) -> list[str]:
     return [f"org.apache.rocketmq:rocketmq-{name}:{version}" for name in artifacts]
 
 
-_ALONE: Final = (
-    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-)
+ALONE: Final = ("*:*",)
+"""Value of `without` that leaves out all needed jars."""
 
 
-def fetched(name: str, coordinates: Sequence[str], *, alone: bool = False) -> Path:
-    """A folder of jars, `group:artifact:version` each; with those that they need, or alone."""
+def fetched(name: str, coordinates: Sequence[str], *, without: Sequence[str] = ()) -> Path:
+    """A folder of jars, `group:artifact:version` each, with those that they need.
+
+    Needed jars that are named in `without`, `group:artifact` each, are left out.
+    """
     folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:  # tests run in several processes
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
-            _fetch(folder, coordinates, alone=alone)
+            _fetch(folder, coordinates, without)
     return folder / "lib"
 
 
-def _fetch(folder: Path, coordinates: Sequence[str], *, alone: bool) -> None:
-    excluded = _ALONE if alone else ""
+def _fetch(folder: Path, coordinates: Sequence[str], without: Sequence[str]) -> None:
+    excluded = "".join(
+        "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(
+            *name.split(":")
+        )
+        for name in without
+    )
     dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId>"
-        "<version>{}</version>{}</dependency>".format(*coordinate.split(":"), excluded)
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
+        "<exclusions>{}</exclusions></dependency>".format(*coordinate.split(":"), excluded)
         for coordinate in coordinates
     )
     (folder / "pom.xml").write_text(

@@ -35,7 +35,7 @@ def jars() -> Path:
 
 def source_jars() -> str:
     """The connector's jars, as `spark.jars` takes them."""
-    lib = genuine.fetched(f"spark-kafka-{SPARK}", _SOURCE, alone=True)
+    lib = genuine.fetched(f"spark-kafka-{SPARK}", _SOURCE, without=genuine.ALONE)
     names = [f"{artifact}-{version}.jar" for _, artifact, version in _parts()]
     return ",".join(str(lib / name) for name in names)
 

@@ -52,6 +52,7 @@ ELSEWHERE: Final = {
     r".* sc://": "spark_suite/test_spark_connect.py has a server for them",
     r"roquet dashboard\b": "cli/servers/test_dashboard.py has them: they need a port and a browser",
     r"roquet lake ": "cli/lake/test_query.py has them, where DuckDB is installed",
+    r".* thrift://": "interop/test_hive_metastore.py has a metastore for them",
     r".* s3://": "test_topic_to_lake.py and tests/spark_suite have a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",

@@ -10,6 +10,17 @@ import pytest
 import genuine
 
 
+def test_jars_that_are_not_wanted_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(genuine, "CACHE", tmp_path)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    genuine.fetched("some", ["a:b:1", "c:d:2"], without=["jdk.tools:jdk.tools"])
+    text = (tmp_path / "some" / "pom.xml").read_text()
+    left_out = "<groupId>jdk.tools</groupId><artifactId>jdk.tools</artifactId></exclusion>"
+    assert text.count(left_out) == 2
+
+
 def test_processes_that_need_the_same_jars_wait_for_one_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

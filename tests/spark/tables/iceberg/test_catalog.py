@@ -1,10 +1,14 @@
 """Catalogs: a URI, Glue, a configured name; what cannot be used is refused in a sentence."""
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hive_metastore.ttypes import MetaException
 from moto import mock_aws
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,6 +32,7 @@ from roquet.spark.tables.iceberg.catalog import (
     explained_catalog,
     name_of,
     parse_catalog,
+    place_of_new,
 )
 from roquet.spark.tables.iceberg.iceberg_table import IcebergTable
 from roquet.spark.tables.object_location import ObjectLocation
@@ -164,11 +169,50 @@ def test_a_table_lives_in_glue(
             assert loaded.location().startswith(f"file://{iceberg.root}/")
 
 
-def test_a_catalog_that_needs_more_names_the_extra() -> None:
+def test_a_catalog_that_needs_more_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+    monkeypatch.setitem(sys.modules, "thrift.protocol", None)
     with pytest.raises(ConfigError, match=r"pip install 'pyiceberg\[hive\]'"):
         catalog_of(S3, parse_catalog(["thrift://metastore:9083"]))
     with pytest.raises(ConfigError, match=r"pip install 'pyiceberg\[sql-postgres\]'"):
         catalog_of(S3, parse_catalog(["postgresql+psycopg2://there/lake"]))
+
+
+def test_a_metastore_with_kerberos_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "puresasl", None)
+    options = parse_catalog(["thrift://metastore:9083", "hive.kerberos-authentication=true"])
+    with pytest.raises(ConfigError, match=r"pip install 'pyiceberg\[hive-kerberos\]'"):
+        catalog_of(S3, options)
+
+
+def test_a_metastore_that_is_away_is_one_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("thrift.transport").setLevel(logging.NOTSET)
+    says = "refused or did not answer: TTransportException Could not connect to any of"
+    with (
+        pytest.raises(CatalogFailed, match=says),
+        explained_catalog(tmp_path),
+        closing(catalog_of(tmp_path, parse_catalog(["thrift://127.0.0.1:1"]))) as catalog,
+    ):
+        catalog.load_table("lake.orders")
+    assert not caplog.records, "thrift says the same at once, with a traceback"
+
+
+def test_a_metastore_leaves_the_place_of_a_new_table_to_its_target(tmp_path: Path) -> None:
+    hive = parse_catalog(["thrift://127.0.0.1:1"])
+    with closing(catalog_of(S3, hive)) as catalog:
+        assert place_of_new(catalog, "lake.all") == "s3://lake/b/lake/all"
+    with closing(catalog_of(tmp_path, hive)) as catalog:
+        assert place_of_new(catalog, "lake.all") == f"file://{tmp_path}/lake/all"
+    with closing(catalog_of(tmp_path, {})) as catalog:
+        assert place_of_new(catalog, "lake.all") is None
+
+
+def test_errors_of_a_metastore_are_told_by_their_own_words() -> None:
+    says = "did not answer: MetaException Put request failed$"
+    with pytest.raises(CatalogFailed, match=says), explained_catalog(S3):
+        raise MetaException("Put request failed\nat ObjectStore")
 
 
 def test_a_uri_that_is_no_catalog_is_a_sentence() -> None:

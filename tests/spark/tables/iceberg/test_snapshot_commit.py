@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
-from roquet.spark.tables.iceberg import iceberg_table
+from roquet.spark.tables.iceberg import commit_tries
 from roquet.spark.tables.table import TableConflict, TableState
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_the_files_of_a_refused_change_are_deleted(
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
         before = manifests(iceberg.root)
-        monkeypatch.setattr(iceberg_table, "TRIES", 3)
+        monkeypatch.setattr(commit_tries, "CONFLICTS_MAX", 3)
         with monkeypatch.context() as patch:
             patch.setattr(SqlCatalog, "commit_table", refuse)
             with pytest.raises(TableConflict, match="other writers changed"):

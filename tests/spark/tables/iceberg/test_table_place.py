@@ -58,5 +58,6 @@ def test_a_directory_with_data_that_no_catalog_knows_is_left_alone(tmp_path: Pat
 def test_a_directory_is_a_path_or_a_file_url_as_it_is_written() -> None:
     assert local_path("/lake/of%20orders") == Path("/lake/of%20orders")
     assert local_path("file:///lake/of%20orders") == Path("/lake/of%20orders")
+    assert local_path("file:/lake/of%20orders") == Path("/lake/of%20orders"), "Hive's form"
     with pytest.raises(ConfigError, match="is no directory: the warehouse must be a local one"):
         local_path("hdfs://lake")

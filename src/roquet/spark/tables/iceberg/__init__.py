@@ -3,11 +3,13 @@
 iceberg_table   the archive's table: its state, its commits, its files
 catalog         the catalog that a user names, and its errors
 table_place     where a table lies: a directory, or a prefix of an object store
+hive_calls      tables of a Hive metastore by calls that Hive 2.3 to 4 answer
 layout          partition fields and sort order
 expiry          older snapshots, and the files that only they have
 data_files      files of a table as entries of its manifests
 named_files     files that any metadata at the table's place names
 snapshot_commit a change whose files stay until its outcome is known
+commit_tries    how often a refused change is tried again
 """
 
 from roquet.spark.tables.iceberg.catalog import (

@@ -6,6 +6,7 @@ A catalog is named by its URI, by `glue`, or by its name in pyiceberg's configur
 `.pyiceberg.yaml`, variables PYICEBERG_CATALOG__NAME__…), which is where secrets belong.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.tables.iceberg.hive_calls import is_hive, use_calls_of_hive_4
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import explanation, retry_strategy
@@ -45,7 +47,9 @@ RETRIES: Final = "s3.retry-strategy-impl"
 REGION_DEFAULT: Final = "us-east-1"
 """Without a region pyiceberg asks AWS, whatever the endpoint is."""
 
-CATALOG_PACKAGES: Final = frozenset({"boto3", "botocore", "pyiceberg", "requests", "sqlalchemy"})
+CATALOG_PACKAGES: Final = frozenset(
+    {"boto3", "botocore", "hive_metastore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+)
 """Packages whose errors are those of a catalog."""
 
 SECRET_PARTS: Final = (
@@ -57,6 +61,9 @@ SECRET_PARTS: Final = (
 
 SECRET_PARAMETERS: Final = frozenset({"key", "pass", "pwd", "sig"})
 """Further such parameters of a URI."""
+
+KERBEROS_PACKAGES: Final = frozenset({"kerberos", "puresasl", "thrift_sasl"})
+"""Packages that a Hive metastore with Kerberos needs."""
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -134,11 +141,15 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
         derived = {key: value for key, value in known.items() if key not in configured}
         if _is_rest({**configured, **rest}):
             derived.pop(WAREHOUSE, None)  # there it is a name, which the server gives
-        return load_catalog(name, **{**derived, **configured, **rest})
+        catalog = load_catalog(name, **{**derived, **configured, **rest})
     except (NotInstalledError, ModuleNotFoundError) as error:
         raise ConfigError(_missing_text(error)) from error
     except ValueError as error:
         raise ConfigError(f"--catalog: {_first_line(error)}") from error
+    if is_hive(catalog):
+        use_calls_of_hive_4(catalog)
+        _silence_thrift()
+    return catalog
 
 
 def _is_rest(options: Mapping[str, object]) -> bool:
@@ -153,11 +164,25 @@ def _configured(name: str) -> dict[str, Any]:
     return {**(Config().get_catalog_config(name) or {})}
 
 
+def _silence_thrift() -> None:
+    """Leave out thrift's lines about errors that it raises, too, unless its level has been set."""
+    logger = logging.getLogger("thrift.transport")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+
+
 def _missing_text(error: Exception) -> str:
     """The sentence that says which extra of pyiceberg a catalog needs."""
+    missing = error if isinstance(error, ImportError) else error.__cause__
     named = re.search(r"pyiceberg\[[\w-]+\]", str(error))
     extra = named.group() if named else "pyiceberg[sql-postgres]"
+    if isinstance(missing, ImportError) and _package(missing) in KERBEROS_PACKAGES:
+        extra = "pyiceberg[hive-kerberos]"  # pyiceberg names the one without
     return f"this catalog needs more of pyiceberg: pip install '{extra}'"
+
+
+def _package(error: ImportError) -> str:
+    return (error.name or "").partition(".")[0]
 
 
 def check_no_secrets(options: Mapping[str, str]) -> None:
@@ -226,6 +251,17 @@ def explained_catalog(root: TableLocation, *, is_reader: bool = False) -> Iterat
         raise
 
 
+def place_of_new(catalog: "Catalog", name: str) -> str | None:
+    """The location to give a new table NAMESPACE.NAME; None where the catalog finds one itself.
+
+    A Hive metastore gives each namespace a directory of its own warehouse, wherever the target is,
+    and takes tables of any other place. Theirs is where an SQL catalog has them, too.
+    """
+    if not is_hive(catalog):
+        return None
+    return "/".join([catalog.properties[WAREHOUSE].rstrip("/"), *name.split(".")])
+
+
 def check_installed() -> None:
     """Raise ConfigError, with the command to install it, without pyiceberg and sqlalchemy."""
     try:
@@ -252,4 +288,5 @@ def _plain(topic: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
+    text = getattr(error, "message", None)  # of thrift's errors, whose str() repeats their class
+    return (str(text or error).strip().splitlines() or [""])[0]

@@ -1,17 +1,14 @@
 """Body columns of an Iceberg table: read from its schema, and added to it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from roquet.spark.tables.body_columns import BodyField, fields_of, new_fields
-from roquet.spark.tables.table import TableConflict
+from roquet.spark.tables.iceberg.commit_tries import CommitTries
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IceTable
     from pyiceberg.types import IcebergType
-
-TRIES: Final = 20
-"""Attempts to add columns while other writers commit their changes."""
 
 
 def body_fields(table: "IceTable") -> tuple[BodyField, ...]:
@@ -27,7 +24,8 @@ def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) 
     """
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-    for _ in range(TRIES):
+    tries = CommitTries(where, "no column was added")
+    while True:
         added = new_fields(body_fields(table), fields, where)
         if not added:
             return
@@ -35,12 +33,9 @@ def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) 
             with table.update_schema() as change:
                 for field in added:
                     change.add_column(field.name, _type_of(field))
-        except (CommitFailedException, CommitStateUnknownException):
-            pass  # another change came first, or only the answer was lost
+        except (CommitFailedException, CommitStateUnknownException) as error:
+            tries.refused(error)  # another change came first, or only the answer was lost
         table.refresh()
-    raise TableConflict(
-        f"other writers changed {where} {TRIES} times in a row; no column was added"
-    )
 
 
 def _type_of(field: BodyField) -> "IcebergType":

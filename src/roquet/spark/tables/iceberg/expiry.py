@@ -6,18 +6,16 @@ table has forgotten the snapshots, and only those of archives and of Iceberg's o
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from roquet.spark.tables.iceberg.commit_tries import CommitTries
 from roquet.spark.tables.output_files import PREFIX
-from roquet.spark.tables.table import ExpiredVersions, TableConflict
+from roquet.spark.tables.table import ExpiredVersions
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table as IceTable
     from pyiceberg.table.snapshots import Snapshot
-
-TRIES: Final = 20
-"""Attempts while other writers commit their changes."""
 
 
 class SnapshotFiles(NamedTuple):
@@ -32,7 +30,8 @@ def expire(table: "IceTable", before_ms: int, *, is_preview: bool) -> ExpiredVer
     """Expire the snapshots that are older than this, and remove the files that only they have."""
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-    for _ in range(TRIES):
+    tries = CommitTries("the table", "nothing expired")
+    while True:
         old = expired_snapshots(table, before_ms)
         if not old:
             return ExpiredVersions()
@@ -45,15 +44,15 @@ def expire(table: "IceTable", before_ms: int, *, is_preview: bool) -> ExpiredVer
             return ExpiredVersions(len(old), len(files))
         try:
             _forget(table, sorted(gone))
-        except (CommitFailedException, CommitStateUnknownException):
+        except (CommitFailedException, CommitStateUnknownException) as error:
             table.refresh()
             if gone & {each.snapshot_id for each in table.snapshots()}:
+                tries.refused(error)
                 continue
         for path in sorted(files):
             with suppress(FileNotFoundError):
                 table.io.delete(path)
         return ExpiredVersions(len(old), len(files))
-    raise TableConflict(f"other writers changed the table {TRIES} times in a row; nothing expired")
 
 
 def _forget(table: "IceTable", snapshot_ids: list[int]) -> None:

@@ -27,7 +27,9 @@ from roquet.spark.tables.iceberg.catalog import (
     check_name,
     explained_catalog,
     name_of,
+    place_of_new,
 )
+from roquet.spark.tables.iceberg.commit_tries import CommitTries
 from roquet.spark.tables.iceberg.data_files import (
     check_no_deletes,
     described,
@@ -59,7 +61,6 @@ from roquet.spark.tables.table import (
     DataFile,
     ExpiredVersions,
     TableCommit,
-    TableConflict,
     TableDamaged,
     TableNote,
     TableState,
@@ -95,9 +96,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-
-TRIES: Final = 20
-"""Attempts to commit a change while other writers commit theirs."""
 
 
 class IcebergTable:
@@ -147,7 +145,8 @@ class IcebergTable:
         """Bring the files to their days, then commit the snapshot."""
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-        for _ in range(TRIES):
+        tries = CommitTries(self._name, "nothing was committed")
+        while True:
             check_base(commit, self.state())
             self._check_writable()
             if commit.removed:
@@ -157,18 +156,15 @@ class IcebergTable:
                 with explained_catalog(self._root):
                     self._change(commit)
                 break
-            except (CommitFailedException, CommitStateUnknownException):
+            except (CommitFailedException, CommitStateUnknownException) as error:
                 # Another writer's change came first, or only the answer was lost.
                 if self._is_committed(commit):
                     break
+                tries.refused(error)
             except RoquetError:
-                if isinstance(self._root, Path) or not self._is_committed(commit):
+                if not self._is_committed(commit):
                     raise
                 break
-        else:
-            raise TableConflict(
-                f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
-            )
         self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
@@ -222,15 +218,24 @@ class IcebergTable:
         self, root: TableLocation, wanted: ArchiveIdentity
     ) -> "tuple[IceTable, ArchiveIdentity]":
         """The table and the archive's identity; creates the table when there is none."""
-        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            CommitStateUnknownException,
+            NoSuchTableError,
+        )
 
-        try:
-            table = self._catalog.load_table(self._name)
-        except NoSuchTableError:
-            identity = self._agree(wanted, None)
-            return self._made(identity), identity
-        check_place(root, table.location())
-        return table, self._agree(wanted, table)
+        tries = CommitTries(self._name, "the table was not made")
+        while True:
+            try:
+                table = self._catalog.load_table(self._name)
+                check_place(root, table.location())
+                return table, self._agree(wanted, table)
+            except NoSuchTableError:
+                identity = self._agree(wanted, None)
+            try:
+                return self._made(identity), identity
+            except (CommitFailedException, CommitStateUnknownException) as error:
+                tries.refused(error)
 
     def _agree(self, wanted: ArchiveIdentity, table: "IceTable | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
@@ -298,11 +303,19 @@ class IcebergTable:
         return f"the table {self._name} of {self._root}"
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
-        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        try:
+            self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        except ValueError as error:
+            raise ConfigError(f"--table {self._name}: {error}") from error
         key, value = self._identity_property(identity)
         properties = {**SETTINGS, key: msgspec.json.encode(value).decode()}
         schema = self._schema(identity)
-        new = self._catalog.create_table_transaction(self._name, schema, properties=properties)
+        new = self._catalog.create_table_transaction(
+            self._name,
+            schema,
+            location=place_of_new(self._catalog, self._name),
+            properties=properties,
+        )
         check_place(self._root, new.table_metadata.location)
         check_free(self._root, new.table_metadata.location)
         with new as making:

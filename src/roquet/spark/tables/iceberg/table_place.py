@@ -71,6 +71,8 @@ def local_path(location: str) -> Path:
 
     Raises ConfigError for other schemes.
     """
+    if location.startswith("file:/") and not location.startswith("file://"):
+        return Path(location.removeprefix("file:"))  # as a Hive metastore writes it
     scheme, separator, path = location.partition("://")
     if separator and scheme != "file":
         raise ConfigError(f"{location} is no directory: the warehouse must be a local one")
