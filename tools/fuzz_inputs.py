@@ -517,6 +517,21 @@ def entry_columns(r: Random) -> Case:
     return Case((buffer_of(r, entries_of(r)),))
 
 
+def sum_sizes(r: Random) -> Case:
+    """Entries in any buffer."""
+    return Case((buffer_of(r, entries_of(r)),))
+
+
+def contains(r: Random) -> Case:
+    """A few letters many times, and a text of them that may be there."""
+    letters = r.choice((b"ab", b"KEYS\x01", b"a"))
+    data = bytes(r.choices(letters, k=r.choice((0, 1, 4, 1_030, 5_000))))
+    size = r.choice((0, 1, 2, 3, 5, 12))
+    start = r.randrange(len(data) + 1)
+    wanted = data[start : start + size] if r.random() < 0.5 else bytes(r.choices(letters, k=size))
+    return Case((buffer_of(r, data), wanted))
+
+
 def join_entries(r: Random) -> Case:
     """Entries, and limits of their bytes and their number."""
     limits = r.choice((0, 500, 2_000, 2**31, 2**63 - 1, -1)), r.choice((0, 1, 3, -1, 2**40))
@@ -647,7 +662,7 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_header,
     )

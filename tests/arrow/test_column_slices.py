@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from roquet.arrow.column_slices import (
     binary_column,
     bytes_of,
+    contains,
     cut_slices,
     fixed_width_texts,
     offsets_of,
@@ -28,6 +29,13 @@ def test_slices_are_the_bytes_between_their_edges(block: bytes, edges: list[int]
     starts, ends = edges[0:-1:2], edges[1::2]
     column = slice_column(block, np.array(starts, np.int64), np.array(ends, np.int64), pa.binary())
     assert column.to_pylist() == [block[a:b] for a, b in zip(starts, ends, strict=True)]
+
+
+@given(st.text("ab", max_size=3_000), st.text("ab", max_size=6))
+def test_a_text_is_found_wherever_it_is(data: str, wanted: str) -> None:
+    view = memoryview(data.encode())
+    assert contains(view, wanted.encode()) is (wanted in data)
+    assert contains(view, (data[-5:] or "a").encode()) is bool(data)
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1), st.integers(0, 3))

@@ -45,6 +45,12 @@ def cut_slices(block: Block, starts: Int64Array, ends: Int64Array) -> ColumnBuff
     return offsets_of(slices), bytes_of(slices)
 
 
+@compiled
+def contains(data: memoryview, wanted: bytes) -> bool:
+    """Whether a text is anywhere in the data."""
+    return wanted in bytes(data)
+
+
 def offsets_of(column: pa.Array) -> NDArray[np.int32]:
     """Where each value of a binary column begins in `bytes_of`, and where the last one ends."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)

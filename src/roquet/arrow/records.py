@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.arrow.column_slices import bytes_of, fixed_width_texts, slice_column
+from roquet.arrow.column_slices import bytes_of, contains, fixed_width_texts, slice_column
 from roquet.arrow.message_types import message_types, real_queue_ids, real_topics
 from roquet.arrow.properties import PropertyColumns
 from roquet.arrow.record_layout import RecordLayout
@@ -231,8 +231,8 @@ class RecordColumns:
 
     def _mentions(self, name: str) -> bool:
         """Whether any record may have a property: a search costs a tenth of parsing them all."""
-        text = bytes_of(self._property_texts).tobytes()
-        return f"{name}{NAME_VALUE_SEPARATOR}".encode() in text
+        texts = bytes_of(self._property_texts)
+        return contains(memoryview(texts), f"{name}{NAME_VALUE_SEPARATOR}".encode())
 
     def _times(self, at: Any) -> pa.Array:
         ms = self._layout.gather(at, ">i8").astype(np.int64)

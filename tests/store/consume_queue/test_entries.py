@@ -7,6 +7,7 @@ from roquet.store.consume_queue.entries import (
     count_entries,
     entry_columns,
     entry_extents,
+    sum_sizes,
 )
 from roquet.store.layout import ENTRY_SIZE, FILLER
 from roquet.wire.records.record import ENTRY
@@ -41,6 +42,11 @@ def test_entries_are_read_as_columns() -> None:
     assert entry_columns(b"") == ([], [], [])
 
 
+def test_sizes_of_entries_add_up() -> None:
+    assert sum_sizes(memoryview(encoded((0, 5, 0), (9, 2**31 - 1, 0)))) == 2**31 + 4
+    assert sum_sizes(b"") == 0
+
+
 def test_adjacent_records_share_one_extent() -> None:
     entries = encoded((100, 5, 0), (105, 7, 0), (120, 3, 0), (123, 4, 0))
     assert entry_extents(entries, 99) == EntryExtents(4, 19, [100, 120], [112, 127])
@@ -68,6 +74,7 @@ def test_both_forms_read_any_entries_alike(
     entries, results = encoded(*rows), []
     for on in (True, False):
         use_compiled(on)
-        results.append((entry_columns(entries), entry_extents(entries, size_max, least=least)))
+        extents = entry_extents(entries, size_max, least=least)
+        results.append((entry_columns(entries), sum_sizes(entries), extents))
     use_compiled(True)
     assert results[0] == results[1]

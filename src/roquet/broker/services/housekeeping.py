@@ -35,14 +35,14 @@ indexed from there in a fraction of the time that reading them again takes."""
 
 SCRUB_MS: Final = 50
 SCRUB_BYTES: Final = 512 * 1024
-"""Bytes of the older log that are scrubbed in one step: a few percent of a core."""
+"""Bytes of the older log that are scrubbed in one step, or 256 records: a few percent of a core."""
 
 SCRUB_LATE_MS: Final = 2
 """A pause that lasts this many ms longer than asked for shows that others have work: they go
 first."""
 
 SCRUB_PAUSES_MAX: Final = 10
-"""Most pauses between two steps: a busy broker still scrubs a megabyte a second."""
+"""Most pauses between two steps: a busy broker still scrubs two steps a second."""
 
 
 class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,12 @@ def entry_extents(entries: memoryview | bytes, size_max: int, *, least: int = 0)
 
 
 @compiled
+def sum_sizes(entries: memoryview | bytes) -> int:
+    """Bytes of the records of encoded entries."""
+    return sum(size for _, size, _ in ENTRY.iter_unpack(entries))
+
+
+@compiled
 def join_entries(
     entries: memoryview | bytes, size_max: int, least: int
 ) -> tuple[int, int, list[int], list[int]]:

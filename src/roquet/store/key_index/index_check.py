@@ -15,9 +15,9 @@ from roquet.log_records import logger
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.key_index.dispatch import Dispatcher
-from roquet.store.key_index.hasher import hash_key
+from roquet.store.key_index.hasher import hash_key, hash_keys
 from roquet.store.key_index.index import IndexFile, KeyIndex, seconds_since
-from roquet.wire.records.partial_decode import PartialRecord, index_keys, property_value
+from roquet.wire.records.partial_decode import PartialRecord, property_value
 
 log = logger(__name__)
 
@@ -36,7 +36,7 @@ def index_hashes(record: PartialRecord) -> set[int]:
     if record[3] & TRANSACTION_MASK == _ROLLBACK:
         return set()
     try:
-        return {hash_key(record[5], key) for key in index_keys(record[6])}
+        return {*hash_keys([record[5]], [record[6]])[0]}
     except Exception:  # the dispatcher reports it when it indexes it
         return set()
 

@@ -1,11 +1,17 @@
 """Scrub: checks the older log, its queue entries and its keys before a reader meets damage."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from roquet.rules.recovery import RecordRange
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue_repair import QueueRepair
 from roquet.store.key_index.index_check import IndexCheck
+
+
+RECORDS_MAX: Final = 256
+"""Records checked in one step: somewhat more than a millisecond, in which nothing else is served.
+"""
 
 
 class Scrub:
@@ -36,7 +42,7 @@ class Scrub:
         self._keys = self._keys.restarted()
 
     def step(self, budget: int) -> Sequence[RecordRange]:
-        """Check about `budget` bytes; gives the holes in them."""
+        """Check about `budget` bytes, or fewer in small records; gives the holes in them."""
         if not self._keys.resume():
             return []
         if self._is_through:
@@ -67,13 +73,15 @@ class Scrub:
         self._repair.end_step(is_over=self._is_through)
 
     def _walk(self, stop: int, holes: list[RecordRange]) -> bool:
-        """Walk to `stop`; False when the step ended early, after enough queues or index entries."""
+        """Walk to `stop`; False when the step ended early: after enough records, or other work."""
+        left = RECORDS_MAX
         walk = self._log.walk(self.position, stop, self._until, check_crc=True)
         for expected, position, record in walk:
             if expected != position and self._is_at_record:
                 holes.append(RecordRange(expected, position))
             self.position, self._is_at_record = position + record[0], True
             is_turn_over = not self._repair.compare(position, record)
-            if not self._keys.compare(position, record) or is_turn_over:
+            left -= 1
+            if not self._keys.compare(position, record) or is_turn_over or not left:
                 return False
         return True

@@ -57,6 +57,7 @@ cdef enum:
     NAME_SIZE_MAX = 32767       # of a name in it: its length is signed
     FILLER_SIZE = 0x7FFFFFFF    # of an entry without a record
     HEADER_READ_MAX = 2560 * 1024
+    SEARCH_STEP = 1024          # places that are searched without a look at what was found
     COMPACT_FIXED = 21          # bytes of a compact header without its remark and its pairs
     HEADER_BUFFER = 4096        # bytes of a header that is written here; Python writes longer ones
 
@@ -1683,6 +1684,24 @@ def entry_columns(entries):
     return positions, sizes, codes
 
 
+def sum_sizes(entries):
+    """Bytes of the records of encoded entries."""
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef Py_ssize_t count, index
+    cdef int64_t total = 0
+    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+    try:
+        at, count = <const uint8_t*>view.buf, view.len // ENTRY_SIZE
+        if view.len % ENTRY_SIZE:
+            return NotImplemented
+        for index in range(count):
+            total += <int32_t>load4(at + index * ENTRY_SIZE + 8)
+    finally:
+        PyBuffer_Release(&view)
+    return total
+
+
 def join_entries(entries, int64_t size_max, Py_ssize_t least):
     """Count, bytes, starts and stops of the log's ranges that hold the records of entries."""
     cdef Py_buffer view
@@ -2241,6 +2260,47 @@ cdef class Int64Array:
         # Copied: items of an array of structs may be at any address.
         memcpy(&number, <const char*>self.view.buf + index * self.view.strides[0], 8)
         return number
+
+
+cdef bint has_candidate(
+    const uint8_t* at, Py_ssize_t count, uint8_t first, uint8_t second, uint8_t last, Py_ssize_t size
+) noexcept nogil:
+    """Whether any of the places from `at` on has these bytes of a text of `size` bytes.
+
+    A loop without branches, which compilers turn into comparisons of many places at once.
+    """
+    cdef uint8_t found = 0
+    cdef Py_ssize_t index
+    for index in range(count):
+        found |= (
+            <uint8_t>(at[index] == first)
+            & <uint8_t>(at[index + 1] == second)
+            & <uint8_t>(at[index + size - 1] == last)
+        )
+    return found
+
+
+def contains(data, bytes wanted):
+    """Whether a text is anywhere in the data."""
+    cdef Py_buffer view
+    cdef const uint8_t* begin
+    cdef const uint8_t* text = chars(wanted)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(wanted), at = 0, places, count, index
+    if size < 2:
+        return NotImplemented
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        begin, places = <const uint8_t*>view.buf, view.len - size + 1
+        while at < places:
+            count = min(places - at, SEARCH_STEP)
+            if has_candidate(begin + at, count, text[0], text[1], text[size - 1], size):
+                for index in range(at, at + count):
+                    if memcmp(begin + index, text, size) == 0:
+                        return True
+            at += count
+    finally:
+        PyBuffer_Release(&view)
+    return False
 
 
 def cut_slices(block, starts, ends):
