@@ -16,7 +16,12 @@ from deltalake import DeltaTable as Log
 from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from tests.spark.tables.conftest import START
-from tests.spark.tables.delta_log import allow_deletion_vectors, delete_rows, map_columns
+from tests.spark.tables.delta_log import (
+    add_entry,
+    allow_deletion_vectors,
+    delete_rows,
+    map_columns,
+)
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, SystemClock
@@ -322,6 +327,47 @@ def test_a_time_after_the_last_commit_may_be_restored(delta: "TableKind") -> Non
         log.restore(at)
         delta.archive(table, 3, 5)
     assert delta.places() == delta.whole(5)
+
+
+UNNAMED = {"txn": {"appId": "other", "version": 1}}
+"""A change of an engine that says nothing about it: it has no `commitInfo`."""
+
+
+def test_the_last_version_may_be_restored_behind_an_entry_that_says_nothing(
+    delta: "TableKind",
+) -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        delta.archive(table, 3, 5)
+        add_entry(delta.root, UNNAMED)
+        Log(str(delta.root)).restore(2)
+    with delta.open() as table:
+        delta.archive(table, 5, 9)
+    assert delta.places() == delta.whole(9)
+
+
+def test_restores_are_followed_across_an_entry_that_says_nothing(delta: "TableKind") -> None:
+    """Version 5 has the rows of version 3, which are those of version 1."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        delta.archive(table, 3, 5)
+        Log(str(delta.root)).restore(1)
+        add_entry(delta.root, UNNAMED)
+        Log(str(delta.root)).restore(3)
+        with pytest.raises(ConfigError, match="restored to a version before 2"):
+            delta.archive(table, 5, 9)
+    with pytest.raises(ConfigError, match="restored to a version before 2"):
+        delta.open()
+
+
+def test_queues_are_known_behind_a_long_log_of_others(delta: "TableKind") -> None:
+    """A queue whose broker is away, too."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+    for _ in range(tables.HISTORY_MAX + 10):
+        add_entry(delta.root, UNNAMED)
+    with delta.open() as table:
+        assert table.state(()) == TableState(1, delta.offsets(3))
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])

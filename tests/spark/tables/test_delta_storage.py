@@ -62,6 +62,40 @@ def test_an_emulator_of_google_gets_no_credentials() -> None:
     assert options == {"google_base_url": url, "allow_http": "true"}
 
 
+LOADING = """
+import os
+from roquet.spark.tables.delta_storage import check_installed
+before = dict(os.environ)
+check_installed()
+assert os.environ == before
+"""
+
+
+def allocator_report(options: str) -> str:
+    """What deltalake's allocator says of itself as the process ends."""
+    given = {**os.environ, "_RJEM_MALLOC_CONF": f"stats_print:true{options}"}
+    command = [sys.executable, "-c", LOADING]
+    return subprocess.run(command, env=given, check=True, stderr=subprocess.PIPE, text=True).stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other builds of deltalake have no jemalloc")
+def test_deltalake_keeps_no_memory_for_each_of_its_threads() -> None:
+    """The options are its alone: processes that are started later have those of the user."""
+    report = allocator_report("")
+    assert "opt.narenas: 1\n" in report
+    assert "opt.dirty_decay_ms: 100 " in report
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other builds of deltalake have no jemalloc")
+def test_options_of_a_user_win_over_ours() -> None:
+    assert "opt.narenas: 3\n" in allocator_report(",narenas:3")
+
+
+def test_the_environment_is_as_it_was_without_options_of_a_user() -> None:
+    clean = {name: value for name, value in os.environ.items() if name != "_RJEM_MALLOC_CONF"}
+    subprocess.run([sys.executable, "-c", LOADING], env=clean, check=True)
+
+
 class Server(ThreadingHTTPServer):
     """Answers every request with 404, and counts them."""
 

@@ -13,6 +13,7 @@ and names its attempt.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -27,6 +28,7 @@ from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.spark.tables import delta_actions, delta_columns, delta_restores
 from roquet.spark.tables.body_columns import BodyField
 from roquet.spark.tables.conditional_puts import check_conditional_puts
+from roquet.spark.tables.delta_entries import entries
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_free,
@@ -74,7 +76,7 @@ FORGOTTEN_MS: Final = 7 * 24 * HOUR_MS
 """Its default: how long the log knows files that were removed."""
 
 HISTORY_MAX: Final = 100
-"""Newest log entries that are searched for a commit of ours before all others are."""
+"""Log entries that are searched for a commit whose answer was lost, or for what a restore undid."""
 
 
 class DeltaTable:
@@ -237,13 +239,12 @@ class DeltaTable:
 
     def _check_not_restored(self) -> None:
         """Raise ConfigError when a version that lacks rows up to our offsets was restored."""
-        if (later := self._log.version() - self._own_version) <= 0:
-            return
-        with explained_log(self._root):
-            entries = self._log.history(later)
-            if delta_restores.is_restored(entries):
-                entries = self._log.history(later + HISTORY_MAX)
-        delta_restores.check_not_restored(entries, self._own_version, self._root)
+        later = self._log.version() - self._own_version
+        newest_first = entries(self._root, self._log.version())
+        found = [*islice(newest_first, max(0, later))]
+        if delta_restores.is_restored(found):
+            found += islice(newest_first, HISTORY_MAX)
+            delta_restores.check_not_restored(found, self._own_version, self._root)
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
@@ -313,9 +314,7 @@ class DeltaTable:
         self._update()
         if self._number() < commit.number:
             return False
-        with explained_log(self._root):
-            entries = self._log.history(HISTORY_MAX)
-        for entry in entries:
+        for entry in islice(entries(self._root, self._log.version()), HISTORY_MAX):
             if entry.get("roquet", {}).get("attempt") == commit.attempt:
                 self._own_version = entry["version"]
                 return True
@@ -356,10 +355,10 @@ class DeltaTable:
         """Make the entries from this version on durable; deltalake does not sync files."""
         if not isinstance(self._root, Path):
             return
-        entries = self._root / LOG
+        directory = self._root / LOG
         for version in range(first, self._log.version() + 1):
-            sync(entries / f"{version:020}.json")
-        self._disk.sync(entries)
+            sync(directory / f"{version:020}.json")
+        self._disk.sync(directory)
 
     def _paths(self) -> set[str]:
         """The paths of the files in the version that was read last."""
@@ -388,13 +387,11 @@ class DeltaTable:
         """Offsets in our last log entry; empty when the log does not reach so far back."""
         if not self._number():
             return {}
-        # Each entry is a request, and the newest is mostly ours.
-        for newest in (1, HISTORY_MAX, None):
-            for entry in self._log.history(newest):
-                if "roquet" in entry:
-                    self._own_version = entry["version"]
-                    self._check_not_restored()
-                    return from_json(entry["roquet"]["offsets"])
+        for entry in entries(self._root, self._log.version()):
+            if "roquet" in entry:
+                self._own_version = entry["version"]
+                self._check_not_restored()
+                return from_json(entry["roquet"]["offsets"])
         return {}
 
     def _app(self, queue: QueueKey | None = None) -> str:

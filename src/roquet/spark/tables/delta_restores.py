@@ -19,7 +19,7 @@ from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import TableLocation
 
 Entry: TypeAlias = Mapping[str, Any]
-"""An entry of the log, as deltalake's history shows it."""
+"""The `commitInfo` of an entry of the log, if it has one, and its `version`."""
 
 EARLIEST_ZONE_H: Final = 14
 """Spark notes a time without its zone, so it may be so much earlier than it would be in UTC."""

@@ -1,6 +1,7 @@
 """Delta storage: how deltalake reaches a table's log, in a directory or in an object store."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,15 +28,37 @@ SAFE_COMMITS: Final[Mapping[str, str]] = MappingProxyType(
 """Options that win over the environment's: without conditional requests one archive would replace
 the log entry of another."""
 
+ALLOCATOR: Final = "_RJEM_MALLOC_CONF"
+"""The variable with the options of jemalloc, deltalake's allocator; read as deltalake is loaded."""
+
+ALLOCATOR_OPTIONS: Final = "narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0"
+"""One pool of memory, which gives back what was free for 100 ms. By default threads have up to four
+for each core, and after some commits each holds as much as one took for the files of a table."""
+
 LOG: Final = "_delta_log"
 
 
 def check_installed() -> None:
-    """Raise ConfigError, with the command to install it, without deltalake."""
+    """Load deltalake; raise ConfigError, with the command to install it, when it is missing."""
     try:
-        import deltalake  # noqa: F401
+        with _allocator_options():
+            import deltalake  # noqa: F401
     except ImportError as error:
         raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
+
+
+@contextmanager
+def _allocator_options() -> Iterator[None]:
+    """Set the options of the allocator of a library that is loaded meanwhile; a user's win."""
+    given = os.environ.get(ALLOCATOR)
+    os.environ[ALLOCATOR] = ",".join(filter(None, (ALLOCATOR_OPTIONS, given)))
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[ALLOCATOR]
+        else:
+            os.environ[ALLOCATOR] = given
 
 
 def log_options(location: TableLocation) -> dict[str, str] | None:
