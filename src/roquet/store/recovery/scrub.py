@@ -8,7 +8,6 @@ from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue_repair import QueueRepair
 from roquet.store.key_index.index_check import IndexCheck
 
-
 RECORDS_MAX: Final = 256
 """Records checked in one step: somewhat more than a millisecond, in which nothing else is served.
 """
