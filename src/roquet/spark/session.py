@@ -105,6 +105,8 @@ def prepare_environment(
     """Set the environment variables that Spark reads when its JVM starts."""
     environ["JAVA_HOME"] = str(java_home(environ))
     environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # numpy starts a thread for each core, for matrices that no source or job has, in each worker.
+    environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if is_local(master):
         environ["PYSPARK_PYTHON"] = sys.executable
         environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
