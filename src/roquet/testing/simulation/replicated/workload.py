@@ -67,8 +67,8 @@ RECOVERY_LOOK_MS: Final = 30
 """Ms between two looks whether a group has recovered."""
 
 DELIVERY_MS: Final = 40_000
-"""Time in which deliveries have to be done once the group has healed and the last one is due: a pop
-may have made messages invisible again, and each is forgotten now and then."""
+"""Time in which the next message has to be handled, once the group has healed and the last one is
+due: a pop may have made it invisible, and each is forgotten now and then."""
 
 START_MS: Final = 15_000
 """By then a group that has not elected anybody yet never will: faults begin all the same."""
@@ -227,9 +227,10 @@ class ReplicatedWorkload:
                 break
         await self._end(*self._clients)
         if self._popping is not None:
+            began_ms = self.history.now_ms()
             await self._wait_for_deliveries()
-            deadline_ms += DELIVERY_MS
             await self._end(self._popping)
+            deadline_ms += self.history.now_ms() - began_ms
         while self.history.now_ms() < deadline_ms and not self._is_healed:
             self._is_healed = self.unhealed() is None and not self._differences()
             await asyncio.sleep(0.2)
@@ -244,11 +245,18 @@ class ReplicatedWorkload:
                 self.history.break_promise(f"client: it has ended with {ended!r}")
 
     async def _wait_for_deliveries(self) -> None:
-        """Wait until everything is delivered, and handled by the group that pops."""
-        deadline_ms = self.history.now_ms() + DELIVERY_MS
+        """Wait until everything is delivered, and handled by the group that pops.
+
+        As long as that group gets on: it may have many messages to go.
+        """
         last_ms = max((each.due_ms for each in self.history.deferred.values()), default=0)
         await self._sleep_until(last_ms)
-        while self.history.now_ms() < deadline_ms and self._undelivered():  # noqa: ASYNC110
+        deadline_ms, before = 0, -1
+        while self._undelivered():
+            if (count := len(self.history.settled)) > before:
+                deadline_ms, before = self.history.now_ms() + DELIVERY_MS, count
+            if self.history.now_ms() >= deadline_ms:
+                return
             await asyncio.sleep(1)
 
     def _undelivered(self) -> list[str]:
