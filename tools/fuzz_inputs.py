@@ -662,7 +662,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges,
+        join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_header,
     )
