@@ -232,7 +232,7 @@ class RecordColumns:
     def _mentions(self, name: str) -> bool:
         """Whether any record may have a property: a search costs a tenth of parsing them all."""
         texts = bytes_of(self._property_texts)
-        return contains(memoryview(texts), f"{name}{NAME_VALUE_SEPARATOR}".encode())
+        return contains(texts.data, f"{name}{NAME_VALUE_SEPARATOR}".encode())
 
     def _times(self, at: Any) -> pa.Array:
         ms = self._layout.gather(at, ">i8").astype(np.int64)
