@@ -439,4 +439,6 @@ def _find_magic(view: memoryview, start: int, end: int) -> int:
     """Where a record may begin behind `start`; -1 for nowhere."""
     memory = view.obj
     assert isinstance(memory, mmap.mmap)
-    return memory.find(_MAGIC_HEAD, start + MAGIC_AT, end) - MAGIC_AT
+    # Python before 3.11.5 reads the byte behind the end of a search, where memory may end as well;
+    # no record has its beginning there.
+    return memory.find(_MAGIC_HEAD, start + MAGIC_AT, min(end, len(memory) - 1)) - MAGIC_AT
