@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conversation.conftest import Connect
+from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -26,7 +27,7 @@ LARGE = ("timerlog", "timerwheel")
 def unpacked(kind: str, directory: Path) -> Path:
     with tarfile.open(STORES / f"{kind}.tar.xz") as archive:
         wanted = [member for member in archive if not any(name in member.name for name in LARGE)]
-        archive.extractall(directory, wanted, filter="data")
+        unpack(archive, directory, wanted)
     return directory
 
 

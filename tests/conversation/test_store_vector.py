@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -39,7 +40,7 @@ def bodies_of(store: Store, topic: str, queue_id: int) -> list[bytes]:
 
 def unpacked(version: str, directory: Path) -> Path:
     with tarfile.open(VECTORS / version / "data.tar.xz") as archive:
-        archive.extractall(directory, filter="data")
+        unpack(archive, directory)
     return directory
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -205,7 +206,7 @@ def unpacked(kind: str, directory: Path) -> Path:
             if "timerlog/0" in member.name or member.name.endswith("timerwheel"):
                 _place(archive, member, directory)
             else:
-                archive.extract(member, directory, filter="data")
+                unpack(archive, directory, [member])
     return directory
 
 

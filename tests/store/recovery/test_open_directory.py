@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unpacking import unpack
 
 from roquet.model.errors import StoreError
 from roquet.store.check import StoreReport, check
@@ -54,7 +55,7 @@ def genuine(
             m for m in archive.getmembers()
             if not any(name in m.name for name in ("timerlog", "timerwheel", "rocksdbstore"))
         ]  # fmt: skip
-        archive.extractall(directory, wanted, filter="data")
+        unpack(archive, directory, wanted)
     before = check(directory, GENUINE)
     store = Store.open(directory, GENUINE, now_ms=NOW, pid=1)
     cases: dict[str, list[tuple[dict[str, Any], Any]]] = {}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unpacking import unpack
 
 from roquet.store.config import StoreConfig
 from roquet.store.store import Store
@@ -26,7 +27,7 @@ def test_queues_of_apaches_log_are_built_as_apache_built_them(
 ) -> None:
     with tarfile.open(VECTORS / f"{kind}.tar.xz") as archive:
         wanted = [m for m in archive.getmembers() if not any(n in m.name for n in WITHOUT)]
-        archive.extractall(tmp_path / "master", wanted, filter="data")
+        unpack(archive, tmp_path / "master", wanted)
     master = Store.open(tmp_path / "master", SIZES, now_ms=NOW, pid=1)
     replica = Store.open(tmp_path / "replica", SIZES, now_ms=NOW, pid=1)
     copy(master, replica, [32768, 1000, 77])
