@@ -108,6 +108,7 @@ class ReplicatedWorkload:
         self._clients: list[asyncio.Task[None]] = []
         self._popping: asyncio.Task[None] | None = None
         self._is_healed = False
+        self._healed_logs: dict[str, bytes] = {}
 
     @classmethod
     def of_seed(cls, seed: int, faults: int | None = None) -> Self:
@@ -231,10 +232,17 @@ class ReplicatedWorkload:
             await self._wait_for_deliveries()
             await self._end(self._popping)
             deadline_ms += self.history.now_ms() - began_ms
-        while self.history.now_ms() < deadline_ms and not self._is_healed:
-            self._is_healed = self.unhealed() is None and not self._differences()
+        while self.history.now_ms() < deadline_ms and not self._has_healed():  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         self._observer.look(at_whole_logs=True)
+        return self._is_healed
+
+    def _has_healed(self) -> bool:
+        """Whether the group has healed; keeps its logs then, to which deliveries may add more."""
+        logs = self._logs()
+        self._is_healed = self.unhealed() is None and not [*checks.unequal(logs)]
+        if self._is_healed:
+            self._healed_logs = logs
         return self._is_healed
 
     async def _end(self, *clients: asyncio.Task[None]) -> None:
@@ -287,9 +295,6 @@ class ReplicatedWorkload:
         probing = self.cluster.hosts.run(PRODUCER_HOST, prober.send(f"{PROBE}.{number}"))
         return await probing
 
-    def _differences(self) -> list[str]:
-        return [*checks.unequal(self._logs())]
-
     def _logs(self) -> dict[str, bytes]:
         hosts = [host for host in HOSTS if self.cluster.mode(host) is not None]
         return {host: self.cluster.log_of(host) for host in hosts}
@@ -330,7 +335,7 @@ class ReplicatedWorkload:
             roles=history.roles,
             members=self.scenario.members,
             stored=stored,
-            logs=self._logs() if self._is_healed else {},
+            logs=self._healed_logs,
             unhealed=unhealed,
         )
         return [*history.broken, *broken, *checks.findings(outcome)]
