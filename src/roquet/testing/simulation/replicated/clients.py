@@ -6,7 +6,7 @@ reader pulls all queues of one broker, from the first offset on.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final, TypeVar
 
@@ -90,6 +90,17 @@ class MasterCaller:
             raise
 
 
+async def send_on(send: Callable[[], Awaitable[bool]], pause_ms: Callable[[], int]) -> None:
+    """Send one message after the other, forever; after refusals with longer and longer pauses."""
+    refused_ms, longest_ms = REFUSED_MS
+    while True:
+        if await send():
+            wait_ms, refused_ms = pause_ms(), REFUSED_MS[0]
+        else:
+            wait_ms, refused_ms = refused_ms, min(2 * refused_ms, longest_ms)
+        await asyncio.sleep(wait_ms / 1_000)
+
+
 class ReplicatedProducer:
     """Sends messages one after the other."""
 
@@ -111,13 +122,7 @@ class ReplicatedProducer:
 
     async def live(self) -> None:
         """Send, forever."""
-        refused_ms, longest_ms = REFUSED_MS
-        while True:
-            if await self.send(f"{self._name}.{self._count}"):
-                pause_ms, refused_ms = self._pause_ms(), REFUSED_MS[0]
-            else:
-                pause_ms, refused_ms = refused_ms, min(2 * refused_ms, longest_ms)
-            await asyncio.sleep(pause_ms / 1_000)
+        await send_on(lambda: self.send(f"{self._name}.{self._count}"), self._pause_ms)
 
     async def send(self, body: str) -> bool:
         """Send one message; True if it was acknowledged."""

@@ -22,10 +22,10 @@ from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.testing.clock import VirtualClock
 from roquet.testing.simulation.replicated.clients import (
     QUEUES,
-    REFUSED_MS,
     SEND_MS,
     TOPIC,
     MasterCaller,
+    send_on,
 )
 from roquet.testing.simulation.replicated.controllers import GROUP as BROKER_NAME
 from roquet.testing.simulation.replicated.history import DeferredMessage, ReplicatedHistory
@@ -108,13 +108,7 @@ class DeferringProducer:
 
     async def live(self) -> None:
         """Send, forever."""
-        refused_ms, longest_ms = REFUSED_MS
-        while True:
-            if await self.send(self._rng.choice(self._courses)):
-                pause_ms, refused_ms = self._pause_ms(), REFUSED_MS[0]
-            else:
-                pause_ms, refused_ms = refused_ms, min(2 * refused_ms, longest_ms)
-            await asyncio.sleep(pause_ms / 1_000)
+        await send_on(lambda: self.send(self._rng.choice(self._courses)), self._pause_ms)
 
     async def send(self, course: Course) -> bool:
         """Send one message; True if the broker has promised what becomes of it."""
