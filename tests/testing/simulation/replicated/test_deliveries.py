@@ -20,7 +20,10 @@ from roquet.testing.simulation.replicated.workload import records_of
 
 
 def producer_of(running: RunningGroup) -> DeferringProducer:
-    return DeferringProducer("d", None, running.history, this_loop().clock, lambda: 10, Random(1))
+    error_ms = running.servers.clock_error_ms
+    return DeferringProducer(
+        "d", None, running.history, this_loop().clock, lambda: 10, Random(1), error_ms
+    )
 
 
 def delivered(running: RunningGroup) -> dict[str, list[int]]:
@@ -77,6 +80,19 @@ async def test_nothing_is_promised_that_replicas_do_not_have() -> None:
             assert not await producer_of(running).send(course)
         assert not running.history.deferred
         assert running.history.lines[-1].endswith("once it is committed: not stored everywhere")
+
+
+@in_virtual_time
+async def test_a_delay_by_a_wrong_clock_is_no_promise() -> None:
+    async with running_group() as running:
+        running.servers.clocks[HOSTS[0]].ahead_ms = 7_200_000
+        assert running.servers.clock_error_ms(HOSTS[0]) == 0, "it is not believed yet"
+        await asyncio.sleep(15)
+        assert running.servers.clock_error_ms(HOSTS[0]) == 7_200_000
+        assert await producer_of(running).send(Course.DELAY)
+        assert not running.history.deferred
+        assert await producer_of(running).send(Course.TIME)
+        assert len(running.history.deferred) == 1
 
 
 @in_virtual_time

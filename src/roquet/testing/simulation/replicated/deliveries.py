@@ -63,6 +63,9 @@ POP_MS: Final = 1_500
 INVISIBLE_MS: Final = (1_000, 3_000)
 """Invisible times of popped messages, of which one is drawn for each pop."""
 
+ERROR_MAX_MS: Final = 1_000
+"""Errors of a broker's clock that a delay bears."""
+
 FORGOTTEN: Final = 0.15
 """Share of popped messages that their consumer never acknowledges."""
 
@@ -86,7 +89,7 @@ IN_TRANSACTIONS: Final = (Course.COMMIT, Course.COMMIT, Course.ROLL_BACK)
 class DeferringProducer:
     """Sends messages that are delivered later, one after the other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a producer is told
         self,
         name: str,
         loyal: str | None,
@@ -94,14 +97,19 @@ class DeferringProducer:
         clock: VirtualClock,
         pause_ms: Callable[[], int],
         rng: Random,
+        clock_error_ms: Callable[[str], int],
         courses: Sequence[Course] = tuple(Course),
     ) -> None:
-        """Make a producer; `loyal` is the broker that it always sends to."""
+        """Make a producer; `loyal` is the broker that it always sends to.
+
+        `clock_error_ms` is how wrong a broker's idea of the time is.
+        """
         self._name = name
         self._history = history
         self._clock = clock
         self._pause_ms = pause_ms
         self._rng = rng
+        self._clock_error_ms = clock_error_ms
         self._courses = courses
         self._caller = MasterCaller(clock, loyal)
         self._count = 0
@@ -127,11 +135,17 @@ class DeferringProducer:
         if course in {Course.COMMIT, Course.ROLL_BACK}:
             return await self._send_half(body, course)
         began_ms, host = self._history.now_ms(), self._caller.host
+        error_ms = self._clock_error_ms(host)
         properties, wait_ms = self._draw(course)
         reply = await self._call(body, properties)
         if reply.code != ResponseCode.SUCCESS:
             return False
-        self._promised(body, host, began_ms, began_ms + wait_ms)
+        error_ms = max(error_ms, self._clock_error_ms(host))
+        if course is not Course.TIME and error_ms > ERROR_MAX_MS:
+            # A delay ends by the clock by which it began, perhaps hours later.
+            self._history.say(f"{body} waits by the wrong clock of {host}")
+        else:
+            self._promised(body, host, began_ms, began_ms + wait_ms)
         return True
 
     def _draw(self, course: Course) -> tuple[dict[str, str], int]:

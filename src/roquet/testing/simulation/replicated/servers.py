@@ -220,6 +220,13 @@ class ReplicatedServers:
         role = mode.role.current
         return max(role.epoch if role.is_master else -1, mode.transitions.facts().epoch)
 
+    def clock_error_ms(self, host: str) -> int:
+        """How wrong a broker's idea of the time is, which outlasts a wrong clock for a while."""
+        if self.mode(host) is None:
+            return 0
+        clock = self.brokers[host].broker.control.clock
+        return abs(clock.now_ms() - self._loop.clock.now_ms())
+
     def process(self, host: str) -> int:
         """Number of a broker's latest process."""
         return self._processes[host]

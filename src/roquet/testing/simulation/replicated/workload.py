@@ -152,6 +152,7 @@ class ReplicatedWorkload:
             clock=self._clock,
             pause_ms=self._pause_ms,
             rng=rng,
+            clock_error_ms=self.cluster.clock_error_ms,
         )
         producers = (
             make("d", None),
