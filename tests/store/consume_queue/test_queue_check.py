@@ -236,7 +236,7 @@ def test_saved_ends_of_unused_queues_are_kept(
     [
         ((-5, 100, 0), True),
         ((0, 10, 0), True),  # the record there is that of offset 0
-        ((1, 100, 0), False),  # nothing is there: the log may be damaged
+        ((1, 100, 0), True),  # in the middle of a record: what began there was cut off
         ((0, FILLER_SIZE, 0), False),
     ],
 )
@@ -257,6 +257,43 @@ def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
     store = store_dir.open()
     assert store.bounds("T", 0) == (0, 3)
     assert ("T/0 is rebuilt" in caplog.text) == is_astray
+
+
+def test_a_last_entry_into_a_damaged_part_of_the_log_keeps_its_offset(
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    fill(store, 100, topic="U")
+    store.close(NOW)
+    lose(store_dir, "queue-ends")
+    store_dir.content("checkpoint")[1024:1100] = bytes(76)
+    position, size, _ = store_dir.entry("T", 0, 2)
+    store_dir.bytes_at(position, size)[:] = bytes(size)
+    store = store_dir.open()
+    assert store.append(draft(b"next"), NOW).queue_offset == 3
+    assert "T/0 is rebuilt" not in caplog.text
+
+
+def test_entries_of_a_cut_log_that_a_loss_of_power_brings_back_are_no_messages(
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    fill(store, 40)
+    fill(store, 3, topic="V")
+    store.flush_all(NOW)
+    old = bytes(store_dir.content(f"consumequeue/V/0/{0:020d}"))
+    cut_at = store_dir.entry("V", 0, 0)[0]
+    store.close(NOW)
+    store = store_dir.open()
+    store.raw.truncate(cut_at)
+    for _ in range(40):
+        store.append(draft(b"of another length", "U"), NOW)
+    store.close(NOW)
+    store_dir.content(f"consumequeue/V/0/{0:020d}")[:] = old
+    store = store_dir.open_after_kill()
+    assert store.bounds("V", 0) == (0, 0)
+    assert store.bounds("U", 0) == (0, 40)
 
 
 @pytest.mark.parametrize(

@@ -146,5 +146,21 @@ def is_last_entry_wrong(commit_log: CommitLog, queue: ConsumeQueue) -> bool:
     if position + size > commit_log.end:
         return True
     record = commit_log.skim_at(position, check_crc=False)
+    if record is None:
+        return _is_inside_record(commit_log, position)
     own = (queue.queue_id, queue.end - 1, queue.name)
-    return record is not None and (record[1], record[2], record[5]) != own
+    return (record[1], record[2], record[5]) != own
+
+
+def _is_inside_record(commit_log: CommitLog, position: int) -> bool:
+    """Whether a position is in the middle of a record, and not in a damaged part of the log.
+
+    Then the record that began there was cut off, and others were written. Walks the file up to the
+    position, which may take seconds.
+    """
+    file_size = commit_log.segments.file_size
+    start = max(position // file_size * file_size, commit_log.begin, commit_log.origin)
+    end = start
+    for _, at, record in commit_log.walk(start, position, commit_log.end, check_crc=False):
+        end = at + record[0]
+    return end > position
