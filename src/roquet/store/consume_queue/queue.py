@@ -16,6 +16,7 @@ from roquet.store.consume_queue.entries import (
     count_entries,
     entry_columns,
     entry_extents,
+    sum_sizes,
 )
 from roquet.store.consume_queue.queue_ends import QueueEnd
 from roquet.store.consume_queue.tag_search import find_tagged
@@ -245,6 +246,15 @@ class ConsumeQueue:
     def columns(self, offset: int, count: int) -> EntryColumns:
         """Columns of entries from an offset on: of `count`, or of as many as their file has."""
         return entry_columns(self.encoded(offset, count))
+
+    def records_size(self, start: int, stop: int) -> int:
+        """Bytes of the records of the offsets [start, stop), which the queue has."""
+        total = 0
+        while start < stop:
+            entries = self.encoded(start, stop - start)
+            total += sum_sizes(entries)
+            start += len(entries) // ENTRY_SIZE
+        return total
 
     def extents(
         self, offset: int, count: int, size_max: int = EXTENT_SIZE_MAX, *, least: int = 0

@@ -42,11 +42,8 @@ class ConsumeQueueStats:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
-        offset, stop, total = max(start, queue.min_offset(self._log.begin)), min(stop, queue.end), 0
-        while offset < stop:
-            _, sizes, _ = queue.columns(offset, stop - offset)
-            offset, total = offset + len(sizes), total + sum(sizes)
-        return total
+        begin = queue.min_offset(self._log.begin)
+        return queue.records_size(max(start, begin), min(stop, queue.end))
 
     def entries(
         self, topic: str, queue_id: int, offset: int, count: int

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.entries import sum_sizes
 from roquet.store.consume_queue.queue import ConsumeQueue
-from roquet.store.layout import ENTRY_SIZE, FILLER_SIZE
+from roquet.store.layout import FILLER_SIZE
 
 QUEUES_MAX: Final = 64
 """Queues of one range: each costs a few searches, together less than a millisecond."""
@@ -51,12 +50,7 @@ class _Share:
 
     def size(self) -> int:
         """Bytes of the queue's records in the range."""
-        total, at = 0, self.first
-        while at < self.behind:
-            entries = self.queue.encoded(at, self.behind - at)
-            total += sum_sizes(entries)
-            at += len(entries) // ENTRY_SIZE
-        return total
+        return self.queue.records_size(self.first, self.behind)
 
 
 def contiguous_range(

@@ -217,6 +217,25 @@ def unrevived_pops() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def leaving_member() -> Iterator[None]:
+    """A member leaves the set though those who stay lack what was acknowledged.
+
+    While its leave is asked for, it counts for acknowledgements as before. Not among `DEFECTS`: it
+    takes failures of two brokers, and lives in which two logs are enough have those of one.
+    """
+    held_by = SyncSet._held_by
+
+    def by_anybody(self: SyncSet, _members: frozenset[int], needed: int) -> int:
+        return held_by(self, self.state.acknowledging, needed)
+
+    with (
+        patched(SyncSet, "keep_acknowledged", lambda *_: True),
+        patched(SyncSet, "_held_by", by_anybody),
+    ):
+        yield
+
+
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
     {
         "unwaited-acknowledgement": unwaited_acknowledgement,

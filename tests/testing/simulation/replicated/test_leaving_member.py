@@ -1,10 +1,12 @@
+"""A member that leaves the sync-state set too early loses messages, which the rule prevents."""
+
 import pytest
 from tests.conversation.failover_group import group
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.simulation.leaving_member import leaving_member
+from roquet.testing.simulation.replicated.defects import leaving_member
 
 STAY = frozenset({1, 3})
 
