@@ -3,6 +3,7 @@
     python bench/replication.py --only send,stream --rounds 3
 
 send        128 bytes that master and replica have to have: throughput, CPU at the master, p50
+threads     the same from Java's benchmark Producer: its threads share one connection
 stream      an empty replica catches up with a full master: MB of the log a second
 failover    a master is killed (-9) or frozen under a controller: seconds to the first SEND_OK
 controller  seconds until it leads, and its memory
@@ -32,16 +33,20 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
 import replica_group as group  # noqa: E402
+import system  # noqa: E402
 from lone import at_least, at_most, row  # noqa: E402
 from raw_client import Brokers, Load, Result, measure  # noqa: E402
 from replica_group import GENUINE, OURS, Broker, Processes  # noqa: E402
-from system import Row, cpu_seconds, rss_mib, save, show  # noqa: E402
+from system import Row, Side, cpu_seconds, load, rss_mib, save, show  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 
-WORKS: Final = ("send", "stream", "failover", "controller")
+WORKS: Final = ("send", "threads", "stream", "failover", "controller")
 CONNECTIONS: Final = (64, 1)
+THREADS: Final = (64, 1)
+REPORT_S: Final = 10
+"""Java's Producer reports at this interval; its first report is warm-up."""
 WARM_AGAIN: Final = 0.1
 """Share of a measurement that is sent before it, after the first long one."""
 
@@ -82,8 +87,7 @@ def send(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[
     with ExitStack() as stack:
         masters = {}
         for side in sides:
-            processes = stack.enter_context(Processes(folder / side))
-            masters[side] = _pair(side, processes)
+            masters[side] = _pair(side, stack.enter_context(Processes(folder / side)))
             measure(masters[side], Load(), 0, warm=given.warm)
         for _ in range(given.rounds):
             for side, master in masters.items():
@@ -109,7 +113,7 @@ def _pair(side: str, processes: Processes) -> Brokers:
     replica = group.replica(side, processes.folder, namesrv)
     processes.start(replica.name, replica.program)
     asyncio.run(group.wait_until_followed(master))
-    return Brokers(side, [master.address], [processes.pid(master.name)])
+    return Brokers(side, [master.address], [processes.pid(master.name)], namesrv)
 
 
 def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
@@ -124,6 +128,50 @@ def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
     lone_rate, lone_cpu, lone_p50 = lines(1)
     table = [at_least(rate, 1.2), at_most(cpu, 0.6), p50, lone_rate, lone_cpu, limit(lone_p50, 2)]
     return [dataclasses.replace(line, work=f"2 in sync, {line.work}") for line in table]
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+def threads(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Sends of Java's benchmark Producer that wait for one replica."""
+    if lack := genuine.missing():
+        print(f"threads need the genuine benchmark clients; {lack}")
+        return []
+    found: dict[int, dict[str, list[system.Load]]] = {
+        count: {side: [] for side in sides} for count in THREADS
+    }
+    with ExitStack() as stack:
+        masters = {
+            side: _pair(side, stack.enter_context(Processes(folder / side))) for side in sides
+        }
+        for _ in range(given.rounds):
+            for side, master in masters.items():
+                producers = Side(side, master.namesrv, *master.pids)
+                for count, rounds in found.items():
+                    reports = max(1, round(given.seconds / REPORT_S))
+                    figures = load(
+                        producers, "Producer", "-w", str(count), "-s", "128", reports=reports
+                    )
+                    rounds[side].append(figures)
+                    print(f"  {side:8} 2 in sync, {count:2} threads: {figures}", flush=True)
+    return thread_rows(found)
+
+
+def thread_rows(found: Mapping[int, Mapping[str, Sequence[system.Load]]]) -> list[Row]:
+    """The table of sends of Java's threads, with its goals."""
+
+    def line(count: int, name: str, unit: str, figure: Callable[[system.Load], float]) -> Row:
+        rounds = {side: list(map(figure, all_)) for side, all_ in found[count].items()}
+        plural = "s" if count > 1 else ""
+        return medians(f"2 in sync, Producer, {count} thread{plural}: {name}", rounds, unit)
+
+    return [
+        at_least(line(64, "throughput", "msg/s", lambda each: each.rate), 1.2),
+        at_most(line(64, "master's CPU a message", "us", lambda each: each.broker_cpu_us), 0.6),
+        line(1, "master's CPU a message", "us", lambda each: each.broker_cpu_us),
+        line(1, "average round trip", "ms", lambda each: each.round_trip_ms or 0.0),
+    ]
 
 
 # -- stream --------------------------------------------------------------------------------------
@@ -403,7 +451,13 @@ def main() -> None:
     if not given.ours_only and (lack := genuine.missing()):
         print(lack)
         sides = [OURS]
-    works = {"send": send, "stream": stream, "failover": failover, "controller": controllers}
+    works = {
+        "send": send,
+        "threads": threads,
+        "stream": stream,
+        "failover": failover,
+        "controller": controllers,
+    }
     table: list[Row] = []
     for name in given.only.split(","):
         with tempfile.TemporaryDirectory(prefix="roquet-replication-") as folder:

@@ -37,6 +37,27 @@ def test_a_stream_that_was_over_at_the_first_look_took_no_longer_than_between_tw
     assert found.log_rate == pytest.approx(1 / replication["LOOK_S"])
 
 
+def test_goals_of_threads_are_those_of_64_that_share_a_connection(
+    replication: dict[str, Any],
+) -> None:
+    load = replication["system"].Load
+    found = {
+        count: {
+            "ours": [load(rate, 3.0, cpu) for rate, cpu in ((900.0, 9.0), (1_300.0, 7.0))],
+            "genuine": [load(1_000.0, 4.0, 10.0)],
+        }
+        for count in (64, 1)
+    }
+    found[64]["ours"] += [load(1_200.0, 3.0, 5.0)]
+    rate, cpu, *rest = replication["thread_rows"](found)
+    assert (rate.ours, rate.theirs, rate.goal, rate.verdict) == (1_200, 1_000, ">= 1.2 x", "yes")
+    assert (cpu.ours, cpu.theirs, cpu.goal, cpu.verdict) == (7, 10, "<= 0.6 x", "NO")
+    assert [line.work for line in rest] == [
+        "2 in sync, Producer, 1 thread: master's CPU a message",
+        "2 in sync, Producer, 1 thread: average round trip",
+    ]
+
+
 def test_a_limit_is_a_goal_of_ours_whatever_the_other_side_needs(
     replication: dict[str, Any],
 ) -> None:

@@ -1,5 +1,6 @@
 """Recovery step by step; test_store has the random walks."""
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,8 @@ from roquet.wire.records.partial_decode import PartialRecord
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
+
+    from roquet.store.store import Store
 
 NOW = 1_700_000_000_000
 
@@ -197,6 +200,53 @@ def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
     assert store.end_position in (end, place.position)
     store.append(draft(b"z"), NOW)
     assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 1]
+
+
+def small_blank(store: "Store", draft: "MakeDraft") -> int:
+    """Fill a file so that no record fits behind its last one; gives where that ends."""
+    size = store.append(draft(b"x"), NOW).size - 1
+    place = store.append(draft(b"x" * (8192 - 2 * size - 1 - 40)), NOW)
+    end = place.position + place.size
+    assert end == 8192 - 40
+    return end
+
+
+def test_a_blank_that_a_loss_of_power_took_is_written_again(
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    """Apache's broker ends its log at zeros, and a replica could not cut its log there."""
+    store = store_dir.open()
+    store.flush_all(NOW)
+    blank = small_blank(store, draft)
+    kept = store.append(draft(b"kept"), NOW)
+    assert kept.position == 8192
+    head = bytes(store_dir.bytes_at(blank, 8))
+    store_dir.bytes_at(blank, 8)[:] = bytes(8)
+    store = store_dir.open_after_kill()
+    assert store.end_position == kept.position + kept.size
+    assert bodies(store)[-1] == b"kept"
+    assert store_dir.bytes_at(blank, 8) == head
+    store.flush_all(NOW)
+    store_dir.files = store_dir.files.after_power_loss(Random(0))
+    store = store_dir.open()
+    assert store_dir.bytes_at(blank, 8) == head
+    store.raw.truncate(blank)
+    assert store.end_position == blank
+
+
+def test_a_lost_blank_at_the_durable_end_is_written_again(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    blank = small_blank(store, draft)
+    lost = store.append(draft(b"damaged later"), NOW)
+    store.flush_all(NOW)
+    head = bytes(store_dir.bytes_at(blank, 8))
+    store_dir.bytes_at(blank, 8)[:] = bytes(8)
+    store_dir.bytes_at(lost.position, lost.size)[:] = bytes(lost.size)
+    store_dir.files.remove(store_dir.path("queue-ends"))  # then the whole log is read
+    store_dir.open_after_kill()
+    assert store_dir.bytes_at(blank, 8) == head
 
 
 def test_an_index_older_than_the_note_is_caught_up(

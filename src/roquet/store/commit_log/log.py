@@ -152,6 +152,20 @@ class CommitLog:
             if file.start < self.end and durable < file.start + file.size:
                 file.rewrite(max(durable - file.start, 0), min(self.end - file.start, file.size))
 
+    def restore_blank(self, position: int) -> bool:
+        """Write the head of the blank at a position unless it is there; True if it was written.
+
+        A loss of power may take it and keep the next file: then only zeros say that the file ends.
+        """
+        file = self.segments.file_at(position)
+        assert file is not None, f"the log does not hold {position}"
+        view, at = file.view(), position - file.start
+        left = file.size - at
+        if left < BLANK_SIZE or TOTAL_AND_MAGIC.unpack_from(view, at) == (left, MAGIC_BLANK):
+            return False
+        TOTAL_AND_MAGIC.pack_into(view, at, left, MAGIC_BLANK)
+        return True
+
     def sync_tail(self) -> None:
         """Make a truncation durable, also when no file is left."""
         files = self._pool.files

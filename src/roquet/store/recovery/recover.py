@@ -234,6 +234,8 @@ class _Scan:
         self._start = start
         self._durable = start.durable
         self._runs: list[RecordRange] = []
+        self._blanks: list[int] = []
+        """Positions from which on a file holds nothing, and the log goes on in the next one."""
         self.damage: tuple[RecordRange, ...] = ()
 
     def run(self) -> None:
@@ -244,6 +246,8 @@ class _Scan:
         # Zeros up to the end of a file in the middle are known to be harmless only if they are old.
         blank_until = limit if self._start.safe_ms else self._durable
         for expected, position, record in self._log.walk(begin, limit, blank_until, check_crc=True):
+            if run_stop < expected:
+                self._blanks.append(run_stop)
             if expected != position:
                 if self._is_over(expected, position, record):
                     # A blank with nothing behind it is overwritten.
@@ -260,7 +264,10 @@ class _Scan:
             last = (position, record)
             run_stop = position + record[0]
         else:
-            run_stop = self._log.behind_blank(run_stop, self._durable)
+            stop = self._log.behind_blank(run_stop, self._durable)
+            if run_stop < stop:
+                self._blanks.append(run_stop)
+            run_stop = stop
         self._runs.append(RecordRange(run_start, run_stop))
         self._finish(last)
 
@@ -300,7 +307,12 @@ class _Scan:
             )  # fmt: skip
         if self._log.truncate(verdict.end):
             self._log.sync_tail()
-        self._log.rewrite(self._start.durable)
+        restored = [
+            position
+            for position in self._blanks
+            if position < verdict.end and self._log.restore_blank(position)
+        ]
+        self._log.rewrite(min(self._start.durable, *restored, verdict.end))
         self._log.last = self.rebuilder.last if self.rebuilder.last >= 0 else last_record
         self._log.checked_from = self._start.position
         return verdict.end
