@@ -76,6 +76,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.network = Network(self, Random(seed))
         self.executor_ms: dict[str, int] = {}
         """Ms that work for executors takes on slow hosts; none elsewhere."""
+        self.executor_share: Callable[[], float] = lambda: 1.0
+        """Gives the share of that time after which the work is done; its caller gets the result
+        at the end."""
         self.timers = VirtualTimers()
 
     def time(self) -> float:
@@ -145,11 +148,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[T]:
         """Call the function on this thread: at once, or on a slow host after a while."""
         future: asyncio.Future[T] = self.create_future()
-        if delay_ms := self.executor_ms.get(Network.this_host(), 0):
-            self.call_later(delay_ms / 1000, _complete, future, func, *args)
+        delay_s = self.executor_ms.get(Network.this_host(), 0) / 1000
+        work_s = delay_s * self.executor_share() if delay_s else 0
+
+        def work() -> None:
+            done: asyncio.Future[T] = self.create_future()
+            _complete(done, func, *args)
+            self.call_later(delay_s - work_s, _pass_on, done, future)
+
+        if work_s < delay_s:
+            self.call_later(work_s, work)
+        elif delay_s:
+            self.call_later(delay_s, _complete, future, func, *args)
         else:
             _complete(future, func, *args)
         return future
+
+
+def _pass_on(done: asyncio.Future[T], future: asyncio.Future[T]) -> None:
+    """Give a future the result of another one, even if nobody waits for it any more."""
+    error = done.exception()
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
 
 
 def _complete(future: asyncio.Future[T], func: Callable[..., T], *args: Any) -> None:

@@ -15,6 +15,7 @@ from roquet.rules.replication.role_change import (
     role_step,
 )
 
+ALONE = frozenset({1})
 TWO = frozenset({1, 2})
 
 STARTED = ObeyedTerm(broker_id=1, epoch=4)
@@ -25,17 +26,32 @@ LEADING = ObeyedTerm(broker_id=1, epoch=4, master=1, set_version=7)
 FOLLOWING = ObeyedTerm(broker_id=1, epoch=4, master=2, address="b:1")
 
 
-def led_by(master: int, epoch: int, *, version: int = 7, address: str = "b:1") -> GroupView:
-    return GroupView(epoch=epoch, master=master, address=address, members=TWO, set_version=version)
+def led_by(
+    master: int,
+    epoch: int,
+    *,
+    version: int = 7,
+    address: str = "b:1",
+    members: frozenset[int] = TWO,
+) -> GroupView:
+    return GroupView(
+        epoch=epoch, master=master, address=address, members=members, set_version=version
+    )
 
 
 def test_a_broker_that_is_elected_becomes_master() -> None:
-    step = LeadGroup(epoch=5, members=TWO, set_version=8)
+    step = LeadGroup(epoch=5, members=ALONE, set_version=8)
     for own in (STARTED, FOLLOWING, LEADING):
-        assert role_step(led_by(1, 5, version=8), own) == step
+        assert role_step(led_by(1, 5, version=8, members=ALONE), own) == step
     leading = ObeyedTerm(broker_id=1, epoch=5, master=1, set_version=8)
     assert obeyed(FOLLOWING, step) == leading
     assert leading.leads
+
+
+def test_a_master_whose_directory_is_from_before_its_epoch_does_not_begin_it_again() -> None:
+    resigning = AskForElection(epoch=5, resigns=True)
+    for own in (STARTED, FOLLOWING):
+        assert role_step(led_by(1, 5), own) == resigning, "others have joined since the election"
 
 
 def test_a_broker_follows_the_master_of_a_later_epoch() -> None:
@@ -114,7 +130,7 @@ def test_a_broker_that_leads_no_more_obeys_the_same_epoch_again_if_another_leads
 
 def test_every_step_leaves_a_term_that_is_not_older() -> None:
     steps: list[RoleStep] = [
-        LeadGroup(epoch=5, members=TWO, set_version=8),
+        LeadGroup(epoch=5, members=ALONE, set_version=8),
         FollowMaster(epoch=5, master=2, address="b:1"),
         AdoptSet(members=TWO, set_version=8),
         AskForElection(epoch=4),

@@ -9,6 +9,7 @@ from roquet.model.epoch import EpochEntry
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.epoch_file import FILE_NAME, EpochFile
+from roquet.wire.replication.epoch_file import encode_epoch_file
 
 GENUINE = Path(__file__).parents[2] / "vectors/replication/epochFileCheckpoint.five-entries"
 ONE, TWO = (EpochEntry(1, 0),), (EpochEntry(1, 0), EpochEntry(2, 1075))
@@ -29,12 +30,27 @@ def test_without_a_file_there_are_no_epochs(tmp_path: Path) -> None:
     assert EpochFile(tmp_path / FILE_NAME).load() == ()
 
 
-def test_the_former_epochs_stay_in_the_copy(tmp_path: Path) -> None:
+def test_the_copy_has_the_same_epochs(tmp_path: Path) -> None:
     file = EpochFile(tmp_path / FILE_NAME)
+    for epochs in (ONE, TWO, ONE):
+        file.save(epochs)
+        assert EpochFile(tmp_path / FILE_NAME).load() == epochs
+        assert EpochFile(tmp_path / (FILE_NAME + ".bak")).load() == epochs
+
+
+def test_a_crash_between_file_and_copy_leaves_the_former_epochs() -> None:
+    class Dying(MemoryFiles):
+        def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+            super().replace(path, data, keep=keep)
+            if path == BACKUP and data != encode_epoch_file(ONE):
+                raise StoreError("the process is killed")
+
+    files = Dying()
+    file = EpochFile(PATH, files)
     file.save(ONE)
-    file.save(TWO)
-    assert EpochFile(tmp_path / FILE_NAME).load() == TWO
-    assert EpochFile(tmp_path / (FILE_NAME + ".bak")).load() == ONE
+    with pytest.raises(StoreError, match="killed"):
+        file.save(TWO)
+    assert EpochFile(PATH, files).load() == ONE
 
 
 def test_an_empty_list_is_kept_and_leaves_no_copy() -> None:
@@ -59,11 +75,10 @@ def test_the_copy_is_taken_for_a_damaged_file(
     file.save(TWO)
     files.replace(PATH, damage)
     file = EpochFile(PATH, files)
-    assert file.load() == ONE
+    assert file.load() == TWO
     assert f"{PATH} is damaged" in caplog.text
-    file.save(TWO)
-    assert EpochFile(BACKUP, files).load() == ONE, "damage is not copied over the good copy"
-    assert EpochFile(PATH, files).load() == TWO
+    file.save(ONE)
+    assert EpochFile(PATH, files).load() == ONE
 
 
 def test_the_copy_is_taken_for_a_missing_file(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +87,7 @@ def test_the_copy_is_taken_for_a_missing_file(caplog: pytest.LogCaptureFixture) 
     file.save(ONE)
     file.save(TWO)
     files.remove(PATH)
-    assert EpochFile(PATH, files).load() == ONE
+    assert EpochFile(PATH, files).load() == TWO
     assert f"{PATH} is missing" in caplog.text
 
 

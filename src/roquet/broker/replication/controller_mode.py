@@ -83,12 +83,10 @@ class ControllerMode:
         self.term = MasterTermCell(clock)
         self.view = ConfirmedView(store, message_log.arrivals)
         self.sync_set = SyncSet(
-            clock,
-            lambda: store.raw.end,
-            lambda: needed_of(settings.config),
-            self.view.show,
-            flushed=lambda: store.flushed_position if settings.config.sync_flush else None,
-        )
+            clock, lambda: store.raw.end, lambda: needed_of(settings.config), self.view.show,
+            flushed=lambda: store.flushed_position,
+            shows_flushed=lambda: settings.config.sync_flush,
+        )  # fmt: skip
         self._flush.on_flushed.append(self.sync_set.confirm)
         message_log.arrivals.on_hidden = self._flush_hidden
         self.acknowledgements = SetAcknowledgements(

@@ -4,14 +4,16 @@
     an earlier epoch                          nothing: the answer was late, or the controller is old
     nobody leads                              asks for an election, and leads no more
     another broker leads in a later epoch     follows it
-    it leads itself in a later epoch          becomes master
+    it was just elected, in a later epoch     becomes master
     it leads itself, in an epoch of its log   resigns: it was started again
+    it leads itself in a later epoch, and     resigns: it has led that epoch already, and its
+      others are in the set                     directory is an older one
     it leads itself as before                 adopts the sync-state set
     something impossible                      leads no more
 
-Each epoch has one master, which begins it once. A master that is started again may have lost bytes
-that its replicas have, so it never goes on in the epoch of its log. Source: Apache RocketMQ 5.5.0,
-ReplicasManager, whose restarted master goes on.
+Each epoch has one master, which begins it once: an election leaves it alone in the set. A master
+that is started again may have lost bytes that its replicas have, so it never goes on in the epoch
+of its log. Source: Apache RocketMQ 5.5.0, ReplicasManager, whose restarted master goes on.
 """
 
 from typing import TypeAlias
@@ -115,7 +117,7 @@ def _contradiction(view: GroupView, own: ObeyedTerm) -> str | None:
 
 def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
     """Lead a later epoch, adopt the set of the own one, or resign."""
-    if view.epoch > own.epoch:
+    if view.epoch > own.epoch and view.members == {own.broker_id}:
         return LeadGroup(epoch=view.epoch, members=view.members, set_version=view.set_version)
     if not own.leads:
         return AskForElection(epoch=view.epoch, resigns=True)

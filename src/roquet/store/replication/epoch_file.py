@@ -1,8 +1,9 @@
 """EpochFile: the epochs of a replicated log, kept in epochFileCheckpoint and its `.bak`.
 
 Apache's broker copies the file to `.bak` and then overwrites it in place, and never writes an empty
-list: a log that was cut to its beginning gets its old epochs back at the next start. Here a new
-file replaces the old one whole, and an empty list is one (`0`, `0`), without a `.bak`.
+list: a log that was cut to its beginning gets its old epochs back at the next start. Here both have
+the same epochs, the copy first: without its last one, bytes that only this broker has would look
+like those of the epoch before. An empty list is a file (`0`, `0`), without a `.bak`.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ class EpochFile:
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self._files = files or RealFiles()
-        self._is_damaged = False
 
     def load(self) -> tuple[EpochEntry, ...]:
         """The epochs; none if there is no file. A damaged file is replaced by its `.bak`.
@@ -38,17 +38,17 @@ class EpochFile:
         try:
             found = self._read(self.path)
         except FieldError as error:
-            self._is_damaged = True
             return self._load_backup(error)
         if found is None and (found := self._read_backup()) is not None:
             log.warning("%s is missing: its copy %s is taken", self.path, self._backup)
         return found or ()
 
     def save(self, entries: Sequence[EpochEntry]) -> None:
-        """Replace the epochs, durably; the former ones stay as `.bak`. Raises StoreError."""
-        keep = bool(entries) and not self._is_damaged
-        self._files.replace(self.path, encode_epoch_file(entries), keep=keep)
-        self._is_damaged = False
+        """Replace the epochs and their `.bak`, durably. Raises StoreError."""
+        data = encode_epoch_file(entries)
+        if entries:
+            self._files.replace(self._backup, data)
+        self._files.replace(self.path, data)
         if not entries:  # else Apache's broker would take the old ones
             self._files.remove(self._backup)
 

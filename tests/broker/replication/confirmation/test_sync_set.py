@@ -15,14 +15,16 @@ class Master:
         self.clock = this_loop().clock
         self.end = end
         self.flushed: int | None = None
-        """How far the log is on the master's disk, where that matters."""
+        """How far the log is on the master's disk; None: everywhere."""
+        self.is_sync_flush = False
         self.shown: list[int | None] = []
         self.set = SyncSet(
             self.clock,
             lambda: self.end,
             lambda: needed,
             self.shown.append,
-            flushed=lambda: self.flushed,
+            flushed=lambda: self.end if self.flushed is None else self.flushed,
+            shows_flushed=lambda: self.is_sync_flush,
         )
         self.set.begin(1, SyncState(members=frozenset({1, *members}), version=3), end)
 
@@ -62,7 +64,7 @@ async def test_a_message_is_acknowledged_once_every_member_has_it() -> None:
 @in_virtual_time
 async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_disk_has() -> None:
     master = Master(2)
-    master.flushed, master.end = 100, 150
+    master.flushed, master.end, master.is_sync_flush = 100, 150, True
     waits = master.reaches(150)
     master.report(2, 150)
     assert await waits, "a sender waits for the disk by himself"
@@ -75,7 +77,7 @@ async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_dis
 @in_virtual_time
 async def test_with_synchronous_flush_that_holds_for_a_master_alone_too() -> None:
     master = Master()
-    master.flushed, master.end = 100, 150
+    master.flushed, master.end, master.is_sync_flush = 100, 150, True
     master.set.confirm()
     assert (master.shown[-1], master.set.confirmed) == (100, 100)
     master.set.propose(frozenset({1, 2}))

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -60,7 +61,15 @@ class Scene:
         self.term: tuple[int, int] | None = (1, 5)
         self.refused = 0
         self.resigned: list[int] = []
-        self.set = SyncSet(clock, lambda: self.end, lambda: needed, lambda _: None)
+        self.flushed = 100
+        self.set = SyncSet(
+            clock,
+            lambda: self.end,
+            lambda: needed,
+            lambda _: None,
+            flushed=lambda: self.flushed,
+            shows_flushed=lambda: False,
+        )
         self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
         self.controller = Controller()
         self.proposals = SetProposals(
@@ -69,20 +78,25 @@ class Scene:
             clock,
             lambda: self.term,
             lambda: 15_000,
-            LeadDuties(flush=self._flush, on_refused=self._refused, resign=self.resigned.append),
+            LeadDuties(
+                flush=lambda: self.flush(), on_refused=self._refused, resign=self.resigned.append
+            ),
         )
         self.flushes: list[int] = []
         """Requests that were made before each flush."""
         self.on_flush: Callable[[], object] = lambda: None
+        self.flush: Callable[[], Awaitable[None]] = self.flush_at_once
         self.report(2, 100)
 
     def report(self, broker_id: int, position: int) -> None:
         facts = ReplicaReportFacts(broker_id=broker_id, report=position)
         self.set.reported(facts, SentFrame(self.end, self.clock.monotonic_ms()))
 
-    async def _flush(self) -> None:
+    async def flush_at_once(self) -> None:
         self.flushes.append(len(self.controller.asked))
+        end = self.end
         self.on_flush()
+        self.flushed = end
 
     def _refused(self) -> None:
         self.refused += 1
@@ -312,3 +326,64 @@ async def test_a_member_leaves_once_enough_of_those_who_stay_have_what_was_ackno
     scene.report(3, 150)
     assert await scene.proposals.step()
     assert scene.set.state.members == {1, 3}
+
+
+@asynccontextmanager
+async def slow_flush(scene: Scene) -> AsyncIterator[None]:
+    """Member 2 has left, and the flush before the change takes as long as the block."""
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def flush() -> None:
+        end = scene.end
+        begun.set()
+        await done.wait()
+        scene.flushed = end
+
+    scene.set.disconnected(2)
+    scene.flush = flush
+    step = asyncio.create_task(scene.proposals.step())
+    await begun.wait()
+    yield
+    done.set()
+    assert not await step
+    scene.flush = scene.flush_at_once
+
+
+@in_virtual_time
+async def test_what_a_member_acknowledges_during_the_flush_is_flushed_before_it_leaves() -> None:
+    scene = Scene()
+    assert await scene.proposals.step()
+    async with slow_flush(scene):
+        scene.end = 200
+        scene.report(2, 200)
+        assert scene.set.acknowledged == 200
+        scene.set.disconnected(2)
+    assert scene.set.state.members == {1, 2}, "the disk has 100 bytes, and 2 has more"
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1}
+    assert scene.flushed == 200
+
+
+@in_virtual_time
+async def test_who_joins_while_another_leaves_has_what_is_acknowledged_during_the_flush() -> None:
+    scene = Scene()
+    assert await scene.proposals.step()
+    scene.report(3, 100)
+    async with slow_flush(scene):  # it was {1, 3} that there should be
+        scene.end = 200
+        scene.report(2, 200)
+        assert scene.set.acknowledged == 200
+    assert 3 not in scene.set.state.members
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1, 2}
+
+
+@in_virtual_time
+async def test_a_master_that_waits_for_no_replica_does_not_wait_for_its_disk_either() -> None:
+    scene = Scene(needed=1)
+    assert await scene.proposals.step()
+    scene.set.disconnected(2)
+    scene.on_flush = lambda: setattr(scene, "end", 200)
+    scene.set.confirm()
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1}, "under load a dead member would never leave"

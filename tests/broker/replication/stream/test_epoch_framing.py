@@ -54,7 +54,14 @@ class Master:
             self.epochs.append(epoch, start)
         if end:
             fill(store, end)
-        self.set = SyncSet(clock, lambda: store.raw.end, lambda: ALL_OF_THE_SET, lambda _: None)
+        self.set = SyncSet(
+            clock,
+            lambda: store.raw.end,
+            lambda: ALL_OF_THE_SET,
+            lambda _: None,
+            flushed=lambda: store.flushed_position,
+            shows_flushed=lambda: False,
+        )
         self.set.begin(1, SyncState(members=frozenset({1}), version=1), end)
         self.parts = EpochMaster(store=store, epochs=self.epochs, sync_set=self.set)
         self.sent: list[bytes] = []

@@ -1,5 +1,7 @@
 """A member that leaves the sync-state set too early loses messages, which the rule prevents."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.conversation.failover_group import group
 
@@ -16,15 +18,27 @@ def reports(sync_set: SyncSet, broker_id: int, position: int) -> None:
     sync_set.reported(facts, SentFrame(position, this_loop().clock.monotonic_ms()))
 
 
+def set_of_three(end: Callable[[], int]) -> SyncSet:
+    """Broker 1 leads since position 100; two logs have to hold a message."""
+    sync_set = SyncSet(
+        this_loop().clock,
+        end,
+        lambda: 2,
+        lambda _: None,
+        flushed=end,
+        shows_flushed=lambda: False,
+    )
+    sync_set.begin(1, SyncState(members=frozenset({1, 2, 3}), version=3), 100)
+    return sync_set
+
+
 def acknowledged_while_2_leaves() -> tuple[bool, int]:
     """Whether 2 may leave, which alone has what is acknowledged, and what is acknowledged then.
 
-    Of a set of three two have to hold a message; the log of 3 ends at 100.
+    The log of 3 ends at 100.
     """
     end = [150]
-    sync_set = SyncSet(this_loop().clock, lambda: end[0], lambda: 2, lambda _: None)
-    state = SyncState(members=frozenset({1, 2, 3}), version=3)
-    sync_set.begin(1, state, 100)
+    sync_set = set_of_three(lambda: end[0])
     reports(sync_set, 3, 100)
     reports(sync_set, 2, 150)
     assert sync_set.acknowledged == 150
@@ -46,8 +60,7 @@ async def test_a_member_leaves_though_those_who_stay_lack_what_was_acknowledged(
 @in_virtual_time
 async def test_without_a_change_as_many_logs_as_before_have_to_hold_a_message() -> None:
     with leaving_member():
-        sync_set = SyncSet(this_loop().clock, lambda: 150, lambda: 2, lambda _: None)
-        sync_set.begin(1, SyncState(members=frozenset({1, 2, 3}), version=3), 100)
+        sync_set = set_of_three(lambda: 150)
         assert sync_set.acknowledged == 100
         reports(sync_set, 3, 120)
         assert sync_set.acknowledged == 120

@@ -34,11 +34,6 @@ from roquet.rules.replication.sync_state import (
 NO_MEMBERS: Final = SyncState(members=frozenset(), version=0)
 
 
-def nowhere() -> int | None:
-    """None: confirmed messages do not have to be on the disk."""
-    return None
-
-
 class SyncSet:
     """Sync-state set of the master of one epoch; without members while this broker is none."""
 
@@ -49,20 +44,22 @@ class SyncSet:
         needed: Callable[[], int],
         on_confirmed: Callable[[int | None], object],
         *,
-        flushed: Callable[[], int | None] = nowhere,
+        flushed: Callable[[], int],
+        shows_flushed: Callable[[], bool],
     ) -> None:
         """Begin without members.
 
         `needed` is the number of logs that have to hold a message, or ALL_OF_THE_SET.
         `on_confirmed` is called with the position up to which consumers may read; None: all.
-        `flushed` is the position up to which this disk has the log, where confirmed messages have
-        to be on it; `confirm` has to be called when it grows.
+        `flushed` is the position up to which this disk has the log; `confirm` has to be called when
+        it grows. `shows_flushed` says whether confirmed messages have to be on it.
         """
         self._clock = clock
         self._end = end
         self._needed = needed
         self._on_confirmed = on_confirmed
         self._flushed = flushed
+        self._shows_flushed = shows_flushed
         self._reports: dict[int, ReplicaReportFacts] = {}
         self._caught_up: dict[int, int] = {}
         self._master = 0
@@ -107,7 +104,7 @@ class SyncSet:
 
     @property
     def _shows_all(self) -> bool:
-        return self.is_alone and self._flushed() is None
+        return self.is_alone and not self._shows_flushed()
 
     async def reach(self, position: int, deadline_ms: int) -> bool:
         """Wait until as many members as needed have the log up to a position.
@@ -149,8 +146,7 @@ class SyncSet:
         self._mark.advance(position)
         sets = {self.state.members, self.state.proposed or self.state.members}
         self._replicated.advance(min(self._held_by(each, self._needed()) for each in sets))
-        flushed = self._flushed()
-        shown = position if flushed is None else min(position, flushed)
+        shown = min(position, self._flushed()) if self._shows_flushed() else position
         self._confirmed = max(self._confirmed, shown)
         self._on_confirmed(None if self._shows_all else self._confirmed)
 
@@ -193,15 +189,18 @@ class SyncSet:
         return kept | joining
 
     def keep_acknowledged(self, members: frozenset[int]) -> bool:
-        """Whether these members, without others, hold all that was acknowledged.
+        """Whether these members, without others, keep all that was acknowledged.
 
         Of fewer than have to hold a message all do. One of them may be elected once the others have
-        left, so as many as have to must have a message that those who leave have as well.
+        left, so as many as have to must have a message that those who leave have as well. A master
+        without others has to have it on its disk.
         """
-        if self._needed() == ALL_OF_THE_SET:
+        needed = self._needed()
+        if len(members) == 1 and needed != 1 and self.acknowledged_mark.value > self._flushed():
+            return False
+        if needed == ALL_OF_THE_SET:
             return True
-        needed = min(self._needed(), len(members))
-        return self._held_by(members, needed) >= self._replicated.value
+        return self._held_by(members, min(needed, len(members))) >= self._replicated.value
 
     def _held_by(self, members: frozenset[int], needed: int) -> int:
         """Position up to which so many of these members, the master among them, have the log."""

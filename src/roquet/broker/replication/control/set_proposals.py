@@ -107,9 +107,7 @@ class SetProposals:
             return True
         if state.proposed is None:
             self._forget()
-        if not state.members <= wanted and not (
-            await self._has_flushed(term, state) and self._set.keep_acknowledged(wanted)
-        ):
+        if not state.members <= wanted and not await self._may_leave(term, state, wanted):
             return False
         self._set.propose(wanted)
         return await self._ask(term, state.version, wanted)
@@ -140,19 +138,24 @@ class SetProposals:
         """Begin another proposal."""
         self._is_unanswered, self._refusals = False, 0
 
-    async def _has_flushed(self, term: tuple[int, int], state: SyncState) -> bool:
-        """Bring the log to the disk before members leave; False if that fails or comes too late.
+    async def _may_leave(
+        self, term: tuple[int, int], state: SyncState, wanted: frozenset[int]
+    ) -> bool:
+        """Bring the log to the disk before members leave; whether these then may be the set.
 
-        They may be the only ones besides this broker that have messages which are acknowledged and
-        in memory alone here. Once they have left, this broker would lead without these after a loss
-        of its power.
+        Those who leave may be the only ones besides this broker that have messages which are
+        acknowledged and in memory alone here. Once they have left, this broker would lead without
+        these after a loss of its power. Meanwhile others may have caught up, been lost, or
+        acknowledged messages that a new member does not have.
         """
         try:
             await self._duties.flush()
         except StoreError as error:
             log.warning("members of the set cannot leave it: %s", error)
             return False
-        return self._term() == term and self._set.state == state
+        is_as_before = self._term() == term and self._set.state == state
+        is_wanted = is_as_before and self._set.wanted(self._behind_max_ms()) == wanted
+        return is_wanted and self._set.keep_acknowledged(wanted)
 
     def _failed(self, epoch: int, wanted: frozenset[int], error: CallError) -> None:
         if not self._complained:

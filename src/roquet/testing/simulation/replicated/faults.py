@@ -7,6 +7,7 @@ that are down, or the end of connections where there are none.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -59,6 +60,7 @@ class FaultInjector:
         self._loop = loop
         self._on_edge = on_edge
         self._rng = Random(f"faults {scenario.seed}")
+        loop.executor_share = partial(_share_of_work, Random(f"executors {scenario.seed}"))
         self._ends: list[asyncio.Task[None]] = []
         self._doubted: dict[str, None] = {}
         """Brokers that lost their power, and have perhaps not got their log's tail back."""
@@ -274,3 +276,8 @@ class FaultInjector:
 def _beside(host: str, distance: int) -> str:
     """Another broker's host."""
     return HOSTS[(HOSTS.index(host) + distance) % len(HOSTS)]
+
+
+def _share_of_work(rng: Random) -> float:
+    """When work of a slow disk is done: at once, on the way, or as its caller hears of it."""
+    return rng.choice((0.0, rng.random(), 1.0))
