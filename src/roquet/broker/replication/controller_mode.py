@@ -85,7 +85,7 @@ class ControllerMode:
         self.sync_set = SyncSet(
             clock, lambda: store.raw.end, lambda: needed_of(settings.config), self.view.show,
             flushed=lambda: store.flushed_position,
-            shows_flushed=lambda: settings.config.sync_flush,
+            only_flushed=self._only_flushed,
         )  # fmt: skip
         self._flush.on_flushed.append(self.sync_set.confirm)
         message_log.arrivals.on_hidden = self._flush_hidden
@@ -124,8 +124,12 @@ class ControllerMode:
 
     def _flush_hidden(self) -> None:
         """Have a master flush a message that is not shown before: services ask for no flush."""
-        if self._settings.config.sync_flush and self.role.current.is_master:
+        if self.sync_set.shows_flushed and self.role.current.is_master:
             self._flush.request()
+
+    def _only_flushed(self, size: int) -> bool:
+        config = self._settings.config
+        return config.sync_flush or size < config.in_sync_replicas_min
 
     def notice(self) -> None:
         """Ask the controller now who leads."""

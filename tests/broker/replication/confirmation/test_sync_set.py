@@ -17,6 +17,8 @@ class Master:
         self.flushed: int | None = None
         """How far the log is on the master's disk; None: everywhere."""
         self.is_sync_flush = False
+        self.size_min = 1
+        """Members without which no messages are taken."""
         self.shown: list[int | None] = []
         self.set = SyncSet(
             self.clock,
@@ -24,7 +26,7 @@ class Master:
             lambda: needed,
             self.shown.append,
             flushed=lambda: self.end if self.flushed is None else self.flushed,
-            shows_flushed=lambda: self.is_sync_flush,
+            only_flushed=lambda size: self.is_sync_flush or size < self.size_min,
         )
         self.set.begin(1, SyncState(members=frozenset({1, *members}), version=3), end)
 
@@ -72,6 +74,22 @@ async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_dis
     master.flushed = 150
     master.set.confirm()
     assert (master.shown[-1], master.set.confirmed) == (150, 150)
+
+
+@in_virtual_time
+async def test_a_master_that_takes_no_messages_alone_shows_no_more_than_its_disk_has() -> None:
+    master = Master()
+    master.size_min = 2
+    master.flushed, master.end = 100, 150
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (100, 100)
+    master.flushed = 150
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (150, 150)
+    master.size_min = 1
+    master.end = 200
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (None, 200)
 
 
 @in_virtual_time

@@ -68,7 +68,7 @@ class Scene:
             lambda: needed,
             lambda _: None,
             flushed=lambda: self.flushed,
-            shows_flushed=lambda: False,
+            only_flushed=lambda _: False,
         )
         self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
         self.controller = Controller()

@@ -37,7 +37,7 @@ async def test_a_broker_is_fenced_from_its_start() -> None:
 
 @in_virtual_time
 async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_lease() -> None:
-    parts = ControlledParts()
+    parts = ControlledParts(min_in_sync_replicas=1)
     await parts.transitions.lead(1, lead(3))
     assert EpochFile(EPOCHS, parts.files).load() == (EpochEntry(3, 0),)
     assert parts.role == Role(role=BrokerRole.SYNC_MASTER, broker_id=0, epoch=3, is_fenced=True)

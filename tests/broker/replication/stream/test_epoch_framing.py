@@ -60,7 +60,7 @@ class Master:
             lambda: ALL_OF_THE_SET,
             lambda _: None,
             flushed=lambda: store.flushed_position,
-            shows_flushed=lambda: False,
+            only_flushed=lambda _: False,
         )
         self.set.begin(1, SyncState(members=frozenset({1}), version=1), end)
         self.parts = EpochMaster(store=store, epochs=self.epochs, sync_set=self.set)

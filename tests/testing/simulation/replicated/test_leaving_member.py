@@ -26,7 +26,7 @@ def set_of_three(end: Callable[[], int]) -> SyncSet:
         lambda: 2,
         lambda _: None,
         flushed=end,
-        shows_flushed=lambda: False,
+        only_flushed=lambda _: False,
     )
     sync_set.begin(1, SyncState(members=frozenset({1, 2, 3}), version=3), 100)
     return sync_set

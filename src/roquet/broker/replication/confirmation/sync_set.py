@@ -7,8 +7,9 @@
     connection lost, too long behind ──▶ leaves once the controller has said yes
 
 While a change is proposed the members before and after it have to acknowledge. With synchronous
-flush a master that has lost its power may be elected again, with what was on its disk: so consumers
-see no message that is not there.
+flush, and while the set is too small for messages to be taken, a master that has lost its power may
+be elected again, with what was on its disk: so consumers see no message that is not there, and no
+progress is told to replicas that rests on one.
 """
 
 import asyncio
@@ -45,21 +46,22 @@ class SyncSet:
         on_confirmed: Callable[[int | None], object],
         *,
         flushed: Callable[[], int],
-        shows_flushed: Callable[[], bool],
+        only_flushed: Callable[[int], bool],
     ) -> None:
         """Begin without members.
 
         `needed` is the number of logs that have to hold a message, or ALL_OF_THE_SET.
         `on_confirmed` is called with the position up to which consumers may read; None: all.
         `flushed` is the position up to which this disk has the log; `confirm` has to be called when
-        it grows. `shows_flushed` says whether confirmed messages have to be on it.
+        it grows. `only_flushed` says whether consumers may see no more than that while the set has
+        so many members.
         """
         self._clock = clock
         self._end = end
         self._needed = needed
         self._on_confirmed = on_confirmed
         self._flushed = flushed
-        self._shows_flushed = shows_flushed
+        self._only_flushed = only_flushed
         self._reports: dict[int, ReplicaReportFacts] = {}
         self._caught_up: dict[int, int] = {}
         self._master = 0
@@ -103,8 +105,13 @@ class SyncSet:
         return len(self.state.acknowledging) == 1
 
     @property
+    def shows_flushed(self) -> bool:
+        """Whether consumers see no more than this disk has."""
+        return self._only_flushed(self.state.size_min)
+
+    @property
     def _shows_all(self) -> bool:
-        return self.is_alone and not self._shows_flushed()
+        return self.is_alone and not self.shows_flushed
 
     async def reach(self, position: int, deadline_ms: int) -> bool:
         """Wait until as many members as needed have the log up to a position.
@@ -146,7 +153,7 @@ class SyncSet:
         self._mark.advance(position)
         sets = {self.state.members, self.state.proposed or self.state.members}
         self._replicated.advance(min(self._held_by(each, self._needed()) for each in sets))
-        shown = min(position, self._flushed()) if self._shows_flushed() else position
+        shown = min(position, self._flushed()) if self.shows_flushed else position
         self._confirmed = max(self._confirmed, shown)
         self._on_confirmed(None if self._shows_all else self._confirmed)
 
