@@ -379,6 +379,25 @@ async def test_who_joins_while_another_leaves_has_what_is_acknowledged_during_th
 
 
 @in_virtual_time
+async def test_a_change_that_may_have_been_made_is_asked_for_again_though_another_is_wanted() -> (
+    None
+):
+    scene = Scene(needed=2)
+    assert await scene.proposals.step()
+    scene.report(3, 100)
+    assert await scene.proposals.step()
+    scene.set.disconnected(2)
+    scene.controller.answer = failing(CallTimeout("no answer"))
+    assert not await scene.proposals.step()
+    scene.report(2, 100)  # it is back
+    scene.controller.answer = agreed
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1, 3}
+    assert await scene.proposals.step()
+    assert scene.set.state.members == {1, 2, 3}
+
+
+@in_virtual_time
 async def test_a_master_that_waits_for_no_replica_does_not_wait_for_its_disk_either() -> None:
     scene = Scene(needed=1)
     assert await scene.proposals.step()

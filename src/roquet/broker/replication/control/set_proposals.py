@@ -107,9 +107,9 @@ class SetProposals:
             return True
         if state.proposed is None:
             self._forget()
-        if not state.members <= wanted and not await self._may_leave(term, state, wanted):
-            return False
-        self._set.propose(wanted)
+            if not state.members <= wanted and not await self._may_leave(term, state, wanted):
+                return False
+            self._set.propose(wanted)
         return await self._ask(term, state.version, wanted)
 
     async def _ask(self, term: tuple[int, int], version: int, wanted: frozenset[int]) -> bool:
