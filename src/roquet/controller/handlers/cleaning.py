@@ -28,7 +28,7 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
         return clean_group(
             group,
             ids,
-            controller.liveness.live(name),
+            {} if group is None else controller.liveness.live(group),
             even_living=call.is_clean_living_broker,
             epoch_known=epoch_known,
         )
