@@ -139,3 +139,17 @@ def test_a_peer_that_has_gone_already_leaves_no_broker(liveness: Liveness) -> No
     liveness.note("bc", 1, beat(peer))
     liveness.expire(11)
     assert liveness.live(GROUPS["bc"]) == {}
+
+
+def test_a_stranger_is_named_once_until_it_counts(
+    liveness: Liveness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STRANGERS_MAX", 1)
+    site = BrokerSite(cluster="x", address="h:9")
+    for _ in range(3):
+        liveness.report_stranger("bc", 1, site, "it is of cluster x")
+    liveness.report_stranger("bc", 2, site, "it is of cluster x")
+    assert caplog.messages == ["broker bc:1 at h:9 does not count: it is of cluster x"]
+    liveness.note("bc", 1, beat(FakePeer(), address="h:9", cluster="x"))
+    liveness.report_stranger("bc", 1, site, "it has moved")
+    assert caplog.messages[-1] == "broker bc:1 at h:9 does not count: it has moved"

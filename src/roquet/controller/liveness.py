@@ -23,6 +23,9 @@ log = logger(__name__)
 TIMEOUT_MS: Final = 10_000
 """Silence after which a broker counts as dead that says nothing else (heartbeatTimeoutMills)."""
 
+STRANGERS_MAX: Final = 100
+"""Strangers that are named in the log, each once until it counts."""
+
 BROKERS_MAX: Final = 10_000
 """Brokers of which heartbeats are noted: each costs less than a KiB."""
 
@@ -39,7 +42,7 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     controllers that do not lead yet, too."""
 
 
-class BrokerKey(msgspec.Struct, frozen=True, order=True):
+class HeartbeatSender(msgspec.Struct, frozen=True, order=True):
     """A process that sends heartbeats in the name of a broker."""
 
     name: str
@@ -52,13 +55,15 @@ class Liveness:
     """Live brokers by name, id and site. `on_change` is called when brokers come or are lost."""
 
     def __init__(self) -> None:
-        self._brokers: defaultdict[str, dict[BrokerKey, LiveBroker]] = defaultdict(dict)
-        self._keys_of: dict[Peer, set[BrokerKey]] = {}
+        self._brokers: defaultdict[str, dict[HeartbeatSender, LiveBroker]] = defaultdict(dict)
+        self._keys_of: dict[Peer, set[HeartbeatSender]] = {}
+        self._strangers: set[HeartbeatSender] = set()
         self.on_change: Callable[[], object] = lambda: None
 
     def note(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
         """Note a heartbeat; False if there are too many brokers."""
-        key = BrokerKey(name, broker_id, broker.site.cluster, broker.site.address)
+        key = _key(name, broker_id, broker.site)
+        self._strangers.discard(key)
         known = self._brokers[name].get(key) if name in self._brokers else None
         if known is None:
             if self.count >= BROKERS_MAX:
@@ -75,6 +80,15 @@ class Liveness:
         if not broker.peer.closed:
             self._keys_of[broker.peer].add(key)
         return True
+
+    def report_stranger(self, name: str, broker_id: int, site: BrokerSite, reason: str) -> None:
+        """Log once why the heartbeats of a process do not count."""
+        key = _key(name, broker_id, site)
+        if key not in self._strangers and len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(key)
+            log.warning(
+                "broker %s:%d at %s does not count: %s", name, broker_id, site.address, reason
+            )
 
     @property
     def names(self) -> list[str]:
@@ -131,7 +145,7 @@ class Liveness:
     def _closed(self, peer: Peer) -> None:
         self._lose(sorted(self._keys_of.pop(peer, ())), "lost its connection")
 
-    def _lose(self, keys: list[BrokerKey], reason: str) -> None:
+    def _lose(self, keys: list[HeartbeatSender], reason: str) -> None:
         for key in keys:
             broker = self._brokers[key.name].pop(key)
             self._keys_of.get(broker.peer, set()).discard(key)
@@ -140,3 +154,7 @@ class Liveness:
                 del self._brokers[key.name]
         if keys:
             self.on_change()
+
+
+def _key(name: str, broker_id: int, site: BrokerSite) -> HeartbeatSender:
+    return HeartbeatSender(name, broker_id, site.cluster, site.address)

@@ -7,7 +7,7 @@ from typing import Final
 from roquet.controller.controller import Controller
 from roquet.controller.leader_state import LeaderState
 from roquet.controller.liveness import TIMEOUT_MS, LiveBroker
-from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.controller.request_fields import check_broker_id, check_cluster, check_texts
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
@@ -48,9 +48,10 @@ def heartbeat(
         raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     check_broker_id(call.broker_id)
     check_texts(brokerName=call.broker_name, brokerAddr=call.broker_addr)
+    check_cluster(call.cluster_name)
     state = controller.leadership.state
     if state is not None:
-        _check_site(state.group(call.broker_name), call)
+        _check_site(controller, state.group(call.broker_name), call)
     now_ms = controller.clock.monotonic_ms()
     broker = live_broker(call, peer, now_ms)
     if not controller.liveness.note(call.broker_name, call.broker_id, broker):
@@ -69,11 +70,13 @@ def heartbeat(
     return _lease(controller, call.broker_name, request, known_set(call))
 
 
-def _check_site(group: ReplicaGroup | None, call: BrokerHeartbeat) -> None:
-    """Raise CallRefused for a stranger."""
+def _check_site(controller: Controller, group: ReplicaGroup | None, call: BrokerHeartbeat) -> None:
+    """Raise CallRefused for a stranger; brokers of Apache do not read it, so it is logged, too."""
     assert call.broker_id is not None, "it was looked at"
-    refusal = None if group is None else misplaced(group, call.broker_id, _site(call))
+    site = _site(call)
+    refusal = None if group is None else misplaced(group, call.broker_id, site)
     if refusal is not None:
+        controller.liveness.report_stranger(call.broker_name, call.broker_id, site, refusal.remark)
         raise CallRefused(refusal.code, refusal.remark)
 
 

@@ -1,7 +1,7 @@
 """Registration: brokers get an id for good and say where they are."""
 
 from roquet.controller.controller import GROUPS_MAX, Controller
-from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.controller.request_fields import check_broker_id, check_cluster, check_texts
 from roquet.controller.role_notices import sync_state_body
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
@@ -55,6 +55,7 @@ async def register(
     """Record where a broker is; the reply names its master if that is alive."""
     check_broker_id(call.broker_id)
     check_texts(brokerName=call.broker_name, brokerAddress=call.broker_address)
+    check_cluster(call.cluster_name)
     site = BrokerSite(cluster=call.cluster_name, address=call.broker_address)
 
     def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
