@@ -42,21 +42,19 @@ class Broker:
 
     def __init__(self, channel: Channel, server: Server, broker_id: int, name: str) -> None:
         self.channel = channel
+        self.cluster = "C"
+        self.address = f"127.0.0.1:{server.port}"
         self.server = server
         self.broker_id = broker_id
         self.name = name
         self.notices: list[NotifyRoleChanged] = []
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.port}"
 
     async def apply(self) -> None:
         """Get the id and say where it is."""
         code = f"{self.address};17"
         await self.channel.call(
             calls.ApplyBrokerId(
-                cluster_name="C",
+                cluster_name=self.cluster,
                 broker_name=self.name,
                 applied_broker_id=self.broker_id,
                 register_check_code=code,
@@ -67,7 +65,7 @@ class Broker:
     async def register(self) -> calls.RegisterWithControllerReply:
         return await self.channel.call(
             calls.RegisterWithController(
-                cluster_name="C",
+                cluster_name=self.cluster,
                 broker_name=self.name,
                 broker_id=self.broker_id,
                 broker_address=self.address,
@@ -79,7 +77,7 @@ class Broker:
         given = {"epoch": -1, "max_offset": 0, "heartbeat_timeout_mills": 10_000, **fields}
         return await self.channel.call(
             BrokerHeartbeat(
-                cluster_name="C",
+                cluster_name=self.cluster,
                 broker_name=self.name,
                 broker_addr=self.address,
                 broker_id=self.broker_id,
@@ -110,8 +108,13 @@ class Broker:
 
 
 @asynccontextmanager
-async def broker(broker_id: int, *, port: int = 9878, name: str = "bc") -> AsyncIterator[Broker]:
-    """A broker with a connection to the controller at this port."""
+async def broker(
+    broker_id: int, *, port: int = 9878, name: str = "bc", address: str | None = None
+) -> AsyncIterator[Broker]:
+    """A broker with a connection to the controller at this port.
+
+    It is told of elections unless it names another address.
+    """
     async with AsyncExitStack() as stack:
         router = Router()
         server = await stack.enter_async_context(
@@ -120,6 +123,7 @@ async def broker(broker_id: int, *, port: int = 9878, name: str = "bc") -> Async
         channel = await Channel.connect("127.0.0.1", port, clock=this_loop().clock)
         await stack.enter_async_context(channel)
         found = Broker(channel, server, broker_id, name)
+        found.address = address or found.address
 
         def noted(call: NotifyRoleChanged, _peer: Peer) -> None:
             found.notices.append(call)

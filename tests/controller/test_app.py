@@ -72,7 +72,7 @@ async def test_genuine_requests_get_the_answers_of_apaches_controller() -> None:
     async with controller(None, **settings) as server, broker(2) as two:
         for code in (1005, 1012, 1013, 1003, 1002, 1004):
             await check_answer(code)
-        async with broker(1) as one:
+        async with broker(1, address="127.0.0.1:21941") as one:
             await one.beat()
             await check_answer(1003, 0, 1)
             await two.apply()

@@ -58,7 +58,7 @@ def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
             await one.channel.close()
             await sleep_ms(5_000)
             assert stored(server).master == 1, "3 may lack what 1 and 2 have"
-            again = await stack.enter_async_context(broker(2))
+            again = await stack.enter_async_context(broker(2, address=two.address))
             await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
             await sleep_ms(1_000)
             assert stored(server).master == 2
@@ -178,6 +178,6 @@ async def test_an_epoch_that_is_later_than_the_state_is_logged_once_for_each_epo
             await sleep_ms(6_000)
         lines = [line for line in caplog.messages if "nobody is elected" in line]
         assert [line.split(",")[0] for line in lines] == [
-            "group bc is in epoch 3",
-            "group bc is in epoch 4",
+            f"group bc is in epoch 3 (so says {one.address})",
+            f"group bc is in epoch 4 (so says {one.address})",
         ]

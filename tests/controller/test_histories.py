@@ -60,7 +60,8 @@ class History:
 
     async def connect(self, broker_id: int) -> None:
         for port in PORTS:
-            opened = await self.stack.enter_async_context(broker(broker_id, port=port))
+            again = broker(broker_id, port=port, address=f"h:{broker_id}")
+            opened = await self.stack.enter_async_context(again)
             self.brokers[broker_id, port] = opened
 
     def group(self) -> ReplicaGroup | None:
@@ -190,7 +191,7 @@ def test_one_broker_acknowledges_and_epochs_grow(seed: int) -> None:
 async def unconfirmed(state: LeaderState, name: str, request: object) -> MasterLease:
     """Grant a lease without a look at the store, to anybody who led once."""
     now_ms = this_loop().clock.monotonic_ms()
-    return MasterLease(holder=1, until_ms=now_ms + TERMS.wait_ms)
+    return MasterLease(holder=1, address="h:1", until_ms=now_ms + TERMS.wait_ms)
 
 
 def test_leases_without_the_stores_word_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

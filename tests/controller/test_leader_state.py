@@ -21,7 +21,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.codes import ResponseCode
 
 GROUP = led(group_of(1, 2, 3), 1, 4, 1, 2)
-ASKED = LeaseRequest(broker_id=1, epoch=4)
+ASKED = LeaseRequest(broker_id=1, address="h:1", epoch=4)
 TERMS = LeaseTerms(length_ms=1_000, drift_per_mille=0)
 
 
@@ -248,7 +248,7 @@ async def test_a_lease_whose_length_cannot_be_stored_is_not_granted() -> None:
 async def test_a_released_lease_is_over_and_its_holder_has_restarted() -> None:
     state = await led_state(SlowStore())
     await state.grant("bc", ASKED)
-    state.release("bc", 1)
+    state.release("bc", 1, "h:1")
     lease = state.lease("bc")
     assert lease is not None
     assert lease.until_ms == this_loop().clock.monotonic_ms()
@@ -259,8 +259,8 @@ async def test_a_released_lease_is_over_and_its_holder_has_restarted() -> None:
     await state.update("bc", next_epoch)
     await state.grant("bc", replace(ASKED, epoch=5))
     assert not state.has_restarted("bc", 1)
-    state.release("bc", 9)
-    state.release("nope", 1)
+    state.release("bc", 9, "h:9")
+    state.release("nope", 1, "h:1")
     assert not state.has_restarted("bc", 9), "unknown brokers cost nothing"
 
 

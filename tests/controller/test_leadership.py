@@ -138,7 +138,7 @@ async def test_a_new_leader_replaces_a_master_that_died_meanwhile() -> None:
             await each.beat()
         await first.elect()
         await first.alter(1, 1, 1, 2)
-        watching = await stack.enter_async_context(broker(2, port=9879))
+        watching = await stack.enter_async_context(broker(2, port=9879, address=second.address))
         one.controller.leadership.leader_state().end("it is frozen")
         etcd.expire_all()
         await two.controller.leadership.step(0)
@@ -159,7 +159,10 @@ async def test_a_new_leader_knows_of_a_restart_that_was_told_before_it_led() -> 
             await each.beat()
         await first.elect()
         await first.alter(1, 1, 1, 2)
-        restarted, other = [await stack.enter_async_context(broker(n, port=9879)) for n in (1, 2)]
+        restarted, other = [
+            await stack.enter_async_context(broker(n, port=9879, address=before.address))
+            for n, before in ((1, first), (2, second))
+        ]
         await restarted.beat(epoch=1, max_offset=10, releases_lease=True)
         etcd.expire_all()
         await two.controller.leadership.step(0)

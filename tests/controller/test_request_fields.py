@@ -1,6 +1,11 @@
 import pytest
 
-from roquet.controller.request_fields import broker_ids, check_broker_id, check_texts
+from roquet.controller.request_fields import (
+    broker_ids,
+    check_broker_id,
+    check_cluster,
+    check_texts,
+)
 from roquet.model.errors import CallRefused
 
 
@@ -14,6 +19,13 @@ def test_empty_huge_and_unprintable_texts_are_refused_and_named(text: str) -> No
 
 def test_usual_texts_pass() -> None:
     check_texts(brokerName="brücke-a", registerCheckCode="127.0.0.1:1;17")
+
+
+def test_a_cluster_may_be_left_out() -> None:
+    check_cluster("")
+    check_cluster("C")
+    with pytest.raises(CallRefused, match="clusterName"):
+        check_cluster("x" * 256)
 
 
 @pytest.mark.parametrize("broker_id", [0, -1, -(2**63)])

@@ -289,12 +289,11 @@ class BrokerServer:
         return pool
 
     def _compare_logs(self, pool: ChannelPool) -> None:
-        """Let a replica compare its log with its master's, where no epochs say which one counts."""
+        """Let a replica compare its log with its master's."""
         replication = self.broker.replication
-        if replication.controller_mode is None:
-            settings, store = self.broker.control.settings, self.broker.log.store
-            comparison = LogComparison(store, settings, replication.role, pool)
-            replication.stream_client.check_log = comparison.check
+        settings, store = self.broker.control.settings, self.broker.log.store
+        comparison = LogComparison(store, settings, replication.role, pool)
+        replication.stream_client.check_log = comparison.check
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control

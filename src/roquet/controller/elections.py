@@ -10,7 +10,7 @@ from typing import Final
 
 from roquet.controller.leader_state import LeaderState
 from roquet.controller.leadership import Leadership
-from roquet.controller.liveness import Liveness
+from roquet.controller.liveness import LiveBroker, Liveness
 from roquet.controller.role_notices import RoleNotices
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
@@ -96,7 +96,16 @@ class Elections:
 
     def epoch_known(self, name: str) -> int:
         """Latest epoch of a group that this controller has heard or read of."""
-        return max(self._liveness.epoch_known(name), self._leadership.epoch_known(name))
+        latest = self._latest(name)
+        heard = 0 if latest is None else max(latest.candidate.epoch, 0)
+        return max(heard, self._leadership.epoch_known(name))
+
+    def _latest(self, name: str) -> LiveBroker | None:
+        """The live broker of a group whose log has the latest epoch."""
+        state = self._leadership.state
+        group = None if state is None else state.group(name)
+        cluster = "" if group is None or group.is_removed else group.cluster
+        return self._liveness.latest(name, cluster)
 
     def _report_outdated(self, state: LeaderState) -> None:
         """Log, once for each epoch, that brokers are in a later epoch than their group's state.
@@ -110,16 +119,20 @@ class Elections:
             stored = group.master_epoch if group else 0
             if epoch > max(stored, self._outdated.get(name, 0)):
                 self._outdated[name] = epoch
+                latest = self._latest(name)
+                is_heard = latest is not None and latest.candidate.epoch == epoch
+                teller = latest.site.address if latest and is_heard else "an earlier term"
                 log.error(
-                    "group %s is in epoch %d, the stored state in epoch %d: it was lost or is old, "
-                    "nobody is elected; restore it, or see cleanBrokerMetadata",
-                    name, epoch, stored,
+                    "group %s is in epoch %d (so says %s), the stored state in epoch %d: it was "
+                    "lost or is old, nobody is elected; restore it, or see cleanBrokerMetadata; "
+                    "stop a broker that is not of this group",
+                    name, epoch, teller, stored,
                 )  # fmt: skip
 
     async def _replace_lost_master(self, state: LeaderState, name: str) -> list[int]:
         """Elect if the group's master is lost; returns when to try again, or nothing."""
         group = state.group(name)
-        if group is None or not needs_election(group, self._liveness.live(name)):
+        if group is None or not needs_election(group, self._liveness.live(group)):
             return []
         try:
             result = await self.elect(state, name, ElectionRequest())
@@ -164,30 +177,33 @@ class Elections:
             if group is None or group.is_removed:
                 remark = f"there is no broker of the name {name}"
                 raise CallRefused(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
-            result = elect(group, self._request(state, name, request), self._facts(state, name))
+            request = self._request(state, group, request)
+            result = elect(group, request, self._facts(state, group))
             await state.save(name, result.group)
         self._report(name, group, result)
         if result.refusal is None:
-            self._tell(name, result.group)
+            self._tell(result.group)
         return result
 
-    def _request(self, state: LeaderState, name: str, request: ElectionRequest) -> ElectionRequest:
+    def _request(
+        self, state: LeaderState, group: ReplicaGroup, request: ElectionRequest
+    ) -> ElectionRequest:
         asker = request.asker
-        live = self._liveness.live(name).get(asker) if asker is not None else None
+        live = self._liveness.live(group).get(asker) if asker is not None else None
         releases = live is not None and live.releases_lease
         return ElectionRequest(
             asker=asker,
             designated=request.designated,
-            restarted=asker is not None and (releases or state.has_restarted(name, asker)),
+            restarted=asker is not None and (releases or state.has_restarted(group.name, asker)),
             unclean=self.elects_unclean or request.unclean,
         )
 
-    def _facts(self, state: LeaderState, name: str) -> ElectionFacts:
+    def _facts(self, state: LeaderState, group: ReplicaGroup) -> ElectionFacts:
         return ElectionFacts(
-            live=self._liveness.candidates(name),
-            lease=state.lease(name),
+            live=self._liveness.candidates(group),
+            lease=state.lease(group.name),
             now_ms=self._clock.monotonic_ms(),
-            epoch_known=self.epoch_known(name),
+            epoch_known=self.epoch_known(group.name),
         )
 
     def _report(self, name: str, group: ReplicaGroup, result: ElectionResult) -> None:
@@ -217,16 +233,16 @@ class Elections:
             self._waiting[name] = missing
 
     def _report_loss(self, name: str, winner: int | None, group: ReplicaGroup) -> None:
-        candidate = self._liveness.candidates(name).get(winner) if winner is not None else None
+        candidate = self._liveness.candidates(group).get(winner) if winner is not None else None
         end = "unknown" if candidate is None else f"{candidate.end:,}"
         log.error(
             "group %s: broker %s leads without enough of its set %s: acknowledged messages beyond "
             "position %s of the log are lost", name, winner, sorted(group.in_sync), end,
         )  # fmt: skip
 
-    def _tell(self, name: str, group: ReplicaGroup) -> None:
+    def _tell(self, group: ReplicaGroup) -> None:
         if self.notifies:
-            live = self._liveness.live(name)
+            live = self._liveness.live(group)
             self._notices.send(
                 group, [one.address for key, one in group.replicas.items() if key in live]
             )

@@ -183,7 +183,7 @@ class LeaderState:
             raise CallRefused(result.code, result.remark)
         return result
 
-    def release(self, name: str, broker_id: int) -> None:
+    def release(self, name: str, broker_id: int, address: str) -> None:
         """Note that a broker acknowledges nothing until it is granted a lease again.
 
         That is one of a later epoch: its log may have lost what had not reached the disk, so that
@@ -195,7 +195,8 @@ class LeaderState:
         self._restarted[name, broker_id] = group.master_epoch
         lease = self.lease(name)
         if lease is not None:
-            self._leases[name] = released_lease(lease, broker_id, self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            self._leases[name] = released_lease(lease, broker_id, address, now_ms)
 
     def withhold(self, name: str, until_ms: int) -> None:
         """Do not prolong the lease of a group's master until a time on the monotonic clock."""

@@ -1,7 +1,9 @@
 """Liveness: brokers that send heartbeats to this controller, and what they say of their logs.
 
 A broker is lost when it has been silent for as long as it said, or when its connection ends. Each
-controller knows this for itself: brokers send their heartbeats to all controllers.
+controller knows this for itself: brokers send their heartbeats to all controllers. One that does
+not lead knows no groups, so heartbeats are noted with cluster and address, and compared with the
+group when they are asked for: a stranger of the same name and id stands for nobody.
 """
 
 from collections import defaultdict
@@ -13,12 +15,16 @@ import msgspec
 from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules.election.elect import Candidate
+from roquet.rules.election.group import BrokerSite, ReplicaGroup, is_of_cluster, misplaced
 from roquet.rules.liveness import LastSeen
 
 log = logger(__name__)
 
 TIMEOUT_MS: Final = 10_000
 """Silence after which a broker counts as dead that says nothing else (heartbeatTimeoutMills)."""
+
+STRANGERS_MAX: Final = 100
+"""Strangers that are named in the log, each once until it counts."""
 
 BROKERS_MAX: Final = 10_000
 """Brokers of which heartbeats are noted: each costs less than a KiB."""
@@ -27,7 +33,7 @@ BROKERS_MAX: Final = 10_000
 class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     """A broker at its last heartbeat."""
 
-    address: str
+    site: BrokerSite
     peer: Peer
     seen: LastSeen
     candidate: Candidate
@@ -36,32 +42,53 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     controllers that do not lead yet, too."""
 
 
+class HeartbeatSender(msgspec.Struct, frozen=True, order=True):
+    """A process that sends heartbeats in the name of a broker."""
+
+    name: str
+    broker_id: int
+    cluster: str
+    address: str
+
+
 class Liveness:
-    """Live brokers by broker name and id. `on_change` is called when brokers come or are lost."""
+    """Live brokers by name, id and site. `on_change` is called when brokers come or are lost."""
 
     def __init__(self) -> None:
-        self._brokers: defaultdict[str, dict[int, LiveBroker]] = defaultdict(dict)
-        self._keys_of: dict[Peer, set[tuple[str, int]]] = {}
+        self._brokers: defaultdict[str, dict[HeartbeatSender, LiveBroker]] = defaultdict(dict)
+        self._keys_of: dict[Peer, set[HeartbeatSender]] = {}
+        self._strangers: set[HeartbeatSender] = set()
         self.on_change: Callable[[], object] = lambda: None
 
     def note(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
         """Note a heartbeat; False if there are too many brokers."""
-        known = self._brokers[name].get(broker_id) if name in self._brokers else None
+        key = _key(name, broker_id, broker.site)
+        self._strangers.discard(key)
+        known = self._brokers[name].get(key) if name in self._brokers else None
         if known is None:
             if self.count >= BROKERS_MAX:
                 return False
-            log.info("broker %s:%d at %s is alive", name, broker_id, broker.address)
-        self._brokers[name][broker_id] = broker
+            log.info("broker %s:%d at %s is alive", name, broker_id, key.address)
+        self._brokers[name][key] = broker
         if known is None or known.seen.limit_ms != broker.seen.limit_ms:
             self.on_change()
         if known is not None and known.peer is not broker.peer:
-            self._keys_of.get(known.peer, set()).discard((name, broker_id))
+            self._keys_of.get(known.peer, set()).discard(key)
         if broker.peer not in self._keys_of:
             self._keys_of[broker.peer] = set()
             broker.peer.on_close(self._closed)
         if not broker.peer.closed:
-            self._keys_of[broker.peer].add((name, broker_id))
+            self._keys_of[broker.peer].add(key)
         return True
+
+    def report_stranger(self, name: str, broker_id: int, site: BrokerSite, reason: str) -> None:
+        """Log once why the heartbeats of a process do not count."""
+        key = _key(name, broker_id, site)
+        if key not in self._strangers and len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(key)
+            log.warning(
+                "broker %s:%d at %s does not count: %s", name, broker_id, site.address, reason
+            )
 
     @property
     def names(self) -> list[str]:
@@ -73,24 +100,35 @@ class Liveness:
         """Number of live brokers."""
         return sum(map(len, self._brokers.values()))
 
-    def live(self, name: str) -> Mapping[int, LiveBroker]:
-        """Live brokers of a name, by id."""
-        return self._brokers.get(name, {})
+    def live(self, group: ReplicaGroup) -> Mapping[int, LiveBroker]:
+        """Brokers of a group that are alive where they are registered, by id."""
+        return {
+            key.broker_id: broker
+            for key, broker in self._brokers.get(group.name, {}).items()
+            if key.broker_id in group.replicas
+            and misplaced(group, key.broker_id, broker.site) is None
+        }
 
-    def candidates(self, name: str) -> dict[int, Candidate]:
-        """Last heartbeats of the live brokers of a name, by id."""
-        return {key: broker.candidate for key, broker in self.live(name).items()}
+    def candidates(self, group: ReplicaGroup) -> dict[int, Candidate]:
+        """Last heartbeats of the live brokers of a group, by id."""
+        return {key: broker.candidate for key, broker in self.live(group).items()}
 
-    def epoch_known(self, name: str) -> int:
-        """Latest epoch that a live broker of a name has in its log; 0 without any."""
-        return max((one.epoch for one in self.candidates(name).values()), default=0)
+    def latest(self, name: str, cluster: str) -> LiveBroker | None:
+        """The live broker of a name whose log has the latest epoch; None without any.
+
+        Of all brokers of the cluster, also of those that have no id: a controller's state that was
+        lost does not know them. Of all clusters, if it is empty.
+        """
+        brokers = self._brokers.get(name, {}).values()
+        found = [one for one in brokers if is_of_cluster(one.site.cluster, cluster)]
+        return max(found, key=lambda one: one.candidate.epoch, default=None)
 
     def expire(self, now_ms: int) -> None:
         """Remove brokers that have been silent for too long."""
         silent = [
-            (name, broker_id)
-            for name, brokers in self._brokers.items()
-            for broker_id, broker in brokers.items()
+            key
+            for brokers in self._brokers.values()
+            for key, broker in brokers.items()
             if broker.seen.expired(now_ms)
         ]
         self._lose(silent, "fell silent")
@@ -107,12 +145,16 @@ class Liveness:
     def _closed(self, peer: Peer) -> None:
         self._lose(sorted(self._keys_of.pop(peer, ())), "lost its connection")
 
-    def _lose(self, keys: list[tuple[str, int]], reason: str) -> None:
-        for name, broker_id in keys:
-            broker = self._brokers[name].pop(broker_id)
-            self._keys_of.get(broker.peer, set()).discard((name, broker_id))
-            log.info("broker %s:%d at %s %s", name, broker_id, broker.address, reason)
-            if not self._brokers[name]:
-                del self._brokers[name]
+    def _lose(self, keys: list[HeartbeatSender], reason: str) -> None:
+        for key in keys:
+            broker = self._brokers[key.name].pop(key)
+            self._keys_of.get(broker.peer, set()).discard(key)
+            log.info("broker %s:%d at %s %s", key.name, key.broker_id, key.address, reason)
+            if not self._brokers[key.name]:
+                del self._brokers[key.name]
         if keys:
             self.on_change()
+
+
+def _key(name: str, broker_id: int, site: BrokerSite) -> HeartbeatSender:
+    return HeartbeatSender(name, broker_id, site.cluster, site.address)

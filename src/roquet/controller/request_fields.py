@@ -21,6 +21,12 @@ def check_texts(**texts: str) -> None:
             )
 
 
+def check_cluster(name: str) -> None:
+    """CallRefused for the name of a cluster that is too long or unprintable; empty is not said."""
+    if name:
+        check_texts(clusterName=name)
+
+
 def check_broker_id(broker_id: int) -> None:
     """CallRefused for an id that no broker can have."""
     if broker_id < FIRST_ID:

@@ -58,11 +58,19 @@ class ScriptedController:
     def address(self) -> str:
         return f"{self.host}:{self.server.port}"
 
-    def leads(self, master: int | None, epoch: int, *members: int, version: int = 1) -> None:
-        """Say from now on who leads the group; its address is 10.0.0.<id>:10911."""
+    def leads(
+        self,
+        master: int | None,
+        epoch: int,
+        *members: int,
+        version: int = 1,
+        address: str | None = None,
+    ) -> None:
+        """Say from now on who leads the group; its address is 10.0.0.<id>:10911 by default."""
+        address = address or f"10.0.0.{master}:10911"
         self.replies[calls.GetReplicaInfo] = lambda _: calls.GetReplicaInfoReply(
             master_broker_id=master,
-            master_address=None if master is None else f"10.0.0.{master}:10911",
+            master_address=None if master is None else address,
             master_epoch=epoch,
             body=set_body(
                 *(members or () if master is None else members or (master,)), version=version

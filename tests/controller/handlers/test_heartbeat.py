@@ -1,5 +1,8 @@
+from contextlib import AsyncExitStack
+from typing import Any
+
 import pytest
-from tests.controller.conftest import broker, controller
+from tests.controller.conftest import LEASE_MS, broker, controller, stored, trio
 from tests.namesrv.conftest import FakePeer
 
 from roquet.controller import liveness
@@ -93,3 +96,51 @@ async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
         assert "the stored sync-state set was older" in caplog.text
         await one.beat(lease_epoch=1, sync_state_set="1,2,3", sync_state_set_epoch=2)
         assert state.group("bc") == found, "a late heartbeat changes nothing"
+
+
+@in_virtual_time
+async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the_group() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        stray = await stack.enter_async_context(broker(7))
+        stray.cluster = "x"
+        with pytest.raises(CallRefused, match="of cluster C, not x") as refused:
+            await stray.beat(epoch=50)
+        assert refused.value.code == 2010
+        assert server.controller.elections.epoch_known("bc") == 0
+        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+
+
+@in_virtual_time
+async def test_a_broker_of_another_cluster_that_was_heard_before_does_not_count() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        stray = live_broker(call(cluster_name="x", broker_id=2, epoch=50), FakePeer(), 0)
+        server.controller.liveness.note("bc", 2, stray)
+        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+
+
+@pytest.mark.parametrize("fields", [{"lease_epoch": 1}, {"releases_lease": True}, {}])
+@in_virtual_time
+async def test_a_process_that_has_the_id_of_a_broker_elsewhere_is_refused(
+    fields: dict[str, Any],
+) -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        await one.beat(lease_epoch=1)
+        state = server.controller.leadership.leader_state()
+        lease = state.lease("bc")
+        copied = await stack.enter_async_context(broker(1))
+        with pytest.raises(CallRefused, match="it has to register again") as it:
+            await copied.beat(epoch=9, **fields)
+        assert it.value.code == 2010
+        assert state.lease("bc") == lease
+        assert server.controller.liveness.candidates(stored(server))[1].epoch == -1
+
+
+@in_virtual_time
+async def test_a_broker_whose_cluster_is_not_said_is_of_the_group() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        one.cluster = ""
+        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS

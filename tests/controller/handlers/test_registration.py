@@ -84,3 +84,36 @@ async def test_hostile_names_are_refused(name: str) -> None:
             await next_id_of(one, name)
         with pytest.raises(CallRefused, match="brokerName"):
             await one.register()
+
+
+@in_virtual_time
+async def test_a_broker_of_another_cluster_is_told_so_at_once() -> None:
+    async with controller() as server, broker(1) as one, broker(2) as stray:
+        await one.apply()
+        stray.cluster = "x"
+        call = calls.GetNextBrokerId(cluster_name="x", broker_name="bc")
+        with pytest.raises(CallRefused, match="the group bc is of cluster C, not x") as refused:
+            await stray.channel.call(call)
+        assert refused.value.code == 2005
+        for ask in (stray.apply, stray.register):
+            with pytest.raises(CallRefused):
+                await ask()
+        assert sorted(stored(server).replicas) == [1]
+
+
+@in_virtual_time
+async def test_a_copy_of_a_broker_is_recorded_once_the_original_is_gone() -> None:
+    async with controller() as server, broker(1) as copied:
+        async with broker(1) as one:
+            await one.apply()
+            await one.beat()
+            with pytest.raises(CallRefused, match=f"alive at {one.address}, and") as refused:
+                await copied.register()
+            assert refused.value.code == 2014
+            await one.elect()
+        await copied.register()
+        group = stored(server)
+        assert (group.replicas[1].address, group.master) == (copied.address, None)
+        await copied.beat()
+        await copied.elect()
+        assert stored(server).master_epoch == 3

@@ -182,7 +182,7 @@ def test_a_master_that_holds_a_lease_is_not_removed_without_a_successor() -> Non
 
 
 def test_nobody_is_elected_while_the_old_master_may_acknowledge() -> None:
-    lease = MasterLease(holder=1, until_ms=101)
+    lease = MasterLease(holder=1, address="h:1", until_ms=101)
     live = {2: SAME, 3: SAME}
     early = elect(TRIO, ElectionRequest(), facts(live, lease))
     assert (early.group, refused(early)) == (TRIO, RefusalCode.ELECT_MASTER_FAILED)
@@ -224,13 +224,13 @@ def test_nobody_is_elected_while_brokers_are_in_a_later_epoch_than_the_state() -
 
 
 def test_an_election_that_waits_for_the_lease_says_for_how_long() -> None:
-    lease = MasterLease(holder=1, until_ms=500)
+    lease = MasterLease(holder=1, address="h:1", until_ms=500)
     early = elect(TRIO, ElectionRequest(), facts({2: SAME}, lease))
     assert (early.group, early.retry_ms) == (TRIO, 500)
 
 
 def test_members_are_compared_by_what_they_said_after_the_lease() -> None:
-    lease = MasterLease(holder=1, until_ms=50)
+    lease = MasterLease(holder=1, address="h:1", until_ms=50)
     old, new = replace(SAME, heard_ms=49), replace(SAME, end=800, heard_ms=50)
     waiting = elect(TRIO, ElectionRequest(), facts({2: old, 3: new}, lease))
     assert (waiting.group, waiting.retry_ms) == (TRIO, 50)
@@ -243,7 +243,7 @@ def test_members_are_compared_by_what_they_said_after_the_lease() -> None:
 
 
 def test_a_silent_member_is_elected_last_where_any_of_them_has_everything() -> None:
-    lease = MasterLease(holder=1, until_ms=50, waits_for_all=True)
+    lease = MasterLease(holder=1, address="h:1", until_ms=50, waits_for_all=True)
     silent = Candidate(epoch=4, end=900, heard_ms=100)
     heard = Candidate(epoch=4, end=800, heard_ms=101)
     for given, live, winner in (
@@ -268,6 +268,6 @@ def test_a_group_whose_brokers_were_removed_goes_on_in_the_next_epoch() -> None:
 
 def test_a_removed_master_that_may_still_acknowledge_is_waited_for() -> None:
     group = replace(group_of(3), master_epoch=4, set_version=6)
-    lease = MasterLease(holder=1, until_ms=500)
+    lease = MasterLease(holder=1, address="h:1", until_ms=500)
     early = elect(group, ElectionRequest(asker=3), facts({}, lease))
     assert (early.group, early.retry_ms) == (group, 500)

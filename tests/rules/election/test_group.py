@@ -6,6 +6,7 @@ from tests.rules.election.conftest import group_of, led
 
 from roquet.rules.election.group import (
     REPLICAS_MAX,
+    BrokerSite,
     Refusal,
     RefusalCode,
     RegisteredReplica,
@@ -14,6 +15,7 @@ from roquet.rules.election.group import (
     alter_set,
     apply_broker_id,
     clean_group,
+    misplaced,
     newer_set,
     register_address,
 )
@@ -74,17 +76,79 @@ def test_a_group_has_a_bounded_number_of_brokers_and_ids_near_the_next_one() -> 
     assert apply_broker_id(group, "C", "bc", 7, "h:7;1") == group, "known ones are answered"
 
 
+def at(address: str, cluster: str = "C") -> BrokerSite:
+    return BrokerSite(cluster=cluster, address=address)
+
+
 def test_a_broker_that_moved_has_its_new_address() -> None:
-    group = register_address(TRIO, 2, "h:22")
+    group = register_address(TRIO, 2, at("h:22"), {1, 3})
     assert isinstance(group, ReplicaGroup)
     assert group.replicas[2] == RegisteredReplica("h:22", "h:2;17")
-    assert register_address(TRIO, 2, "h:2") == TRIO
+    assert (group.master, group.master_epoch) == (1, 4)
+    assert register_address(TRIO, 2, at("h:2"), {1, 2}) == TRIO
     assert (TRIO.master_address, group_of(1).master_address) == ("h:1", None)
+
+
+def test_a_broker_that_is_alive_is_nowhere_else() -> None:
+    refusal = register_address(TRIO, 2, at("h:22"), {1, 2})
+    assert code_of(refusal) == RefusalCode.BROKER_ID_INVALID
+    assert isinstance(refusal, Refusal)
+    assert "is alive at h:2, and h:22 has a copy of its directory: stop one" in refusal.remark
+
+
+def test_a_master_that_moved_was_started_again_and_has_to_be_elected() -> None:
+    group = register_address(TRIO, 1, at("h:11"), {2})
+    assert isinstance(group, ReplicaGroup)
+    assert (group.master, group.master_epoch) == (None, 5)
+    assert group.in_sync == {1, 2}
+    assert group.replicas[1].address == "h:11"
+
+
+@pytest.mark.parametrize("cluster", ["", "C"])
+def test_a_broker_is_where_it_is_registered(cluster: str) -> None:
+    assert misplaced(TRIO, 1, at("h:1", cluster)) is None
+    assert misplaced(replace(TRIO, cluster=""), 1, at("h:1", "x")) is None
+    assert misplaced(TRIO, 9, at("h:9", cluster)) is None, "the state may have lost it"
+    for site, why in [
+        (at("h:9", cluster), "registered at h:1, not at h:9"),
+        (at("h:1", "x"), "of cluster C, not x"),
+    ]:
+        refusal = misplaced(TRIO, 1, site)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == RefusalCode.BROKER_NEED_TO_BE_REGISTERED
+        assert why in refusal.remark
+
+
+def test_a_broker_of_another_cluster_gets_no_id_and_is_not_recorded() -> None:
+    for result in (
+        apply_broker_id(TRIO, "x", "bc", 4, "h:4;17"),
+        apply_broker_id(TRIO, "x", "bc", 1, "h:1;17"),
+        register_address(TRIO, 2, at("h:2", "x"), ()),
+    ):
+        assert isinstance(result, Refusal)
+        assert result.code == RefusalCode.INVALID_REQUEST
+        assert "give this broker another brokerName, or the address of its own" in result.remark
+
+
+def test_a_broker_that_does_not_say_its_cluster_is_of_the_groups() -> None:
+    group = apply_broker_id(TRIO, "", "bc", 4, "h:4;17")
+    assert isinstance(group, ReplicaGroup)
+    assert (group.cluster, sorted(group.replicas)) == ("C", [1, 2, 3, 4])
+    assert register_address(TRIO, 2, at("h:2", ""), ()) == TRIO
+
+
+def test_a_removed_group_becomes_the_clusters_that_asks_first() -> None:
+    removed = clean_group(TRIO, (), ())
+    assert isinstance(removed, ReplicaGroup)
+    for cluster, name in (("x", "x"), ("", "C")):
+        group = apply_broker_id(removed, cluster, "bc", 4, "h:4;17")
+        assert isinstance(group, ReplicaGroup)
+        assert group.cluster == name
 
 
 @pytest.mark.parametrize("group", [None, group_of(1)])
 def test_a_broker_without_an_id_has_to_apply_first(group: ReplicaGroup | None) -> None:
-    refusal = register_address(group, 2, "h:2")
+    refusal = register_address(group, 2, at("h:2"), ())
     assert code_of(refusal) == RefusalCode.BROKER_NEED_TO_BE_REGISTERED
 
 
@@ -175,7 +239,7 @@ def test_a_removed_group_has_no_set_to_change_and_no_broker_to_register() -> Non
     removed = clean_group(TRIO, (), ())
     assert isinstance(removed, ReplicaGroup)
     assert code_of(alter_set(removed, WISH, {1})) == RefusalCode.ALTER_SYNC_STATE_SET_FAILED
-    refusal = register_address(removed, 1, "h:1")
+    refusal = register_address(removed, 1, at("h:1"), ())
     assert code_of(refusal) == RefusalCode.BROKER_NEED_TO_BE_REGISTERED
     again = apply_broker_id(removed, "C", "bc", 2, "h:2;18")
     assert isinstance(again, ReplicaGroup)

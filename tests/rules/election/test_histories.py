@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.rules.election.conftest import group_of
+from tests.rules.election.conftest import ADDRESSES, group_of
 
 from roquet.rules.election import elect as election
 from roquet.rules.election import lease as leases
@@ -230,7 +230,7 @@ class GroupHistory(RuleBasedStateMachine):
         self.a_heartbeat_arrives(broker_id)
         if self.lease is not None:
             now_ms = self.clock.now(self.true_ms)
-            self.lease = leases.released_lease(self.lease, broker_id, now_ms)
+            self.lease = leases.released_lease(self.lease, broker_id, ADDRESSES[broker_id], now_ms)
         self.run_election(ElectionRequest(asker=broker_id, restarted=True))
 
     # Writes, copies and acknowledgements.
@@ -274,7 +274,10 @@ class GroupHistory(RuleBasedStateMachine):
         broker = self.brokers[broker_id]
         if broker.leads:
             request = LeaseRequest(
-                broker_id=broker_id, epoch=broker.epoch, waits_for_all=self.waits_for_all
+                broker_id=broker_id,
+                address=ADDRESSES[broker_id],
+                epoch=broker.epoch,
+                waits_for_all=self.waits_for_all,
             )
             self.send(broker, request)
 

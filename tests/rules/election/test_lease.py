@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.rules.election.conftest import group_of, led
 
-from roquet.rules.election.group import Refusal, RefusalCode
+from roquet.rules.election.group import Refusal, RefusalCode, RegisteredReplica
 from roquet.rules.election.lease import (
     LeaseRequest,
     LeaseTerms,
@@ -20,7 +20,7 @@ from roquet.rules.election.lease import (
 
 TERMS = LeaseTerms(length_ms=2_000, drift_per_mille=10)
 TRIO = led(group_of(1, 2, 3), 1, 4, 1, 2)
-ASKED = LeaseRequest(broker_id=1, epoch=4)
+ASKED = LeaseRequest(broker_id=1, address="h:1", epoch=4)
 
 
 def granted(now_ms: int, lease: MasterLease | None = None) -> MasterLease:
@@ -32,7 +32,7 @@ def granted(now_ms: int, lease: MasterLease | None = None) -> MasterLease:
 def test_a_controller_waits_longer_than_a_master_goes_on() -> None:
     assert TERMS.wait_ms == 2_042
     assert LeaseTerms(length_ms=1_000, drift_per_mille=0).wait_ms == 1_001
-    assert granted(100) == MasterLease(holder=1, until_ms=2_142)
+    assert granted(100) == MasterLease(holder=1, address="h:1", until_ms=2_142)
 
 
 def test_a_master_acknowledges_in_its_epoch_until_its_term_ends() -> None:
@@ -74,8 +74,9 @@ def test_the_master_has_stopped_when_the_controllers_wait_is_over(
 
 def test_a_lease_is_the_masters_of_the_current_epoch() -> None:
     for asked, code in [
-        (LeaseRequest(broker_id=2, epoch=4), RefusalCode.INVALID_MASTER),
-        (LeaseRequest(broker_id=1, epoch=3), RefusalCode.FENCED_MASTER_EPOCH),
+        (LeaseRequest(broker_id=2, address="h:2", epoch=4), RefusalCode.INVALID_MASTER),
+        (LeaseRequest(broker_id=1, address="h:9", epoch=4), RefusalCode.INVALID_MASTER),
+        (LeaseRequest(broker_id=1, address="h:1", epoch=3), RefusalCode.FENCED_MASTER_EPOCH),
     ]:
         refusal = grant_lease(TRIO, None, asked, 100, TERMS)
         assert isinstance(refusal, Refusal)
@@ -112,5 +113,18 @@ def test_a_controller_that_begins_to_lead_assumes_a_lease() -> None:
 
 @pytest.mark.parametrize(("broker_id", "until_ms"), [(1, 150), (2, 2_142)])
 def test_only_its_holder_releases_a_lease(broker_id: int, until_ms: int) -> None:
-    assert released_lease(granted(100), broker_id, 150).until_ms == until_ms
-    assert released_lease(granted(100), 1, 9_999).until_ms == 2_142
+    assert released_lease(granted(100), broker_id, "h:1", 150).until_ms == until_ms
+    assert released_lease(granted(100), 1, "h:1", 9_999).until_ms == 2_142
+    assert released_lease(granted(100), 1, "h:9", 150).until_ms == 2_142, "a copy is another one"
+
+
+@pytest.mark.parametrize("waits_for_all", [True, False])
+def test_a_master_that_moved_is_elected_once_the_lease_of_its_former_process_is_over(
+    waits_for_all: bool,
+) -> None:
+    lease = grant_lease(TRIO, None, replace(ASKED, waits_for_all=waits_for_all), 100, TERMS)
+    assert isinstance(lease, MasterLease)
+    replicas = {**TRIO.replicas, 1: RegisteredReplica("h:9", "h:1;17")}
+    moved = replace(TRIO, replicas=replicas, master=None, master_epoch=5)
+    assert not may_replace_master(moved, lease, 1, 2_141), "it may lack what the former one has"
+    assert may_replace_master(moved, lease, 1, 2_142)

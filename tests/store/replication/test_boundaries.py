@@ -43,12 +43,18 @@ def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one
     master = new_store_dir().open()
     results = fill(master, 60)
     replica, opened = new_store_dir().open_parts()
-    assert last_record(opened.log) is None
+    assert last_record(opened.log, opened.log.last, opened.log.end) is None
     for number in (3, 40, 59):
         stop, last = results[number].position, results[number - 1]
         while replica.raw.end < stop + 50:
             at = replica.raw.end
             replica.raw.append(at, master.raw.read(at, stop + 50 - at))
-        assert last_record(opened.log) == (last.position, last.size)
+        assert last_record(opened.log, opened.log.last, opened.log.end) == (
+            last.position,
+            last.size,
+        )
         replica.raw.dispatch()
-        assert last_record(opened.log) == (last.position, last.size)
+        assert last_record(opened.log, opened.log.last, opened.log.end) == (
+            last.position,
+            last.size,
+        )

@@ -1,5 +1,6 @@
 """A replica's store equals its master's, to the byte, whatever the cuts of the stream."""
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -778,3 +779,17 @@ def test_the_last_record_is_the_same_at_master_and_replica(
     assert last is not None
     assert last == replica.raw.last_record() == (results[-1].position, last[1])
     assert last[1] == master.message_at(results[-1].position)
+
+
+def test_the_last_record_in_front_of_a_position_is_found_through_the_queues(
+    pair: Pair, fill: "Fill", copy: "Copy"
+) -> None:
+    master, replica = pair
+    results = fill(master, 60)
+    copy(master, replica)
+    for store in (master, replica):
+        for before, result in pairwise(results):
+            found = store.raw.last_record(result.position)
+            assert found == (before.position, master.message_at(before.position))
+        assert store.raw.last_record(0) is None
+        assert store.raw.last_record(store.raw.end + 9) == store.raw.last_record()

@@ -1,7 +1,7 @@
 """Cleaning: an operator removes brokers that will not come back."""
 
 from roquet.controller.controller import Controller
-from roquet.controller.request_fields import broker_ids, check_texts
+from roquet.controller.request_fields import broker_ids, check_cluster, check_texts
 from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules.election.group import Refusal, ReplicaGroup, clean_group
@@ -18,7 +18,8 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
     they may apply for ids again and elect a master.
     """
     name, cluster = call.broker_name, call.cluster_name or ""
-    check_texts(brokerName=name, **{"clusterName": cluster} if cluster else {})
+    check_texts(brokerName=name)
+    check_cluster(cluster)
     ids = broker_ids(call.broker_controller_ids_to_clean or "")
     epoch_known = controller.elections.epoch_known(name)
 
@@ -28,7 +29,7 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
         return clean_group(
             group,
             ids,
-            controller.liveness.live(name),
+            {} if group is None else controller.liveness.live(group),
             even_living=call.is_clean_living_broker,
             epoch_known=epoch_known,
         )

@@ -7,17 +7,19 @@ from typing import Final
 from roquet.controller.controller import Controller
 from roquet.controller.leader_state import LeaderState
 from roquet.controller.liveness import TIMEOUT_MS, LiveBroker
-from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.controller.request_fields import check_broker_id, check_cluster, check_texts
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
 from roquet.rules.election.elect import PRIORITY_DEFAULT, Candidate
 from roquet.rules.election.group import (
     REPLICAS_MAX,
+    BrokerSite,
     Refusal,
     RefusalCode,
     ReplicaGroup,
     SetChange,
+    misplaced,
     newer_set,
 )
 from roquet.rules.election.lease import LeaseRequest
@@ -36,28 +38,50 @@ _ID: Final = re.compile(r"[0-9]{1,9}")
 def heartbeat(
     controller: Controller, call: BrokerHeartbeat, peer: Peer
 ) -> BrokerHeartbeatReply | Awaitable[BrokerHeartbeatReply]:
-    """Note a heartbeat. Only a lease needs a controller that leads."""
+    """Note a heartbeat. Only a lease needs a controller that leads.
+
+    One that leads refuses strangers: brokers of another cluster, and those that are not where their
+    id is registered.
+    """
     if call.broker_id is None:
         remark = "a heartbeat to a controller has to have a brokerId"
         raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     check_broker_id(call.broker_id)
     check_texts(brokerName=call.broker_name, brokerAddr=call.broker_addr)
+    check_cluster(call.cluster_name)
+    state = controller.leadership.state
+    if state is not None:
+        _check_site(controller, state.group(call.broker_name), call)
     now_ms = controller.clock.monotonic_ms()
     broker = live_broker(call, peer, now_ms)
     if not controller.liveness.note(call.broker_name, call.broker_id, broker):
         remark = "too many brokers are alive: this one is not noted"
         raise CallRefused(ResponseCode.SYSTEM_BUSY, remark)
-    state = controller.leadership.state
     if call.releases_lease and state is not None:
-        state.release(call.broker_name, call.broker_id)
+        state.release(call.broker_name, call.broker_id, call.broker_addr)
     if call.lease_epoch is None:
         return BrokerHeartbeatReply(remark=GREETING)
     request = LeaseRequest(
         broker_id=call.broker_id,
+        address=call.broker_addr,
         epoch=call.lease_epoch,
         waits_for_all=bool(call.waits_for_all),
     )
     return _lease(controller, call.broker_name, request, known_set(call))
+
+
+def _check_site(controller: Controller, group: ReplicaGroup | None, call: BrokerHeartbeat) -> None:
+    """Raise CallRefused for a stranger; brokers of Apache do not read it, so it is logged, too."""
+    assert call.broker_id is not None, "it was looked at"
+    site = _site(call)
+    refusal = None if group is None else misplaced(group, call.broker_id, site)
+    if refusal is not None:
+        controller.liveness.report_stranger(call.broker_name, call.broker_id, site, refusal.remark)
+        raise CallRefused(refusal.code, refusal.remark)
+
+
+def _site(call: BrokerHeartbeat) -> BrokerSite:
+    return BrokerSite(cluster=call.cluster_name, address=call.broker_addr)
 
 
 def known_set(call: BrokerHeartbeat) -> SetChange | None:
@@ -80,7 +104,7 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
     limit_ms = call.heartbeat_timeout_mills or TIMEOUT_MS
     priority = call.election_priority
     return LiveBroker(
-        address=call.broker_addr,
+        site=_site(call),
         peer=peer,
         seen=LastSeen(seen_ms=now_ms, limit_ms=min(max(limit_ms, 1), SILENCE_MS_MAX)),
         candidate=Candidate(

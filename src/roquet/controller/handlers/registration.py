@@ -1,11 +1,19 @@
 """Registration: brokers get an id for good and say where they are."""
 
 from roquet.controller.controller import GROUPS_MAX, Controller
-from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.controller.request_fields import check_broker_id, check_cluster, check_texts
 from roquet.controller.role_notices import sync_state_body
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
-from roquet.rules.election.group import FIRST_ID, apply_broker_id, register_address
+from roquet.rules.election.group import (
+    FIRST_ID,
+    BrokerSite,
+    Refusal,
+    ReplicaGroup,
+    apply_broker_id,
+    foreign_cluster,
+    register_address,
+)
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -17,6 +25,8 @@ def next_id(
     """The id for which a new broker may apply; nothing is changed."""
     check_texts(clusterName=call.cluster_name, brokerName=call.broker_name)
     group = controller.leadership.leader_state().group(call.broker_name)
+    if (refusal := foreign_cluster(group, call.cluster_name)) is not None:
+        raise CallRefused(refusal.code, refusal.remark)
     return calls.GetNextBrokerIdReply(
         cluster_name=call.cluster_name,
         broker_name=call.broker_name,
@@ -45,11 +55,15 @@ async def register(
     """Record where a broker is; the reply names its master if that is alive."""
     check_broker_id(call.broker_id)
     check_texts(brokerName=call.broker_name, brokerAddress=call.broker_address)
-    group = await controller.leadership.leader_state().update(
-        call.broker_name,
-        lambda group: register_address(group, call.broker_id, call.broker_address),
-    )
-    has_master = group.master in controller.liveness.live(call.broker_name)
+    check_cluster(call.cluster_name)
+    site = BrokerSite(cluster=call.cluster_name, address=call.broker_address)
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        live = {} if group is None else controller.liveness.live(group)
+        return register_address(group, call.broker_id, site, live)
+
+    group = await controller.leadership.leader_state().update(call.broker_name, decide)
+    has_master = group.master in controller.liveness.live(group)
     return calls.RegisterWithControllerReply(
         cluster_name=call.cluster_name,
         broker_name=call.broker_name,

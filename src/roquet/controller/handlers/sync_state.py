@@ -5,7 +5,7 @@ from roquet.controller.request_fields import check_texts
 from roquet.controller.role_notices import sync_state_body
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
-from roquet.rules.election.group import ReplicaGroup, SetChange, alter_set
+from roquet.rules.election.group import Refusal, ReplicaGroup, SetChange, alter_set
 from roquet.wire.call import Reply
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
@@ -25,10 +25,11 @@ async def alter(
         members=frozenset(body.sync_state_set),
         set_version=body.sync_state_set_epoch,
     )
-    name = call.broker_name
-    group = await controller.leadership.leader_state().update(
-        name, lambda group: alter_set(group, change, controller.liveness.live(name))
-    )
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        return alter_set(group, change, {} if group is None else controller.liveness.live(group))
+
+    group = await controller.leadership.leader_state().update(call.broker_name, decide)
     return calls.AlterSyncStateSetReply(
         new_sync_state_set_epoch=group.set_version, body=codec.dumps(sync_state_body(group))
     )
@@ -64,7 +65,7 @@ def sync_state_data(controller: Controller, call: calls.GetSyncStateData, _peer:
 
 
 def _replicas(controller: Controller, group: ReplicaGroup) -> calls.ReplicasInfo:
-    live = controller.liveness.live(group.name)
+    live = controller.liveness.live(group)
     identities = {
         key: calls.ReplicaIdentity(
             broker_name=group.name,

@@ -37,6 +37,7 @@ class RefusalCode(IntEnum):
     INVALID_MASTER = 2002
     INVALID_REPLICAS = 2003
     MASTER_NOT_AVAILABLE = 2004
+    INVALID_REQUEST = 2005
     BROKER_NOT_ALIVE = 2006
     INVALID_CLEAN_BROKER_METADATA = 2009
     BROKER_NEED_TO_BE_REGISTERED = 2010
@@ -91,6 +92,15 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.master is None else self.replicas[self.master].address
 
 
+class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker says that it is."""
+
+    cluster: str
+    """Name of its cluster; empty: not said."""
+    address: str
+    """`host:port`."""
+
+
 class SetChange(msgspec.Struct, frozen=True, kw_only=True):
     """Change of a sync-state set as a master asks for it."""
 
@@ -107,13 +117,18 @@ def apply_broker_id(
     """Give an id to a new broker, or again to the one that has it; None: the name is new.
 
     The check code begins with the broker's address: `host:port;millis`. Apache's controller counts
-    the next id from the number of applications; here no id is offered twice.
+    the next id from the number of applications, and takes a broker of another cluster; here no id
+    is offered twice. A group whose brokers were all removed becomes the cluster's that asks first.
     """
+    if (refusal := foreign_cluster(group, cluster)) is not None:
+        return refusal
     if group is None:
         if broker_id != FIRST_ID:
             remark = f"{name} has no broker yet: the first one has id {FIRST_ID}, not {broker_id}"
             return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
         group = ReplicaGroup(cluster=cluster, name=name, replicas={})
+    if group.is_removed:
+        group = replace(group, cluster=cluster or group.cluster)
     known = group.replicas.get(broker_id)
     if broker_id < FIRST_ID or (known is not None and known.check_code != check_code):
         remark = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
@@ -135,19 +150,69 @@ def apply_broker_id(
 
 
 def register_address(
-    group: ReplicaGroup | None, broker_id: int, address: str
+    group: ReplicaGroup | None, broker_id: int, site: BrokerSite, live: Collection[int]
 ) -> ReplicaGroup | Refusal:
-    """Record where a broker with an id is now.
+    """Record where a broker with an id is now; `live` are the brokers that are alive.
 
-    The answer names the group's master if that is alive.
+    A broker that is alive where it is registered is not anywhere else: the other one runs in a copy
+    of its directory. A master that has another address was started again, so that somebody has to
+    be elected: two processes must not lead in one epoch. Apache's controller takes each address.
     """
     if group is None or broker_id not in group.replicas:
         remark = f"BrokerId: {broker_id} hasn't been registered"
         return Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
+    if (refusal := foreign_cluster(group, site.cluster)) is not None:
+        return refusal
     known = group.replicas[broker_id]
-    if known.address == address:
+    if known.address == site.address:
         return group
-    return replace(group, replicas={**group.replicas, broker_id: replace(known, address=address)})
+    if broker_id in live:
+        remark = (
+            f"broker {broker_id} of {group.name} is alive at {known.address}, and {site.address}"
+            " has a copy of its directory: stop one of the two, or start this one in an empty"
+            " directory"
+        )
+        return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
+    moved = {**group.replicas, broker_id: replace(known, address=site.address)}
+    if broker_id != group.master:
+        return replace(group, replicas=moved)
+    return replace(group, replicas=moved, master=None, master_epoch=group.master_epoch + 1)
+
+
+def foreign_cluster(group: ReplicaGroup | None, cluster: str) -> Refusal | None:
+    """Refusal of a broker of another cluster, whose group has the same name by chance.
+
+    None: it is of the group's cluster, or one of the two is not known.
+    """
+    if group is None or group.is_removed or is_of_cluster(group.cluster, cluster):
+        return None
+    remark = (
+        f"the group {group.name} is of cluster {group.cluster}, not {cluster}: give this broker"
+        " another brokerName, or the address of its own controller"
+    )
+    return Refusal(RefusalCode.INVALID_REQUEST, remark)
+
+
+def is_of_cluster(cluster: str, other: str) -> bool:
+    """Whether two names of clusters may be the same one's; an empty one is not known."""
+    return not cluster or not other or cluster == other
+
+
+def misplaced(group: ReplicaGroup, broker_id: int, site: BrokerSite) -> Refusal | None:
+    """Refusal of what a broker says that is not where its id is registered; None: it is there.
+
+    A broker without an id is taken for one that the stored state has lost.
+    """
+    if (refusal := foreign_cluster(group, site.cluster)) is not None:
+        return Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, refusal.remark)
+    known = group.replicas.get(broker_id)
+    if known is None or known.address == site.address:
+        return None
+    remark = (
+        f"broker {broker_id} of {group.name} is registered at {known.address}, not at"
+        f" {site.address}: it has to register again"
+    )
+    return Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
 
 
 def alter_set(

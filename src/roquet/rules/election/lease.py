@@ -50,6 +50,8 @@ class MasterLease(msgspec.Struct, frozen=True, kw_only=True):
 
     holder: int | None
     """None: this controller has not granted it, and does not know to whom."""
+    address: str = ""
+    """Where the holder is: a process elsewhere that has its id does not hold the lease."""
     until_ms: int
     """Time on the controller's clock at which the holder has certainly stopped."""
     waits_for_all: bool = False
@@ -72,6 +74,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A master asks for its lease, or for a longer one."""
 
     broker_id: int
+    address: str
+    """Where it is."""
     epoch: int
     waits_for_all: bool = False
     """Every acknowledgement in this epoch has waited and will wait for the whole set. A master asks
@@ -90,17 +94,28 @@ def grant_lease(
     now_ms: int,
     terms: LeaseTerms,
 ) -> MasterLease | Refusal:
-    """Grant a lease to the group's master of its current epoch, and to nobody else."""
+    """Grant a lease to the group's master of its current epoch, and to nobody else.
+
+    A process that runs in a copy of the master's directory has its id, and another address.
+    """
     if request.broker_id != group.master:
         remark = f"the current master is {group.master}, not {request.broker_id}"
         return Refusal(RefusalCode.INVALID_MASTER, remark)
     if request.epoch != group.master_epoch:
         remark = f"the current master epoch is {group.master_epoch}, not {request.epoch}"
         return Refusal(RefusalCode.FENCED_MASTER_EPOCH, remark)
+    if request.address != group.master_address:
+        remark = f"the current master is at {group.master_address}, not at {request.address}"
+        return Refusal(RefusalCode.INVALID_MASTER, remark)
     until_ms = now_ms + terms.wait_ms
     if lease is not None:  # of a master before, that an early election has replaced
         until_ms = max(until_ms, lease.until_ms)
-    return MasterLease(holder=group.master, until_ms=until_ms, waits_for_all=request.waits_for_all)
+    return MasterLease(
+        holder=group.master,
+        address=request.address,
+        until_ms=until_ms,
+        waits_for_all=request.waits_for_all,
+    )
 
 
 def assumed_lease(now_ms: int, terms: LeaseTerms) -> MasterLease:
@@ -108,9 +123,9 @@ def assumed_lease(now_ms: int, terms: LeaseTerms) -> MasterLease:
     return MasterLease(holder=None, until_ms=now_ms + terms.wait_ms)
 
 
-def released_lease(lease: MasterLease, broker_id: int, now_ms: int) -> MasterLease:
+def released_lease(lease: MasterLease, broker_id: int, address: str, now_ms: int) -> MasterLease:
     """Lease after its holder said that it acknowledges no more in this epoch."""
-    if lease.holder != broker_id:
+    if (lease.holder, lease.address) != (broker_id, address):
         return lease
     return msgspec.structs.replace(lease, until_ms=min(lease.until_ms, now_ms))
 
@@ -122,6 +137,8 @@ def may_replace_master(
 
     Before the lease is over, the winner has to be a member for which the master waits.
     """
-    if lease is None or now_ms >= lease.until_ms or lease.holder == winner:
+    if lease is None or now_ms >= lease.until_ms:
         return True
+    if lease.holder == winner:  # or a process elsewhere, which may lack what the holder has
+        return lease.address == group.replicas[winner].address
     return lease.waits_for_all and winner in group.in_sync and lease.holder in group.in_sync

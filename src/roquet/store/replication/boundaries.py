@@ -33,11 +33,14 @@ def whole_end(commit_log: CommitLog) -> int:
     return commit_log.behind_blank(stop, end)
 
 
-def last_record(commit_log: CommitLog) -> tuple[int, int] | None:
-    """Position and size of the last whole record; None for a log without one."""
-    start, end = max(commit_log.begin, commit_log.origin, commit_log.last), commit_log.end
+def last_record(commit_log: CommitLog, known: int, stop: int) -> tuple[int, int] | None:
+    """Position and size of the last whole record in front of `stop`; None without one.
+
+    `known` is the position of a record in front of it, the later the faster; -1 for none.
+    """
+    start = max(commit_log.begin, commit_log.origin, known)
     found = None
-    for _, position, record in commit_log.walk(start, end, end, check_crc=False):
-        if position + record[0] <= end:
+    for _, position, record in commit_log.walk(start, stop, commit_log.end, check_crc=False):
+        if position + record[0] <= stop:
             found = position, record[0]
     return found

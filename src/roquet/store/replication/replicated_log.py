@@ -73,9 +73,14 @@ class ReplicatedLog:
             )
         return self._log.file_bytes(position, size_max)
 
-    def last_record(self) -> tuple[int, bytes] | None:
-        """Position and bytes of the last whole record; None for a log without one."""
-        found = last_record(self._log)
+    def last_record(self, stop: int | None = None) -> tuple[int, bytes] | None:
+        """Position and bytes of the last whole record in front of `stop`; None without one.
+
+        `stop` is a position at which the log may be cut; by default, and at most, it is the end.
+        """
+        stop = self.end if stop is None else min(stop, self.end)
+        known = self._log.last if stop == self.end else self._truncation.last_queued(stop)
+        found = last_record(self._log, known, stop)
         return found and (found[0], bytes(self.read(*found)))
 
     def append(self, position: int, data: bytes | memoryview) -> None:

@@ -83,6 +83,10 @@ class Truncation:
             raise self._failed(position, error) from error
         log.warning("the log is cut from %d back to %d", end, position)
 
+    def last_queued(self, position: int) -> int:
+        """Position of the last record in front of a position that is in its queue; -1: none is."""
+        return max((known.last for known in self._ends_at(position).values()), default=-1)
+
     def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd]) -> bytes:
         """The file of queue ends for a log that ends at a position."""
         rows = [pack_end(name, known) for name, known in ends.items() if known.end]

@@ -41,3 +41,5 @@ class ViewMessage(Call[Reply], frozen=True, kw_only=True):
     topic: str | None = None
     offset: Long
     """A position in bytes; `offset` is the wire's word."""
+    unconfirmed: bool | None = None
+    """Ours: a replica that compares logs asks also for a record that readers do not see yet."""

@@ -64,7 +64,8 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     A controller compares candidates by `epoch` to `election_priority`; name servers ignore them.
     The fields after these are ours: a master asks for a lease with `lease_epoch` and
     `waits_for_all` (`rules.election.lease`). A controller that does not grant it refuses the
-    heartbeat, with the code of the reason, and has noted that the broker is alive.
+    heartbeat, with the code of the reason, and has noted that the broker is alive; but with
+    CONTROLLER_BROKER_NEED_TO_BE_REGISTERED the sender is a stranger, and is not noted.
     """
 
     code: ClassVar = RequestCode.BROKER_HEARTBEAT

@@ -159,6 +159,17 @@ async def test_a_message_is_found_by_its_position(
     assert decode(reply.body).body == b"two"
 
 
+async def test_a_message_that_readers_do_not_see_yet_is_shown_to_replicas_alone(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(b"one"), peer)
+    broker.log.store.set_confirmed(0)
+    with pytest.raises(CallRefused, match="can not find message"):
+        broker.bind(query.by_position)(ViewMessage(offset=0), peer)
+    reply = broker.bind(query.by_position)(ViewMessage(offset=0, unconfirmed=True), peer)
+    assert decode(reply.body).body == b"one"
+
+
 @pytest.mark.parametrize("position", [-1, 1, 10**12])
 async def test_a_position_without_a_message_is_refused(
     broker: Broker, peer: FakePeer, message: MakeSend, position: int

@@ -207,6 +207,49 @@ async def test_a_controller_that_names_another_master_extends_nothing() -> None:
 
 
 @in_virtual_time
+async def test_a_controller_without_leases_that_names_another_process_extends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.controller.grants(None)
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        scene.controller.leads(1, 5, address="10.0.0.9:10911")
+        await scene.sleep(1)
+        assert scene.roles.steps[-1] == "stopped"
+        assert scene.term.current is None
+        scene.controller.leads(1, 6, address="10.0.0.9:10911")
+        await scene.sleep(5)
+        assert scene.failover.standing.leading is None
+        assert scene.roles.steps.count("stopped") == 1
+        scene.controller.leads(2, 7)
+        await scene.sleep(1)
+        assert isinstance(scene.roles.steps[-1], FollowMaster)
+    text = "broker 1 leads at 10.0.0.9:10911, and this process at 10.0.0.1:10911 has a copy"
+    assert caplog.text.count(text) == 1
+
+
+@in_virtual_time
+async def test_a_broker_that_the_controller_takes_for_another_process_registers_again() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        scene.controller.refusals[BrokerHeartbeat] = CallRefused(
+            ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "it is elsewhere"
+        )
+        scene.controller.refusals[calls.RegisterWithController] = CallRefused(
+            ResponseCode.CONTROLLER_BROKER_ID_INVALID, "broker 1 is alive at 10.0.0.9:10911"
+        )
+        await scene.sleep(5)
+        assert scene.roles.steps[-1] == "stopped", "it follows nobody in the name of another"
+        scene.controller.refusals.clear()
+        await scene.sleep(2)
+        assert isinstance(scene.roles.steps[-1], FollowMaster)
+
+
+@in_virtual_time
 async def test_a_refused_lease_is_a_reason_to_ask_who_leads() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)

@@ -14,6 +14,7 @@ from roquet.broker.replication.stream.epoch_framing import (
     EpochReplicaFraming,
 )
 from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.framing import ConsistentPoint
 from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import RemoteProtocolError
@@ -22,6 +23,7 @@ from roquet.rules.replication.sync_state import SentFrame, SyncState
 from roquet.store.config import StoreConfig
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import START_MS, VirtualClock
+from roquet.wire.replication.classic_stream import LogFrame
 from roquet.wire.replication.epoch_stream import (
     ReplicaHandshake,
     encode_epoch_frame_header,
@@ -105,7 +107,8 @@ class Replica:
     def feed(self, chunk: bytes) -> None:
         """Append what comes, as the stream client does."""
         for frame in self.framing.feed(chunk):
-            self.store.raw.append(frame.position, frame.body)
+            if isinstance(frame, LogFrame):
+                self.store.raw.append(frame.position, frame.body)
 
 
 def fill(store: Store, end: int) -> None:
@@ -255,6 +258,16 @@ def test_an_old_master_is_cut_where_the_new_one_began(caplog: pytest.LogCaptureF
     assert "the log is cut from 500 to 300: the master of epoch 2 never had the rest" in caplog.text
     assert "are lost" not in caplog.text
     assert replica.framing.is_ready
+
+
+def test_nothing_is_cut_or_reported_before_the_logs_are_compared() -> None:
+    replica = Replica((1, 0), end=500)
+    hello = encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(2, 300)))
+    frames = iter(replica.framing.feed(hello))
+    assert next(frames) == ConsistentPoint(300)
+    assert (replica.store.raw.end, replica.framing.is_ready) == (500, False)
+    assert list(frames) == []
+    assert (replica.store.raw.end, replica.framing.is_ready) == (300, True)
 
 
 def test_the_log_says_what_an_unclean_election_has_lost(caplog: pytest.LogCaptureFixture) -> None:

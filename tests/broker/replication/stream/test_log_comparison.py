@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ def test_a_log_whose_last_record_the_master_has_is_a_part_of_its_log(parts: Make
         master, (position, record) = FakeMaster(made.clock), last_of(made)
         master.records[position] = record
         async with compared(made, master) as comparison:
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
         assert [call.offset for call in master.asked if isinstance(call, ViewMessage)] == [position]
 
     run()
@@ -79,7 +80,7 @@ def test_another_record_at_the_master_is_of_another_past(parts: MakeParts) -> No
         master.records[last_of(made)[0]] = b"of another past"
         async with compared(made, master) as comparison:
             with pytest.raises(LogDiverged, match=f"is another one at.*{PROMOTE}"):
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -103,7 +104,7 @@ def test_why_the_master_lacks_the_last_record_decides_what_an_operator_is_told(
         master.log_begin, master.log_end = position + begins_after, position + ends_after
         async with compared(made, master) as comparison:
             with pytest.raises(LogDiverged, match=why) as raised:
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
         assert ("promote" in str(raised.value)) is (begins_after < 0)
 
     run()
@@ -117,7 +118,7 @@ def test_a_log_that_ends_where_the_masters_begins_is_followed(parts: MakeParts) 
         master = FakeMaster(made.clock)
         master.log_begin, master.log_end = made.store.raw.end, made.store.raw.end + 1_000
         async with compared(made, master) as comparison:
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -139,7 +140,7 @@ def test_a_master_that_lacks_the_record_and_says_not_why_is_not_followed(
         master.answers[GetRuntimeInfo] = answer
         async with compared(made, master) as comparison:
             with pytest.raises(StreamError, match="it lacks the last record here"):
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -150,11 +151,11 @@ def test_an_empty_log_is_a_part_of_every_log_of_its_group(parts: MakeParts) -> N
         made = parts(**REPLICA)
         master = FakeMaster(made.clock)
         async with compared(made, master) as comparison:
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
             assert master.count(ViewMessage) == 0
             master.settings = master.settings.replace("DefaultCluster", "Other")
             with pytest.raises(StreamError, match="broker-a of cluster Other, this is broker-a of"):
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -173,8 +174,8 @@ def test_a_master_that_shows_its_records_to_nobody_is_followed_with_a_warning(
         master = FakeMaster(made.clock)
         master.answers[kind] = refuse
         async with compared(made, master) as comparison:
-            await comparison.check(STREAM)
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
+            await comparison.check(STREAM, made.store.raw.end)
         assert caplog.text.count("sign your requests") == 1
 
     run()
@@ -198,10 +199,10 @@ def test_a_master_that_cannot_answer_now_is_not_followed_yet(
         master.answers[ViewMessage] = refuse
         async with compared(made, master) as comparison:
             with pytest.raises(StreamError, match="cannot be compared with this one"):
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
         async with compared(made, None) as comparison:
             with pytest.raises(StreamError, match="cannot connect to"):
-                await comparison.check(STREAM)
+                await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -217,7 +218,7 @@ def test_without_news_of_name_servers_no_address_is_guessed_unless_the_master_is
             async with compared(made, master, is_known=False) as comparison:
                 for _ in range(2 * MISSES_MAX):
                     with pytest.raises(StreamError, match="before a name server has told"):
-                        await comparison.check(STREAM)
+                        await comparison.check(STREAM, made.store.raw.end)
 
     run()
 
@@ -226,7 +227,7 @@ async def missed(comparison: LogComparison, count: int) -> None:
     """Look several times, each without a master."""
     for _ in range(count):
         with pytest.raises(StreamError, match="cannot be compared"):
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, 1_000)
         await this_loop().clock.sleep(5_000)
 
 
@@ -240,12 +241,12 @@ def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_long(
         async with compared(made, None, is_known=False) as comparison:
             await missed(comparison, MISSES_MAX - 1)
             assert caplog.text == ""
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
             assert caplog.text.count("does not show its records") == 1
             await missed(comparison, MISSES_MAX - 1)
             async with FakeMaster(made.clock).server:
                 with pytest.raises(LogDiverged):
-                    await comparison.check(STREAM)
+                    await comparison.check(STREAM, made.store.raw.end)
             await missed(comparison, MISSES_MAX - 1)
 
     run()
@@ -256,7 +257,7 @@ def test_an_empty_log_waits_for_nobody_at_a_guessed_port(parts: MakeParts) -> No
     async def run() -> None:
         made = parts(**REPLICA, ha_master=STREAM)
         async with compared(made, None, is_known=False) as comparison:
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
         async with compared(made, None) as comparison:
             await missed(comparison, 1)
 
@@ -293,7 +294,7 @@ def test_another_broker_at_a_guessed_port_says_nothing_of_the_master(
         stranger.settings = stranger.settings.replace(what, other)
         async with compared(made, stranger, is_known=False) as comparison:
             await missed(comparison, MISSES_MAX - 1)
-            await comparison.check(STREAM)
+            await comparison.check(STREAM, made.store.raw.end)
         stranger = FakeMaster(made.clock)
         stranger.settings = stranger.settings.replace(what, other)
         async with compared(made, stranger) as comparison:  # name servers have told it
@@ -312,7 +313,45 @@ def test_the_address_that_name_servers_tell_is_asked_before_a_guessed_one(
         master, (position, record) = FakeMaster(made.clock), last_of(made)
         master.records[position] = record
         async with compared(made, master) as comparison:
-            await comparison.check("127.0.0.1:30001")
+            await comparison.check("127.0.0.1:30001", made.store.raw.end)
         assert master.count(ViewMessage) == 1
+
+    run()
+
+
+ELECTED: dict[str, Any] = {
+    "broker_name": "broker-a",
+    "cluster_name": "DefaultCluster",
+    "controller_mode": True,
+    "controllers": ("127.0.0.1:9878",),
+    "store_dir": Path("/data"),
+}
+
+
+def test_with_epochs_the_last_record_in_front_of_the_consistent_point_is_compared(
+    parts: MakeParts,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**ELECTED)
+        made.role.change(msgspec.structs.replace(made.role.current, broker_id=2))
+        made.append(3)
+        (position, record), point = last_of(made), made.store.raw.end
+        made.append(2)
+        master = FakeMaster(made.clock)
+        master.records[position] = record
+        async with compared(made, master) as comparison:
+            await comparison.check(STREAM, point)
+            (call,) = [one for one in master.asked if isinstance(one, ViewMessage)]
+            assert (call.offset, call.unconfirmed) == (position, True)
+            await comparison.check(STREAM, 0)
+            assert master.count(ViewMessage) == 1, "there is nothing in common to be compared"
+            master.records[position] = b"of another past"
+            with pytest.raises(LogDiverged, match=r"epochs are equal.*in an empty directory"):
+                await comparison.check(STREAM, point)
+            del master.records[position]
+            master.log_end = 1_000
+            with pytest.raises(LogDiverged, match=r"none at .*, or not yet confirmed by a broker"):
+                await comparison.check(STREAM, point)
 
     run()

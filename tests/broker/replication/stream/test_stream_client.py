@@ -506,7 +506,7 @@ def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
         checked: list[str] = []
         is_other = True
 
-        async def check(address: str) -> None:
+        async def check(address: str, _stop: int) -> None:
             assert not made.client.facts.is_connected, "nothing is copied yet"
             checked.append(address)
             if is_other:
@@ -532,7 +532,7 @@ def test_a_master_that_is_another_one_while_logs_are_compared_is_left(parts: Mak
         made, first, second = parts(**SLAVE), Master(), Master()
         await second.start()
 
-        async def check(address: str) -> None:
+        async def check(address: str, _stop: int) -> None:
             if address == first.address:
                 follow(made, second.address)
 

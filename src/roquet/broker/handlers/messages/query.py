@@ -62,7 +62,10 @@ def by_key(
 
 def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
     """Return the record at a position of the commit log."""
-    record = message_log.store.message_at(call.offset) if call.offset >= 0 else None
+    store, only_confirmed = message_log.store, not call.unconfirmed
+    record = None
+    if call.offset >= 0:
+        record = store.message_at(call.offset, only_confirmed=only_confirmed)
     if record is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"

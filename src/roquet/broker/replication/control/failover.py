@@ -22,6 +22,7 @@ from roquet.rules.replication.role_change import (
     AdoptSet,
     AskForElection,
     FollowMaster,
+    GroupView,
     LeadGroup,
     ObeyedTerm,
     RoleStep,
@@ -105,6 +106,16 @@ class Failover:
                 self.standing.own = msgspec.structs.replace(self.standing.own, broker_id=broker_id)
                 return
 
+    async def _register_again(self) -> None:
+        """Leave the group, and join it again: the controller knows this broker at another address.
+
+        Its stored state is old, or another process runs in a copy of this directory: as long as
+        that one is alive the controller does not take this one.
+        """
+        await self._leave_role()
+        await self._join()
+        self.standing.is_registered = True
+
     def _complain(self, error: RoquetError) -> None:
         """Log why the controller is of no help; the same reason once."""
         if (text := str(error)) != self._complaint:
@@ -123,6 +134,8 @@ class Failover:
             self._poll_now.clear()
             is_answered = False
             try:
+                if not self.standing.is_registered:
+                    await self._register_again()
                 await self.step()
                 is_answered = True
             except CallRefused as error:
@@ -147,7 +160,10 @@ class Failover:
         if standing.resigned is not None and view.epoch > standing.resigned:
             standing.resigned = None
         if (view.master, view.epoch) == standing.leading == (view.master, standing.refused):
-            await self._give_up()
+            await self._leave_role()
+        if self._is_elsewhere(view):
+            await self._yield_to(view)
+            return
         step = role_step(view, standing.own)
         if step is None or (isinstance(step, LeadGroup) and self._must_refuse(step)):
             return
@@ -178,11 +194,30 @@ class Failover:
         )
         return True
 
-    async def _give_up(self) -> None:
-        """Lead no more in an epoch that cannot go on: another one is due.
+    def _is_elsewhere(self, view: GroupView) -> bool:
+        """Whether the master has the id of this broker, and is another process."""
+        own, address = self.standing.own, self._context.member.address
+        is_of_now = view.master == own.broker_id and view.epoch >= own.epoch
+        return is_of_now and bool(view.address) and view.address != address
 
-        Its lease is refused, since the controller has heard late that this broker had been started
-        before it was elected; or nobody can know any more what its sync-state set is.
+    async def _yield_to(self, view: GroupView) -> None:
+        """Take no part in the group while another process has the id of this broker."""
+        if self.standing.own.master is not None:
+            await self._leave_role()
+        self._complain(
+            StoreError(
+                f"broker {view.master} leads at {view.address}, and this process at"
+                f" {self._context.member.address} has a copy of its directory: stop one of the"
+                " two, or start this one in an empty directory"
+            )
+        )
+
+    async def _leave_role(self) -> None:
+        """Lead no more, and follow nobody, in an epoch that cannot go on like this.
+
+        The lease is refused, since the controller has heard late that this broker had been started
+        before it was elected; or nobody can know any more what its sync-state set is; or another
+        process has its id.
         """
         own = self.standing.own
         self._context.term.end()

@@ -114,6 +114,8 @@ class GroupStanding:
         self.resigned: int | None = None
         """Epoch that this broker will not lead though the controller says so: until there is a
         later one it sends no heartbeats; None: there is no such epoch."""
+        self.is_registered = True
+        """Whether the controller takes this process for the broker whose id it has."""
 
     @property
     def leading(self) -> tuple[int, int] | None:

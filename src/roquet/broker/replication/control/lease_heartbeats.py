@@ -88,6 +88,8 @@ class LeaseHeartbeats:
     def _failed(self, error: CallError, epoch: int | None) -> None:
         if isinstance(error, CallRefused):
             is_of_now = epoch is not None and epoch == self._standing.own.epoch
+            if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
+                self._standing.is_registered = False
             if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and is_of_now:
                 self._standing.refused = epoch  # a late answer takes no later resignation back
             self._on_doubt()
@@ -117,9 +119,10 @@ class LeaseHeartbeats:
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:
-        """Extend the term under a controller without leases: it answers who leads."""
-        view = await self._context.client.group()
-        if (view.master, view.epoch) != (self._standing.own.broker_id, epoch):
+        """Extend the term under a controller without leases: it answers who leads, and where."""
+        view, address = await self._context.client.group(), self._context.member.address
+        own_id = self._standing.own.broker_id
+        if (view.master, view.epoch, view.address) != (own_id, epoch, address):
             self._on_doubt()
             return
         settings = self._context.settings

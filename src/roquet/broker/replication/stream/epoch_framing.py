@@ -3,7 +3,7 @@
     replica                                   master
       handshake: id, learner           ─────▶
                                        ◀───── handshake: epochs, log end
-      log cut at the consistent point
+      logs compared, the own one cut at the consistent point
       report                           ─────▶ position
       epoch noted, bytes appended      ◀───── bytes of one epoch, confirmed position
       report                           ─────▶ sync-state set, acknowledgements
@@ -19,7 +19,7 @@ import msgspec
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.stream.epoch_log import EpochLog
-from roquet.broker.replication.stream.framing import begin_after
+from roquet.broker.replication.stream.framing import ConsistentPoint, begin_after
 from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
@@ -174,11 +174,11 @@ class EpochReplicaFraming:
             )
         )
 
-    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
+    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
         """See ReplicaFraming; cuts the log where it differs from the master's."""
         for frame in self._decoder.feed(chunk):
             if isinstance(frame, MasterHandshake):
-                self._agree(frame)
+                yield from self._agree(frame)
             else:
                 yield from self._frame(frame)
 
@@ -207,11 +207,12 @@ class EpochReplicaFraming:
         """See ReplicaFraming."""
         return encode_replica_report(log_end)
 
-    def _agree(self, master: MasterHandshake) -> None:
+    def _agree(self, master: MasterHandshake) -> Iterator[ConsistentPoint]:
         """Cut the log where it stops to be the master's."""
         if self.is_ready:
             raise StreamError("it sends a second handshake")
         point = self._consistent_point(master)
+        yield ConsistentPoint(point)
         raw, epochs = self._replica.store.raw, self._replica.epochs
         if point < raw.end:
             self._report_cut(point, last_epoch(master.epochs))

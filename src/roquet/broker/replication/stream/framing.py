@@ -11,6 +11,8 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import msgspec
+
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -56,20 +58,27 @@ NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
 to it."""
 
 
+class ConsistentPoint(msgspec.Struct, frozen=True):
+    """Position from which a replica goes on: what it has in front of it should be the master's."""
+
+    position: int
+
+
 class ReplicaFraming(Protocol):
     """One connection at the replica's end."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether reports may be sent: the greeting is over."""
+        """Whether reports may be sent: the greeting is over, and the logs are compared."""
 
     def greeting(self) -> bytes:
         """First bytes to be sent, before any report."""
 
-    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
+    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
         """Frames in these bytes; each is appended before the next one is asked for.
 
-        Raises RemoteProtocolError, StreamError, StoreError.
+        With epochs the first one is the consistent point: the log is cut there after it. Raises
+        RemoteProtocolError, StreamError, StoreError.
         """
 
     def report(self, log_end: int) -> bytes:

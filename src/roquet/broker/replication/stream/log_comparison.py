@@ -1,11 +1,13 @@
-"""LogComparison: whether a replica's log is still its master's, where roles are fixed.
+"""LogComparison: whether a replica's log is still its master's.
 
     last record here ── position ──▶ request 33 ──▶ the same bytes      follow
                                                └──▶ others, or none     an operator decides
 
 A master whose machine lost power has perhaps lost the end of its log. Once it has written as much
 again the end of a replica's log is a possible one, and neither end of the stream notices. So a
-replica compares its last record before it reports. Epochs do the same under a controller.
+replica compares its last record before it reports. Under a controller epochs say up to where two
+logs are equal; there it compares the last record in front of that position, since two groups of one
+name have equal epochs as well: each began with epoch 1 at position 0.
 """
 
 import errno
@@ -65,6 +67,13 @@ REMEDY: Final = (
 )
 
 
+EPOCHS_LIE: Final = (
+    "the logs are of different pasts, although their epochs are equal: this directory is of another"
+    " group, or of an earlier one of this name; nothing is copied or acknowledged: start this"
+    " broker in an empty directory, and keep this one if its messages are wanted"
+)
+
+
 class LogComparison:
     """Compares the last record of this log with the master's at the same position."""
 
@@ -75,12 +84,13 @@ class LogComparison:
         self._settings = settings
         self._role = role
         self._pool = pool
+        self._has_epochs = settings.config.controller_mode
         self._misses = 0
         """Looks in a row that found no master at the guessed port."""
         self._complaint = ""
 
-    async def check(self, stream: str) -> None:
-        """Check the master whose stream is at HOST:PORT.
+    async def check(self, stream: str, stop: int) -> None:
+        """Check the master whose stream is at HOST:PORT by the last record in front of `stop`.
 
         Raises LogDiverged for another log, StreamError when the master is none of this group or
         does not answer now. A master that shows no records is followed all the same, and so is one
@@ -89,7 +99,7 @@ class LogComparison:
         address = self._role.current.master or self._guess(stream)
         try:
             if await self._is_master(address):
-                await self._compare(address)
+                await self._compare(address, stop)
         except (CallError, FieldError) as error:
             if not isinstance(error, CallRefused) or error.code not in UNSHOWN:
                 raise StreamError(f"{UNCOMPARED}: {error}") from error
@@ -138,45 +148,52 @@ class LogComparison:
             return f"the broker at {address} is replica {identity.broker_id} of this group"
         return None
 
-    async def _compare(self, address: str) -> None:
+    async def _compare(self, address: str, stop: int) -> None:
         """Compare the last record. Raises LogDiverged, CallError."""
-        own = self._store.raw.last_record()
+        own = self._store.raw.last_record(stop)
         if own is None:
             return
         position, record = own
         there = await self._record(address, position)
         if not there:
-            await self._explain(address, position)
+            await self._explain(address, position, stop)
         elif there != record:
-            _diverged(f"the record at {position}, the last one here, is another one at {address}")
+            self._diverged(
+                f"the record at {position}, the last one in common, is another one at {address}"
+            )
 
     async def _record(self, address: str, position: int) -> bytes:
         """The master's record at a position; empty if it has none."""
         try:
-            return (await self._pool.call(address, ViewMessage(offset=position), TIMEOUT_MS)).body
+            call = ViewMessage(offset=position, unconfirmed=self._has_epochs or None)
+            return (await self._pool.call(address, call, TIMEOUT_MS)).body
         except CallRefused as error:
             if error.code == ResponseCode.SYSTEM_ERROR and NOT_FOUND in (error.remark or ""):
                 return b""
             raise
 
-    async def _explain(self, address: str, position: int) -> None:
+    async def _explain(self, address: str, position: int, stop: int) -> None:
         """Raise LogDiverged with the reason why the master has no record at a position.
 
         A log that ends where the master's begins can be followed: nothing is there to compare.
         """
         begin, end = await self._bounds(address)
-        own_end = self._store.raw.end
-        if own_end == begin:
+        if stop == begin:
             return
         if position < begin:
             raise LogDiverged(
-                f"the master's log begins at {begin}, and this one ends at {own_end}: the master"
+                f"the master's log begins at {begin}, and this one ends at {stop}: the master"
                 " has deleted what is between; start this replica in an empty directory, then it"
                 " begins anew"
             )
+        if self._has_epochs:
+            self._diverged(
+                f"the record at {position}, the last one in common, is none at {address}, damaged"
+                " there, or not yet confirmed by a broker of an earlier version"
+            )
         if end <= position:
-            _diverged(f"the log at {address} ends at {end} already, this one at {own_end}")
-        _diverged(
+            self._diverged(f"the log at {address} ends at {end} already, this one at {stop}")
+        self._diverged(
             f"the record at {position}, the last one here, is none at {address}, or damaged there"
         )
 
@@ -190,6 +207,9 @@ class LogComparison:
             text = f"it lacks the last record here, and does not say where it begins: {error}"
             raise StreamError(f"{UNCOMPARED}: {text}") from error
 
+    def _diverged(self, what: str) -> NoReturn:
+        raise LogDiverged(f"{what}: {EPOCHS_LIE if self._has_epochs else REMEDY}")
+
     def _warn(self, address: str, reason: str) -> None:
         """Log that the logs are not compared; the same reason once."""
         if reason != self._complaint:
@@ -199,10 +219,6 @@ class LogComparison:
                 " does not show its records: %s",
                 address, reason,
             )  # fmt: skip
-
-
-def _diverged(what: str) -> NoReturn:
-    raise LogDiverged(f"{what}: {REMEDY}")
 
 
 def _is_no_broker(error: CallError | FieldError) -> bool:

@@ -19,6 +19,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.framing import (
     ClassicReplicaFraming,
+    ConsistentPoint,
     NewReplicaFraming,
     ReplicaFraming,
 )
@@ -102,8 +103,9 @@ class StreamClient:
         self._complaint = ""
         self.own_port = 0
         """The port on which this broker itself streams its log: never followed."""
-        self.check_log: Callable[[str], Awaitable[None]] | None = None
-        """Called with the address of a master before the first report to it; raises StreamError."""
+        self.check_log: Callable[[str, int], Awaitable[None]] | None = None
+        """Called before the first report with the address of a master, and a position in front of
+        which the log should be the master's; raises StreamError."""
         role.on_change.append(self._follow_role)
 
     @property
@@ -201,10 +203,10 @@ class StreamClient:
         try:
             self._check_master()
             self._check_peer(writer)
-            if self.check_log is not None:
-                await self.check_log(address)
-                self._check_master()
-            self._writer, self._framing = writer, self._new_framing()
+            framing = self._new_framing()
+            if framing.is_ready:
+                await self._compare(self._store.raw.end)
+            self._writer, self._framing = writer, framing
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
                 writer.write(greeting)
@@ -221,6 +223,12 @@ class StreamClient:
         if self._moved.is_set():
             raise StreamError("it is not the master any more")
 
+    async def _compare(self, position: int) -> None:
+        """Compare the log in front of a position with the master's. Raises StreamError."""
+        if self.check_log is not None:
+            await self.check_log(self._address or "", position)
+            self._check_master()
+
     def _check_peer(self, writer: asyncio.StreamWriter) -> None:
         """Raise StreamError when the master's address leads to this broker itself."""
         here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
@@ -235,7 +243,10 @@ class StreamClient:
             was_ready = self._framing.is_ready
             end = self._store.raw.end
             for frame in self._framing.feed(chunk):
-                await self._take(frame)
+                if isinstance(frame, ConsistentPoint):
+                    await self._compare(frame.position)
+                else:
+                    await self._take(frame)
             if self._framing.is_ready != was_ready:  # the log may have been cut
                 end = min(end, self._store.raw.end)
                 await self._flush.step()
