@@ -1,12 +1,18 @@
 """Brokers of a group that come back with older files than they had."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from tests.conversation.failover_group import CONTROLLER, Group, group
+from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
 
+from roquet.store.config import StoreConfig
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Draft, Store
 from roquet.testing.clock import in_virtual_time
+from roquet.testing.simulation.servers import SMALL_FILES
 
+DATA = Path("/data")
 EPOCHS = "epochFileCheckpoint"
 
 
@@ -76,3 +82,56 @@ async def test_a_copy_of_a_damaged_epoch_file_tells_diverged_logs_apart(
         await running.start_broker(5 - leader)
         assert await running.settled(2) != leader
         running.check()
+
+
+def old_directory(*bodies: str) -> MemoryFiles:
+    """A directory that was written where roles are fixed."""
+    files = MemoryFiles()
+    config = StoreConfig(log_file_size=SMALL_FILES["log_file_size"])
+    store = Store.open(DATA, config, files=files, now_ms=0)
+    for body in bodies:
+        store.append(Draft(TOPIC, 0, body.encode(), b"", 0, store_host=bytes(8)), 0)
+    while store.dispatch():
+        pass
+    store.close(0)
+    return files
+
+
+@in_virtual_time
+async def test_a_group_with_fixed_roles_goes_on_under_a_controller_with_its_messages() -> None:
+    running = Group()
+    running.files[1] = old_directory("a", "b", "c")
+    running.files[2] = old_directory("a", "b")  # a replica that was behind
+    async with group(3, running=running):
+        assert await running.settled(3) == 1
+        await running.send_on(["d"])
+        assert running.stored(1)[:3] == ["a", "b", "c"]
+        assert log_bytes(running, 1) == log_bytes(running, 2) == log_bytes(running, 3)
+        await running.kill(1)
+        assert await running.settled(2) in {2, 3}
+        running.check()
+
+
+@in_virtual_time
+async def test_a_log_of_another_past_does_not_follow_though_it_has_no_epochs() -> None:
+    running = Group()
+    running.files[1] = old_directory("a", "b", "c")
+    running.files[2] = old_directory("a", "x")
+    async with group(3, running=running):
+        assert await running.settled(2) == 1
+        await asyncio.sleep(20)
+        assert running.members() == {1, 3}
+        assert running.stored(2) == ["a", "x"]
+
+
+@in_virtual_time
+async def test_an_old_broker_that_comes_after_empty_ones_keeps_its_messages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Group()
+    running.files[3] = old_directory("a", "b", "c")
+    async with group(3, running=running):
+        assert await running.settled(2) in {1, 2}
+        await asyncio.sleep(10)
+        assert running.stored(3) == ["a", "b", "c"]
+        assert "it may have the only copy of its messages" in caplog.text

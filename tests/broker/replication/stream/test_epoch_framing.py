@@ -284,14 +284,29 @@ def test_an_epoch_behind_the_cut_is_forgotten() -> None:
     assert replica.store.raw.end == 200
 
 
-@pytest.mark.parametrize("own", [((1, 100),), ()])
+@pytest.mark.parametrize(
+    ("own", "master_end", "advice"),
+    [(((1, 100),), 900, "empty the directory"), ((), 400, "it may have the only copy")],
+)
 def test_logs_without_a_common_epoch_are_left_to_an_operator(
-    own: tuple[tuple[int, int], ...],
+    own: tuple[tuple[int, int], ...], master_end: int, advice: str
 ) -> None:
     replica = Replica(*own, end=500)
-    with pytest.raises(StreamError, match=r"no epoch in common .* empty the directory"):
-        replica.feed(encode_master_handshake(900, (EpochEntry(1, 0),)))
+    with pytest.raises(StreamError, match=f"no epoch in common .* {advice}"):
+        replica.feed(encode_master_handshake(master_end, (EpochEntry(1, 0),)))
     assert replica.store.raw.end == 500
+
+
+@pytest.mark.parametrize("master_end", [500, 900])
+def test_a_log_without_epochs_goes_on_at_its_end_once_it_is_compared(master_end: int) -> None:
+    replica = Replica(end=500)
+    frames = list(replica.framing.feed(encode_master_handshake(master_end, (EpochEntry(3, 0),))))
+    assert frames == [ConsistentPoint(500)]
+    assert replica.framing.is_ready
+    frame = encode_epoch_frame_header(500, 9, EpochEntry(3, 0), 0) + bytes(9)
+    replica.feed(frame)
+    assert replica.epochs.entries == (EpochEntry(3, 0),)
+    assert replica.store.raw.end == 509
 
 
 def test_a_first_master_whose_messages_nobody_else_got_begins_anew() -> None:

@@ -242,7 +242,7 @@ def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_long(
             await missed(comparison, MISSES_MAX - 1)
             assert caplog.text == ""
             await comparison.check(STREAM, made.store.raw.end)
-            assert caplog.text.count("does not show its records") == 1
+            assert caplog.text.count("records are not to be had") == 1
             await missed(comparison, MISSES_MAX - 1)
             async with FakeMaster(made.clock).server:
                 with pytest.raises(LogDiverged):
@@ -298,6 +298,25 @@ def test_another_broker_at_a_guessed_port_says_nothing_of_the_master(
         stranger = FakeMaster(made.clock)
         stranger.settings = stranger.settings.replace(what, other)
         async with compared(made, stranger) as comparison:  # name servers have told it
+            await missed(comparison, 2 * MISSES_MAX)
+
+    run()
+
+
+@pytest.mark.parametrize("port", ["0", "20001"])
+@pytest.mark.parametrize("has_log", [True, False])
+def test_a_guess_is_right_where_the_stream_is_of_the_broker_that_answers(
+    port: str, has_log: bool, parts: MakeParts
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master=STREAM)
+        if has_log:
+            made.append()
+        stranger = FakeMaster(made.clock)
+        stranger.settings = stranger.settings.replace("broker-a", "broker-b")
+        stranger.settings += f"haListenPort={port}\n"
+        async with compared(made, stranger, is_known=False) as comparison:
             await missed(comparison, 2 * MISSES_MAX)
 
     run()

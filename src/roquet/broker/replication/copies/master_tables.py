@@ -85,6 +85,8 @@ class MasterIdentity(msgspec.Struct, frozen=True):
     cluster: str
     name: str
     broker_id: int
+    stream_port: int | None = None
+    """Port of its stream (haListenPort); 0: the one above its own; None: it does not say."""
 
 
 class MasterOffsets(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +125,10 @@ class MasterTables:
         try:
             settings = read_properties(reply.body.decode())  # which has a limit of its own
             cluster, name, broker_id = (settings[key] for key in IDENTITY)
-            return MasterIdentity(cluster, name, int(broker_id))
+            port = settings.get("haListenPort")
+            return MasterIdentity(
+                cluster, name, int(broker_id), None if port is None else int(port)
+            )
         except (KeyError, ValueError) as error:
             raise FieldError(f"{self.address} does not say which broker it is: {error}") from error
 

@@ -14,6 +14,7 @@ the next one, and goes on without an epoch where it has none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -42,6 +43,14 @@ from roquet.wire.replication.epoch_stream import (
 )
 
 log = logger(__name__)
+
+EMPTY: Final = "empty the directory of this broker to copy the master's"
+
+OLDER: Final = (
+    "this one was written without a controller and is longer than the master's, so it may have the"
+    " only copy of its messages: to keep them, stop the other brokers, remove the group at the"
+    " controller (cleanBrokerMetadata) and start this broker before them; else empty its directory"
+)
 
 
 class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,13 +249,15 @@ class EpochReplicaFraming:
             return raw.end
         own = self._replica.epochs.within(raw.end)
         point = consistent_point(own, raw.end, master.epochs, master.log_end)
+        if point is None and not own and raw.end <= master.log_end:
+            point = raw.end  # written where roles are fixed: its last message is compared
         if point is None and self._began_together(own, master.epochs):
             point = raw.begin
         if point is None or point < raw.begin:
             raise StreamError(
                 f"the logs have no epoch in common (here {_text(own)}, there "
-                f"{_text(master.epochs)}): nobody but an operator can tell which one counts; empty "
-                "the directory of this broker to copy the master's"
+                f"{_text(master.epochs)}): nobody but an operator can tell which one counts;"
+                f" {OLDER if not own else EMPTY}"
             )
         return point
 

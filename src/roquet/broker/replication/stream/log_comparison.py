@@ -13,7 +13,7 @@ name have equal epochs as well: each began with epoch 1 at position 0.
 import errno
 from typing import Final, NoReturn
 
-from roquet.broker.replication.copies.master_tables import MasterTables
+from roquet.broker.replication.copies.master_tables import MasterIdentity, MasterTables
 from roquet.broker.replication.copies.metadata_copy import identity_fault
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
@@ -98,7 +98,7 @@ class LogComparison:
         """
         address = self._role.current.master or self._guess(stream)
         try:
-            if await self._is_master(address):
+            if await self._is_master(address, stream):
                 await self._compare(address, stop)
         except (CallError, FieldError) as error:
             if not isinstance(error, CallRefused) or error.code not in UNSHOWN:
@@ -115,15 +115,19 @@ class LogComparison:
         host, port = parse_address(stream, "haMasterAddress")
         return join_address(host, port - STREAM_ABOVE)
 
-    async def _is_master(self, address: str) -> bool:
+    async def _is_master(self, address: str, stream: str) -> bool:
         """Whether the master answers there; False once it is certain that a guess was wrong.
 
-        Raises StreamError, CallError and FieldError as long as that is not known.
+        Raises StreamError, CallError and FieldError as long as that is not known, and for a broker
+        of which the stream is and that is not the master of this one.
         """
         is_guess = self._role.current.master is None
         misses, self._misses = (self._misses + 1 if is_guess else 0), 0
         try:
-            fault = await self._fault(address)
+            identity = await MasterTables(self._pool, address).identity()
+            fault = self._fault(address, identity)
+            _, port = parse_address(stream, "haMasterAddress")
+            is_guess = is_guess and identity.stream_port not in {0, port}
         except (CallError, FieldError) as error:
             if not is_guess or not _is_no_broker(error):
                 raise
@@ -137,10 +141,9 @@ class LogComparison:
         self._warn(address, fault)
         return False
 
-    async def _fault(self, address: str) -> str | None:
+    def _fault(self, address: str, identity: MasterIdentity) -> str | None:
         """Why the broker at an address is not the master; None when it is."""
         config = self._settings.config
-        identity = await MasterTables(self._pool, address).identity()
         group = (config.cluster_name, config.broker_name)
         if fault := identity_fault(identity, group, self._role.current.broker_id):
             return fault
@@ -215,8 +218,8 @@ class LogComparison:
         if reason != self._complaint:
             self._complaint = reason
             log.warning(
-                "the master's log is copied without a look whether this one is a part of it: %s"
-                " does not show its records: %s",
+                "the master's log is copied without a look whether this one is a part of it: its"
+                " records are not to be had at %s: %s",
                 address, reason,
             )  # fmt: skip
 
