@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from roquet.broker import startup
 from roquet.broker.access.access_control import RELOAD_MS, access_rules
 from roquet.broker.access.stored_topics import topic_at_position
-from roquet.broker.assembly import Environment, build
+from roquet.broker.assembly import Environment, build, identity_file
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
@@ -34,7 +34,12 @@ from roquet.broker.operations.replica_tables import (
 )
 from roquet.broker.operations.throttling import Throttle
 from roquet.broker.replication.acting_master import LOOK_MS
-from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot, note_whole
+from roquet.broker.replication.control.machine_boot import (
+    BootNote,
+    FlushedNote,
+    acknowledges_flushed,
+    machine_boot_id,
+)
 from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
@@ -66,7 +71,7 @@ from roquet.net.pool import ChannelPool
 from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
 
@@ -132,6 +137,8 @@ class BrokerServer:
         store = self._open()
         running.callback(lambda: store.close(self._clock.now_ms()))
         self.broker = broker = build(environment, store)
+        if environment.boot_note is not None:
+            FlushedNote(environment.boot_note, broker.control.settings, store, broker.log.flush)
         running.callback(broker.log.flush.close)
         running.push_async_callback(broker.coordination.peer_brokers.close)
         startup.subscribe(broker)
@@ -162,19 +169,22 @@ class BrokerServer:
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
     def _look_at_machine(self) -> Environment:
-        """Environment of the broker, with the news whether its machine was lost since the last run.
+        """Environment of the broker, with a note whether its machine was lost since the last run.
 
         Only where others may be elected in its place does that matter.
         """
         environment, config = self._environment, self.config
         if config.store_dir is None or not config.controller_mode:
             return environment
-        place = environment.files_or_default(), config.store_dir, self._boot_id
-        is_flushed = config.sync_flush and config.replica_ack is ReplicaAck.FLUSHED
-        is_whole = note_boot(*place, is_flushed=is_flushed, is_trusted=config.trust_log)
-        return replace(
-            environment, is_log_whole=is_whole, note_log_whole=partial(note_whole, *place)
+        files, directory = environment.files_or_default(), config.store_dir
+        identity = identity_file(config, directory, files)
+        note = BootNote(files, directory, self._boot_id)
+        note.begin(
+            is_flushed=acknowledges_flushed(config),
+            is_trusted=config.trust_log,
+            has_identity=identity.load() is not None,
         )
+        return replace(environment, boot_note=note)
 
     def _obey_controller(self, running: AsyncExitStack) -> None:
         """Let the controller decide what this broker is, if there is one.

@@ -4,7 +4,6 @@ store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ contro
 """
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -31,6 +30,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.quotas import RequestQuotas
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
+from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.role import Role, RoleCell
@@ -81,10 +81,6 @@ MEMORY_GUESSED: Final = 8 * 1024**3
 """Bytes of a machine that does not say how many it has."""
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a broker is built from, besides its store."""
 
@@ -93,10 +89,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     rng: Random
     files: Files | None = None
     """None are real files, or those in memory for a broker without a directory."""
-    is_log_whole: bool = True
-    """Whether the log has all that an earlier process appended: the machine was not lost since."""
-    note_log_whole: Callable[[], object] = _nothing
-    """Called once the log has all again."""
+    boot_note: BootNote | None = None
+    """Note whether the log has all that an earlier process appended; None: it does not matter."""
 
     def files_or_default(self) -> Files:
         """The files that the broker uses."""
@@ -193,9 +187,8 @@ def _with_controller(
         environment.clock,
         ReplicationFiles(
             epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
-            identity=IdentityFile(config.identity_file or directory / IDENTITY_FILE_NAME, files),
-            is_log_whole=environment.is_log_whole,
-            note_log_whole=environment.note_log_whole,
+            identity=identity_file(config, directory, files),
+            boot_note=environment.boot_note or _note_in_memory(),
         ),
     )
     return Replication(
@@ -205,6 +198,18 @@ def _with_controller(
         stream_client=mode.stream_client,
         controller_mode=mode,
     )
+
+
+def identity_file(config: BrokerConfig, directory: Path, files: Files) -> IdentityFile:
+    """File of the broker's id in its group."""
+    return IdentityFile(config.identity_file or directory / IDENTITY_FILE_NAME, files)
+
+
+def _note_in_memory() -> BootNote:
+    """Note of a broker in memory, which has no log from before."""
+    note = BootNote(MemoryFiles(), MEMORY, UNKNOWN)
+    note.begin()
+    return note
 
 
 def _tables(environment: Environment, store: Store, settings: RuntimeSettings) -> BrokerTables:

@@ -11,6 +11,7 @@ from roquet.broker.ingest.append import Ingest
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -51,8 +52,9 @@ class ControlledParts:
             filters=FilterCache(),
             memory=1 << 30,
         )
-        self.noted_whole: list[bool] = []
-        """One for each time that the log was noted to be whole again."""
+        self.note = BootNote(MemoryFiles(), Path("/data"), "boot")
+        """Whether the log is noted to be whole."""
+        self.note.begin(has_identity=not is_log_whole)
         self.mode = ControllerMode(
             self.log,
             self.settings,
@@ -60,8 +62,7 @@ class ControlledParts:
             ReplicationFiles(
                 epochs=EpochFile(Path("/data/epochFileCheckpoint"), self.files),
                 identity=IdentityFile(Path("/data/brokerIdentity"), self.files),
-                is_log_whole=is_log_whole,
-                note_log_whole=lambda: self.noted_whole.append(True),
+                boot_note=self.note,
             ),
         )
         self.transitions = self.mode.transitions

@@ -39,10 +39,10 @@ CONSTRUCTION = frozenset(("assembly.py", "app.py"))
 """Modules whose functions run once, when a broker starts."""
 
 IN_FORCE = {
-    "app.py:BrokerServer._look_at_machine": "asks once, for the run before",
     "filtering/filter_cache.py:FilterCache.find": "its callers pass the settings in force",
     "filtering/filter_cache.py:FilterCache.precompile": "its callers pass the settings in force",
     "replication/controller_mode.py:failover_settings": "its caller passes the settings in force",
+    "replication/control/machine_boot.py:acknowledges_flushed": "its callers pass the settings",
     "replication/confirmation/set_acknowledgements.py:policy_of": "its callers pass the settings",
     "services/broker_address.py:warn_of_refused_replicas": "speaks once, at the start",
     "services/transactions/checks.py:TransactionChecks._policy": "reads Transactions.config",

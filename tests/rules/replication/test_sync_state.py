@@ -6,6 +6,7 @@ from roquet.rules.replication.sync_state import (
     ReplicaReportFacts,
     SentFrame,
     SyncState,
+    can_be_replaced,
     caught_up_ms,
     in_sync_count,
     may_join,
@@ -78,6 +79,29 @@ def test_learners_and_members_do_not_join() -> None:
     assert not may_join(member, TRIO, confirmed=0, epoch_start=0)
     proposed = ALONE.propose(frozenset({1, 2}))
     assert not may_join(member, proposed, confirmed=0, epoch_start=0)
+
+
+def replaceable(state: SyncState, reports: dict[int, int], needed: int = -1) -> bool:
+    return can_be_replaced(state, 1, reports, needed=needed, acknowledged=50)
+
+
+def test_a_master_can_be_replaced_by_a_member_that_has_all_that_was_acknowledged() -> None:
+    assert replaceable(TRIO, {2: 49, 3: 50})
+    assert not replaceable(TRIO, {2: 49})
+    assert not replaceable(TRIO, {})
+    assert not replaceable(ALONE, {2: 50}), "the controller elects members alone"
+
+
+def test_until_the_answer_a_member_before_and_after_the_change_has_to_be_there() -> None:
+    assert not replaceable(ALONE.propose(frozenset({1, 2})), {2: 50})
+    assert replaceable(TRIO.propose(frozenset({1, 2})), {2: 50})
+    assert not replaceable(TRIO.propose(frozenset({1, 2})), {3: 50})
+
+
+def test_where_two_logs_are_enough_all_but_one_are_compared_in_an_election() -> None:
+    assert replaceable(TRIO, {2: 50, 3: 20}, needed=2)
+    assert not replaceable(TRIO, {2: 50}, needed=2)
+    assert replaceable(TRIO, {2: 50}, needed=3)
 
 
 def test_members_that_have_not_caught_up_for_long_are_left_out() -> None:

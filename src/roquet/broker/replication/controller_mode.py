@@ -3,7 +3,7 @@
 epochs, sync-state set, confirmed view ─▶ streams with epochs ─▶ transitions ─▶ failover
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -20,6 +20,7 @@ from roquet.broker.replication.control.broker_id import known_id
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
+from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.control.master_locator import MasterLocator
 from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
 from roquet.broker.replication.control.transitions import RoleTransitions
@@ -54,10 +55,8 @@ class ReplicationFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     epochs: EpochFile
     identity: IdentityFile
-    is_log_whole: bool
+    boot_note: BootNote
     """Whether the log certainly has all that was appended before the start."""
-    note_log_whole: Callable[[], object]
-    """Called once it has all again."""
 
 
 class ControllerMode:
@@ -118,8 +117,7 @@ class ControllerMode:
         )  # fmt: skip
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
-            is_log_whole=files.is_log_whole, on_whole=files.note_log_whole,
-            flush=message_log.flush.step,
+            note=files.boot_note, flush=message_log.flush.step,
         )  # fmt: skip
 
     def _flush_hidden(self) -> None:

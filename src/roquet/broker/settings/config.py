@@ -393,7 +393,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     async_learner: Annotated[bool, setting(SWITCH, "asyncLearner", restart=True)] = False
     """Whether this broker only learns: it gets the log, but is never in the set nor elected."""
     sync_from_last_file: Annotated[bool, setting(SWITCH, "syncFromLastFile", restart=True)] = False
-    """Whether an empty replica begins with the last file of its master's log, not the first one."""
+    """Whether an empty replica begins with the last file of its master's log, not the first one. It
+    counts as any other member afterwards: once it is elected nobody can read older messages there,
+    acknowledged ones among them. With `async_learner` too it is never elected."""
     election_priority: Annotated[
         int, setting(ELECTION_PRIORITY, "brokerElectionPriority", restart=True)
     ] = PRIORITY_DEFAULT

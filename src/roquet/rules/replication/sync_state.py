@@ -97,6 +97,27 @@ def may_join(
     return replica.report >= max(confirmed, epoch_start)
 
 
+def can_be_replaced(
+    state: SyncState, master: int, reports: Mapping[int, int], *, needed: int, acknowledged: int
+) -> bool:
+    """Whether another member can be elected in place of the master, with all that was acknowledged.
+
+    `reports` are those of connected replicas; `needed` is the number of logs that have to hold a
+    message, 1 or less where no other than all of the set. The controller compares so many members
+    that one of them has each acknowledged message (`rules.election.elect`).
+    """
+    sets = {state.members, state.proposed or state.members}
+    return all(_has_heir(members - {master}, reports, needed, acknowledged) for members in sets)
+
+
+def _has_heir(
+    others: frozenset[int], reports: Mapping[int, int], needed: int, acknowledged: int
+) -> bool:
+    connected = [reports[one] for one in others if one in reports]
+    compared = len(others) + 2 - needed if needed > 1 else 1
+    return len(connected) >= compared and max(connected, default=-1) >= acknowledged
+
+
 def members_in_time(
     state: SyncState, master: int, caught_up: Mapping[int, int], oldest_ms: int
 ) -> frozenset[int]:

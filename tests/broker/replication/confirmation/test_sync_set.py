@@ -268,6 +268,18 @@ async def test_members_that_stay_keep_what_was_acknowledged_if_enough_have_it() 
 
 
 @in_virtual_time
+async def test_a_master_can_be_replaced_while_a_member_with_all_that_counts_is_connected() -> None:
+    master = Master(2)
+    assert not master.set.can_be_replaced
+    master.report(2, 100)
+    assert master.set.can_be_replaced
+    master.end = 150
+    assert master.set.can_be_replaced, "the rest was never acknowledged"
+    master.set.disconnected(2)
+    assert not master.set.can_be_replaced
+
+
+@in_virtual_time
 async def test_where_all_members_have_each_message_those_who_stay_do() -> None:
     master = Master(2, 3)
     master.end = 150

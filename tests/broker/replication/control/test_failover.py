@@ -37,6 +37,9 @@ class Roles:
         self.fenced: bool | None = None
         self.may_be_elected = True
         self.failure: Exception | None = None
+        self.disk_failure: StoreError | None = None
+        self.can_be_replaced = False
+        self.noted_failures = 0
 
     async def lead(self, broker_id: int, step: LeadGroup) -> None:
         if self.failure is not None:
@@ -55,6 +58,9 @@ class Roles:
 
     def fence(self, *, is_fenced: bool) -> None:
         self.fenced = is_fenced
+
+    def note_failure(self) -> None:
+        self.noted_failures += 1
 
     def facts(self) -> LogFacts:
         return LogFacts(epoch=4, end=100, confirmed=90)
@@ -365,6 +371,61 @@ async def test_a_broker_that_must_not_lead_waits_while_the_controllers_state_is_
         await scene.sleep(3)
         assert scene.controller.count(calls.ElectMaster) == 0
         assert scene.controller.count(BrokerHeartbeat) == 0
+
+
+@in_virtual_time
+async def test_a_master_whose_disk_has_failed_leads_until_another_can_be_elected() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        scene.roles.disk_failure = StoreError("EIO")
+        await scene.sleep(5)
+        assert scene.term.may_acknowledge(5)
+        assert scene.roles.noted_failures == 1
+        scene.roles.can_be_replaced = True
+        await scene.sleep(1)
+        beats = scene.controller.count(BrokerHeartbeat)
+        assert scene.last_heartbeat.releases_lease
+        assert not scene.failover.standing.own.leads
+        await scene.sleep(5)
+        assert scene.controller.count(BrokerHeartbeat) == beats
+        assert scene.controller.count(calls.ElectMaster) == 0
+        scene.controller.leads(2, 6)
+        await scene.sleep(1)
+        assert type(scene.roles.steps[-1]) is FollowMaster
+
+
+@in_virtual_time
+async def test_a_replica_whose_disk_has_failed_is_lost_to_the_controller_at_once() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(2)
+        peer = scene.controller.peers[-1]
+        scene.roles.disk_failure = StoreError("EIO")
+        beats = scene.controller.count(BrokerHeartbeat)
+        await scene.sleep(1)
+        assert peer.closed
+        await scene.sleep(5)
+        assert scene.controller.count(BrokerHeartbeat) == beats
+        assert scene.roles.noted_failures == 1
+
+
+@in_virtual_time
+async def test_a_broker_whose_disk_has_failed_does_not_lead_when_it_is_elected_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.roles.disk_failure = StoreError("EIO")
+    scene.controller.leads(None, 5, 1)
+    async with running(scene):
+        await scene.sleep(3)
+        assert scene.controller.count(calls.ElectMaster) == 0
+        scene.controller.leads(1, 6, 1)
+        await scene.sleep(3)
+        assert LeadGroup not in [type(step) for step in scene.roles.steps]
+        assert caplog.text.count("was elected in epoch 6, and its disk has failed (EIO)") == 1
 
 
 def _still_leads(scene: Scene) -> None:

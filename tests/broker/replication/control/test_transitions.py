@@ -52,6 +52,40 @@ async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_le
 
 
 @in_virtual_time
+async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3))
+    assert parts.transitions.disk_failure is None
+    assert not parts.transitions.can_be_replaced
+    parts.store.fail("EIO")
+    assert "EIO" in str(parts.transitions.disk_failure)
+    parts.transitions.note_failure()
+    assert not parts.note.is_whole
+
+
+@in_virtual_time
+async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -> None:
+    parts = ControlledParts(is_log_whole=False)
+    parts.store.fail("EIO")
+    parts.transitions.confirmed(100, 100)
+    assert not parts.transitions.may_be_elected
+
+
+@in_virtual_time
+async def test_a_failure_that_the_disk_does_not_note_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = ControlledParts()
+
+    def broken() -> None:
+        raise StoreError("EIO")
+
+    parts.note.note_failed = broken  # type: ignore[method-assign]
+    parts.transitions.note_failure()
+    assert "does not take a note of that: start this broker again with an empty" in caplog.text
+
+
+@in_virtual_time
 async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
     parts = ControlledParts()
     parts.append(5)
@@ -136,10 +170,10 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
     parts = ControlledParts(is_log_whole=False)
     assert not parts.transitions.may_be_elected
     parts.transitions.confirmed(100, 200)
-    assert (parts.transitions.may_be_elected, parts.noted_whole) == (False, [])
+    assert (parts.transitions.may_be_elected, parts.note.is_whole) == (False, False)
     for _ in range(2):
         parts.transitions.confirmed(200, 200)
-    assert (parts.transitions.may_be_elected, parts.noted_whole) == (True, [True])
+    assert (parts.transitions.may_be_elected, parts.note.is_whole) == (True, True)
 
 
 @in_virtual_time

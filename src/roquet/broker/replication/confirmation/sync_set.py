@@ -27,6 +27,7 @@ from roquet.rules.replication.sync_state import (
     ReplicaReportFacts,
     SentFrame,
     SyncState,
+    can_be_replaced,
     caught_up_ms,
     may_join,
     members_in_time,
@@ -112,6 +113,14 @@ class SyncSet:
     @property
     def _shows_all(self) -> bool:
         return self.is_alone and not self.shows_flushed
+
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether another member could be elected, with all that was acknowledged."""
+        reports = {one: facts.report for one, facts in self._reports.items()}
+        return can_be_replaced(
+            self.state, self._master, reports, needed=self._needed(), acknowledged=self.acknowledged
+        )
 
     async def reach(self, position: int, deadline_ms: int) -> bool:
         """Wait until as many members as needed have the log up to a position.

@@ -59,6 +59,8 @@ class Failover:
         self.standing = GroupStanding(epoch)
         self.heartbeats = LeaseHeartbeats(context, self.standing, self.notice)
         self._complaint = ""
+        self._has_failed = False
+        """Whether the failure of the disk was taken notice of."""
         self._poll_now = asyncio.Event()
 
     def notice(self) -> None:
@@ -156,6 +158,7 @@ class Failover:
     async def step(self) -> None:
         """Ask once who leads, and take the step that follows."""
         standing = self.standing
+        await self._yield_if_failed()
         standing.view = view = await self._context.client.group()
         if standing.resigned is not None and view.epoch > standing.resigned:
             standing.resigned = None
@@ -180,19 +183,41 @@ class Failover:
             await self._ask_for_election(step)
 
     def _must_refuse(self, step: LeadGroup) -> bool:
-        """Whether this broker must not lead: it was elected while its machine was lost."""
-        is_whole = self._context.transitions.may_be_elected
-        if self.standing.may_be_elected(is_log_whole=is_whole):
+        """Whether this broker must not lead: elected while its machine was lost, or its disk."""
+        if self._context.may_be_elected(self.standing):
             return False
+        reason = (
+            "its log may lack messages that were acknowledged, since its machine was lost or its "
+            "disk failed"
+        )
+        if (failure := self._context.transitions.disk_failure) is not None:
+            reason = f"its disk has failed ({failure})"
         self._complain(
             StoreError(
-                f"this broker was elected in epoch {step.epoch}, and its log may lack messages "
-                "that were acknowledged, since its machine was lost: let the controller elect "
-                "another one (enableElectUncleanMaster) or, if there is none, start this one with "
-                "trust_log"
+                f"this broker was elected in epoch {step.epoch}, and {reason}: let the controller "
+                "elect another one (enableElectUncleanMaster) or, if there is none, start this one "
+                "with trust_log"
             )
         )
         return True
+
+    async def _yield_if_failed(self) -> None:
+        """Let nobody elect a broker whose disk has failed, and hand over the lead.
+
+        A master leads on until another can be elected: consumers read there meanwhile.
+        """
+        context, own = self._context, self.standing.own
+        if context.transitions.disk_failure is None:
+            return
+        if not self._has_failed:
+            self._has_failed = True
+            context.transitions.note_failure()
+            if not own.leads:
+                await context.client.hang_up()
+        if own.leads and context.transitions.can_be_replaced:
+            log.error("broker %d, this one, leads %s no more: its disk has failed",
+                      own.broker_id, context.member.name)  # fmt: skip
+            await self.release()
 
     def _is_elsewhere(self, view: GroupView) -> bool:
         """Whether the master has the id of this broker, and is another process."""
@@ -248,9 +273,7 @@ class Failover:
     async def _ask_for_election(self, step: AskForElection) -> None:
         """Ask for an election; a refusal is followed by the next question who leads."""
         context, standing = self._context, self.standing
-        is_log_whole = context.transitions.may_be_elected
-        may_lead = standing.may_be_elected(is_log_whole=is_log_whole)
-        if not may_lead or context.settings.is_learner:
+        if not context.may_be_elected(standing) or context.settings.is_learner:
             return
         # The controller compares those that it has heard of.
         await self.heartbeats.step(releases=True)

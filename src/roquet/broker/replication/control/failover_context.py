@@ -8,6 +8,7 @@ import msgspec
 
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
+from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
 from roquet.rules.election.lease import LeaseTerms
 from roquet.rules.replication.role_change import (
@@ -57,6 +58,17 @@ class Transitions(Protocol):
     def may_be_elected(self) -> bool:
         """Whether the log certainly has all that this broker has acknowledged."""
 
+    @property
+    def disk_failure(self) -> StoreError | None:
+        """Why the disk takes nothing any more, for as long as this process runs; None: it does."""
+
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether another member of the set can be elected in place of this master."""
+
+    def note_failure(self) -> None:
+        """Note that the disk has failed."""
+
 
 class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Intervals and limits of controller mode, in ms."""
@@ -94,6 +106,12 @@ class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> FailoverSettings:
         """The settings as they are now."""
         return self.settings_in_force()
+
+    def may_be_elected(self, standing: "GroupStanding") -> bool:
+        """Whether this broker may be elected: its disk takes messages, and nothing is missing."""
+        transitions = self.transitions
+        is_whole = transitions.may_be_elected
+        return transitions.disk_failure is None and standing.may_be_elected(is_log_whole=is_whole)
 
 
 class GroupStanding:

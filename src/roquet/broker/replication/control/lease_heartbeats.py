@@ -43,15 +43,28 @@ class LeaseHeartbeats:
         beats: set[asyncio.Task[None]] = set()
         try:
             while True:
-                whole = self._context.transitions.may_be_elected
-                if self._standing.may_be_elected(is_log_whole=whole):
-                    task = asyncio.create_task(self.step())
-                    beats.add(task)
-                    task.add_done_callback(beats.discard)
+                task = asyncio.create_task(self._beat())
+                beats.add(task)
+                task.add_done_callback(beats.discard)
                 await self._pause()
         finally:
             for task in beats:
                 task.cancel()
+
+    async def _beat(self) -> None:
+        """Send one heartbeat, if it may be sent now: not after one that releases the lease."""
+        if self._may_send():
+            await self.step()
+
+    def _may_send(self) -> bool:
+        """Whether a heartbeat may be sent now.
+
+        Once the disk has failed only a master sends them, until another member can be elected.
+        """
+        if self._context.transitions.disk_failure is not None:
+            self._on_doubt()
+            return self._standing.own.leads
+        return self._context.may_be_elected(self._standing)
 
     async def _pause(self) -> None:
         """Return when the next heartbeat is due: soon if this broker has been elected meanwhile."""

@@ -15,6 +15,7 @@ import msgspec
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.failover_context import LogFacts
+from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_log import EpochLog
@@ -43,8 +44,7 @@ class RoleTransitions:
         view: ConfirmedView,
         stream: StreamClient,
         *,
-        is_log_whole: bool,
-        on_whole: Callable[[], object],
+        note: BootNote,
         flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._role = role
@@ -53,9 +53,9 @@ class RoleTransitions:
         self._set = sync_set
         self._view = view
         self._stream = stream
-        self.may_be_elected = is_log_whole
+        self._note = note
+        self.may_be_elected = note.is_whole
         """Whether the log certainly has all that this broker has acknowledged."""
-        self._on_whole = on_whole
         self._flush = flush
         """Brings the log to the disk."""
 
@@ -141,9 +141,34 @@ class RoleTransitions:
 
     def _note_whole(self) -> None:
         """Note that the log has all that was ever acknowledged. Raises StoreError."""
-        if not self.may_be_elected:
-            self._on_whole()
+        if not self.may_be_elected and self.disk_failure is None:
+            self._note.note_whole()
             self.may_be_elected = True
+
+    # -- a failed disk --------------------------------------------------------------------------
+
+    @property
+    def disk_failure(self) -> StoreError | None:
+        """Why the disk takes nothing any more, for as long as this process runs; None: it does."""
+        return self._store.failure
+
+    @property
+    def can_be_replaced(self) -> bool:
+        """Whether another member of the set can be elected in place of this master."""
+        return self._set.can_be_replaced
+
+    def note_failure(self) -> None:
+        """Note that the disk has failed: it may have dropped what was in memory alone.
+
+        A restart in the same boot of the machine would find a log that counts as whole.
+        """
+        try:
+            self._note.note_failed()
+        except StoreError as error:
+            log.critical(
+                "the disk has failed, and does not take a note of that: start this broker again "
+                "with an empty directory (%s)", error,
+            )  # fmt: skip
 
     def check_epochs(self, _now_ms: int = 0) -> None:
         """Forget the epochs of deleted files."""

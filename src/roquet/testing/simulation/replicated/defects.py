@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquet.broker import app
 from roquet.broker.replication.confirmation import sync_set
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.control.machine_boot import note_boot
+from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
@@ -176,12 +175,12 @@ def unflushed_report() -> Iterator[None]:
 @contextmanager
 def trusted_log() -> Iterator[None]:
     """A broker whose machine lost its power takes its log for whole."""
+    begin = BootNote.begin
 
-    def trust(*args: Any, **facts: Any) -> bool:
-        note_boot(*args, **facts)
-        return True
+    def trust(self: BootNote, **facts: Any) -> bool:
+        return begin(self, **facts | {"is_trusted": True})
 
-    with patched(app, "note_boot", trust):
+    with patched(BootNote, "begin", trust):
         yield
 
 
