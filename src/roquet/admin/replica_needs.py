@@ -16,7 +16,7 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 
 
 class GroupNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the brokers of one name need to take messages, by settings and controller."""
+    """Needs of the brokers of one name for taking messages, by settings and controller."""
 
     logs: int | None = None
     """Logs that have to hold a message; None: not known."""
