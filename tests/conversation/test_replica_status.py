@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.admin.elected_group import address, operate
 from tests.conversation.failover_group import CONTROLLER, Group, group
 from tests.conversation.test_replication import group_of_brokers
@@ -58,3 +59,19 @@ async def test_a_controller_that_is_away_is_amiss() -> None:
         (line,) = await seen(running)
         assert line.startswith(f"g: no controller leads: {CONTROLLER}:9878: ")
         assert line.endswith("; its master takes no message once its lease is over")
+
+
+@pytest.mark.parametrize("seconds", [10, 12])
+def test_a_replica_that_is_stopped_does_not_complain_of_copies_that_it_gives_up(
+    seconds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        async with group_of_brokers() as running:
+            await running.add_replica()
+            this_loop().network.delay(300, 500)
+            await this_loop().clock.sleep(seconds * 1_000)
+            await running.stop_broker(1)
+
+    run()
+    assert "no copy of" not in caplog.text

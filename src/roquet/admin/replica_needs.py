@@ -51,15 +51,16 @@ def needed_logs(settings: Mapping[str, str]) -> int:
     settings that are no numbers.
     """
     if has_controller(settings):
-        least = _count(settings, "minInSyncReplicas")
+        least = count(settings, "minInSyncReplicas")
         waits_for_all = settings.get("allAckInSyncStateSet") == "true"
-        return least if waits_for_all else max(least, _count(settings, "inSyncReplicas"))
+        return least if waits_for_all else max(least, count(settings, "inSyncReplicas"))
     if settings.get("brokerRole") != BrokerRole.SYNC_MASTER:
         return 1
-    return _count(settings, "inSyncReplicas")
+    return count(settings, "inSyncReplicas")
 
 
-def _count(settings: Mapping[str, str], key: str) -> int:
+def count(settings: Mapping[str, str], key: str) -> int:
+    """A number among the settings, 1 if it is not there. Raises RoquetError if it is none."""
     text = settings.get(key, "1")
     if not (text.isascii() and text.isdecimal()):
         raise RoquetError(f"{key}={text!r} is no number")
