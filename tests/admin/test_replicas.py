@@ -181,6 +181,17 @@ async def test_a_replica_that_name_servers_do_not_know_is_shown_without_an_id() 
     assert (stranger.is_in_sync, stranger.lag_bytes) == (False, 3101292)
 
 
+async def test_the_lag_of_a_log_that_goes_beyond_the_masters_is_not_known() -> None:
+    one, two = "10.0.0.1:10911", "10.0.0.2:10911"
+    answers: dict[tuple[str, Any], Any] = {
+        (one, GetHaStatus): b'{"master":true,"masterCommitLogMaxOffset":900}',
+        (two, GetHaStatus): REPLICA_STATUS,
+    }
+    _, replica = await replicas.statuses(FakeAdmin({0: one, 1: two}, answers))
+    assert (replica.is_in_sync, replica.log_end) == (False, 3099972)
+    assert (replica.lag_bytes, replica.lag_ms) == (None, None)
+
+
 def test_connections_belong_to_replicas_of_their_host_and_of_their_position() -> None:
     def connection(addr: str | None, ack: int) -> HaConnection:
         return HaConnection(addr=addr, slave_ack_offset=ack)

@@ -1,15 +1,19 @@
 """Brokers that are made ready to be stopped."""
 
+import asyncio
+
 import pytest
 from tests.admin.conftest import OpenCluster
 from tests.admin.elected_group import address, operate
 from tests.admin.test_replicas import with_replicas
+from tests.broker.replication.conftest import ORIGIN
 from tests.conversation.failover_group import Group, group
 
 from roquet.admin import brokers, controllers, retire
 from roquet.admin.retire import RetiredBroker
 from roquet.model.errors import RoquetError, UsageError
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time
 
 
@@ -72,7 +76,7 @@ async def test_a_replica_with_a_fixed_role_stays_while_its_master_needs_it() -> 
         result = await retire.retire(admin, "broker-a#1", wait_ms=0)
         assert (result.master, result.broker_id) == (running.broker_addrs[0], None)
         await running.stop_broker(1)
-        with pytest.raises(RoquetError, match="without it 1 logs would be in sync, and each"):
+        with pytest.raises(RoquetError, match="without it 1 log would be in sync, and each"):
             await retire.retire(admin, "broker-a#2", wait_ms=1_000)
 
 
@@ -91,8 +95,28 @@ async def test_a_master_that_still_stores_messages_is_not_drained(
     open_cluster: OpenCluster,
 ) -> None:
     async with open_cluster() as it:
-        with pytest.raises(RoquetError, match="it still stores messages; it is read only now"):
-            await retire.retire(it.admin, "broker-a", wait_ms=1_000)
+        store = it.running.brokers[0].broker.log.store
+
+        async def send_on() -> None:
+            while True:
+                draft = Draft("SELF_TEST_TOPIC", 0, b"x", b"", 0, store_host=ORIGIN.store_host)
+                store.append(draft, it.clock.now_ms())
+                await it.clock.sleep(10_000)
+
+        sending = asyncio.create_task(send_on())
+        undo = "it is read only now, `roquet broker set broker-a permission=6` takes that back"
+        with pytest.raises(RoquetError, match=f"it still stores messages; {undo}"):
+            await retire.retire(it.admin, "broker-a", wait_ms=60_000)
+        sending.cancel()
+
+
+@in_virtual_time
+async def test_a_wait_that_is_too_short_for_producers_to_leave_is_named(
+    open_cluster: OpenCluster,
+) -> None:
+    async with open_cluster() as it:
+        with pytest.raises(RoquetError, match=r"may send to it for 35 s: wait longer \(--wait\)"):
+            await retire.retire(it.admin, "broker-a", wait_ms=34_000)
 
 
 @in_virtual_time

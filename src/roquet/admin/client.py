@@ -77,8 +77,8 @@ class AdminClient:
         info = codec.loads(reply.body, ClusterInfo)
         if not info.broker_addr_table:
             raise RoquetError(
-                "the name servers know of no broker: start one with their addresses; those that"
-                " run tell them soon"
+                "the name servers know of no broker: start one with their addresses; one that runs"
+                " tells them soon, or waits for its controller: see its log"
             )
         return info
 

@@ -6,7 +6,7 @@
 Apache's controllers and brokers answer the same calls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -113,7 +113,7 @@ async def of_broker(admin: AdminClient, broker: str) -> Sequence[str]:
     )
 
 
-def has_controller(settings: dict[str, str]) -> bool:
+def has_controller(settings: Mapping[str, str]) -> bool:
     """Whether a broker with these settings gets its role from a controller."""
     return settings.get(MODE_KEY) == "true" and bool(settings.get(CONTROLLERS_KEY))
 

@@ -3,25 +3,29 @@
     master   907 ─▶ end of the log, connections of replicas: address, last report, in sync
     replica  907 ─▶ end of its log, last contact        28 ─▶ end of its last whole record
     master   33  ─▶ the first record that the replica lacks: since when it is behind
+    any      26  ─▶ settings: how many logs messages need, and the controllers that know the members
 
 A master knows its replicas by connection, not by id; `matched_connections` finds the ids. A replica
 of ours says from which address it is connected. Apache's brokers answer the same calls.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
+from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient
+from roquet.admin.replica_needs import GroupNeeds, group_needs
 from roquet.model.errors import CallError, FieldError, RecordError, UsageError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
 from roquet.net.address import host_of, split_address
 from roquet.wire.call import Reply
+from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.admin.stats import (
     BrokerEpochs,
     GetEpochs,
@@ -64,6 +68,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     and if not known."""
     fault: str | None = None
     """The error of a broker that does not answer."""
+    is_alive: bool | None = None
+    """Whether its controller hears of it; None: there is none, or none tells."""
+    logs_needed: int | None = None
+    """Logs that have to hold a message; of a master alone, None if not known."""
+    controller_fault: str | None = None
+    """Why no controller tells of the members; None if one does, or there is none."""
 
 
 class ReplicaPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +92,7 @@ class _Answers(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, HaStatus]
     info: Mapping[str, Mapping[str, str]]
     epochs: Mapping[str, int | None]
+    settings: Mapping[str, Mapping[str, str]]
     failed: Mapping[str, CallError]
 
 
@@ -106,16 +117,35 @@ def problems(shown: Sequence[ReplicaStatus]) -> list[str]:
         group = [each for each in shown if each.broker == name]
         if not any(each.is_master for each in group):
             lines.append(f"{name}: the master is away, so no message is taken")
+        lines += _needs(name, group)
         lines += [f"{name} {_place(each)}" for each in group if _place(each)]
     return lines
+
+
+def _needs(name: str, group: Sequence[ReplicaStatus]) -> Iterator[str]:
+    """Lines that say why a name may take no message though its master answers."""
+    in_sync = sum(each.is_in_sync is True and each.is_alive is not False for each in group)
+    for each in group:
+        if each.logs_needed is not None and in_sync < each.logs_needed:
+            have = "1 log is" if in_sync == 1 else f"{in_sync} logs are"
+            yield (
+                f"{name}: {have} in sync, and messages need {each.logs_needed} (inSyncReplicas,"
+                " minInSyncReplicas): they are refused, or stored and answered FLUSH_SLAVE_TIMEOUT"
+            )
+    for fault in {each.controller_fault for each in group if each.controller_fault is not None}:
+        yield f"{name}: {fault}; its master takes no message once its lease is over"
 
 
 def _place(each: ReplicaStatus) -> str:
     where = f"{each.broker_id} at {each.address}"
     if each.fault is not None:
         return f"{where} cannot be reached: {each.fault}"
+    if each.is_alive is False:
+        return f"{where} is away: its controller does not hear of it"
     if each.is_in_sync is False:
-        return f"{where} is not in sync"
+        is_beyond = each.log_end is not None and each.lag_bytes is None
+        why = ": its log ends beyond the master's, see its log file" if is_beyond else ""
+        return f"{where} is not in sync{why}"
     return ""
 
 
@@ -164,15 +194,17 @@ def _is_anywhere(_connection: HaConnection, _replica: ReplicaPosition) -> bool:
 
 async def _ask(admin: AdminClient, addresses: Sequence[str]) -> _Answers:
     brokers = {address: address for address in addresses}
-    (status, failed), (info, _), (epochs, _) = await asyncio.gather(
+    (status, failed), (info, _), (epochs, _), (settings, _) = await asyncio.gather(
         admin.ask_each(brokers, GetHaStatus()),
         admin.ask_each(brokers, GetRuntimeInfo()),
         admin.ask_each(brokers, GetEpochs()),  # refused without a controller
+        admin.ask_each(brokers, GetSettings()),
     )
     return _Answers(
         status={address: codec.loads(reply.body, HaStatus) for address, reply in status.items()},
         info={address: codec.loads(reply.body, KVTable).table for address, reply in info.items()},
         epochs={address: _last_epoch(reply) for address, reply in epochs.items()},
+        settings={address: decoded_settings(reply) for address, reply in settings.items()},
         failed=failed,
     )
 
@@ -207,7 +239,43 @@ async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> li
             ends = _record_ends(row, answers.info.get(address, {}))
             lag_ms = await _lag_ms(admin, leads_at, row, ends)
             rows.append(msgspec.structs.replace(row, lag_ms=lag_ms))
-    return rows + _strangers(group.broker_name, master, connections.values())
+    first = [leads_at] if leads_at is not None else []
+    known = (answers.settings.get(address) for address in [*first, *addresses.values()])
+    settings = next((each for each in known if each is not None), None)
+    needs = await group_needs(admin, group.broker_name, settings)
+    strangers = _strangers(group.broker_name, master, connections.values())
+    return [*_with_needs(rows, needs), *_missing(group.broker_name, rows, needs), *strangers]
+
+
+def _with_needs(rows: Sequence[ReplicaStatus], needs: GroupNeeds) -> list[ReplicaStatus]:
+    """The brokers of one name, with what settings and controller say."""
+    is_alive = {member.address: member.is_alive for member in needs.members}
+    return [
+        msgspec.structs.replace(
+            row,
+            is_alive=is_alive.get(row.address),
+            logs_needed=needs.logs if row.is_master else None,
+            controller_fault=needs.controller_fault,
+        )
+        for row in rows
+    ]
+
+
+def _missing(
+    broker: str, rows: Sequence[ReplicaStatus], needs: GroupNeeds
+) -> Iterator[ReplicaStatus]:
+    """Members of a controller's group that name servers do not know."""
+    known = {row.address for row in rows}
+    for member in needs.members:
+        if member.address not in known:
+            yield ReplicaStatus(
+                broker=broker,
+                broker_id=member.broker_id,
+                address=member.address,
+                is_master=False,
+                is_in_sync=False,
+                is_alive=member.is_alive,
+            )
 
 
 def _connections(
@@ -250,8 +318,10 @@ def _replica_row(
     own = None if status is None else _own(status)
     end = reported if own is None else own.max_offset
     lag = None
-    if master is not None and end is not None:  # the replica was asked a moment later, or earlier
-        lag = max(master.master_commit_log_max_offset - max(end, reported or 0), 0)
+    if master is not None and end is not None:
+        lag = master.master_commit_log_max_offset - max(end, reported or 0)
+        if lag < 0:  # it was asked a moment later, or its log is another one
+            lag = 0 if connection is not None else None
     return msgspec.structs.replace(
         row,
         log_end=end,

@@ -17,6 +17,7 @@ from roquet.admin import brokers, controllers, replicas
 from roquet.admin.client import AdminClient
 from roquet.admin.controllers import GroupStatus
 from roquet.admin.elect import candidate, elect
+from roquet.admin.replica_needs import count, needed_logs
 from roquet.model.errors import RoquetError, UsageError
 from roquet.net.address import split_address
 from roquet.rules.election.handover import may_leave, stand_ins
@@ -98,7 +99,7 @@ async def retire(
     if controllers.has_controller(settings):
         text = settings[controllers.CONTROLLERS_KEY]
         named = named or controllers.controllers_named(text, controllers.CONTROLLERS_KEY)
-        needed = _count(settings, "minInSyncReplicas")
+        needed = count(settings, "minInSyncReplicas")
         return await _hand_over(admin, place, named, needed, deadline_ms)
     if settings.get("brokerRole") == BrokerRole.SLAVE:
         return await _leave_master(admin, place, deadline_ms)
@@ -153,9 +154,10 @@ async def _leave_master(admin: AdminClient, place: BrokerPlace, deadline_ms: int
         if others >= needed:
             return RetiredBroker(broker=place.name, address=place.address, master=master)
         if admin.clock.monotonic_ms() >= deadline_ms:
+            logs = "1 log" if others == 1 else f"{others} logs"
             raise RoquetError(
                 f"{place.name}: the replica at {place.address} must not be stopped yet: without it"
-                f" {others} logs would be in sync, and each message waits for {needed}"
+                f" {logs} would be in sync, and each message waits for {needed}"
                 " (inSyncReplicas)"
             )
         await admin.clock.sleep(POLL_MS)
@@ -166,16 +168,7 @@ async def _needed(admin: AdminClient, master: str | None) -> int:
     if master is None:
         return 0
     settings = brokers.decoded_settings(await admin.ask(master, GetSettings()))
-    if settings.get("brokerRole") != BrokerRole.SYNC_MASTER:
-        return 1
-    return _count(settings, "inSyncReplicas")
-
-
-def _count(settings: dict[str, str], key: str) -> int:
-    text = settings.get(key, "1")
-    if not (text.isascii() and text.isdecimal()):
-        raise RoquetError(f"{key}={text!r} is no number")
-    return int(text)
+    return needed_logs(settings)
 
 
 async def take_back(admin: AdminClient, broker: str) -> BrokerPlace:
@@ -191,27 +184,32 @@ async def _drain(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> Re
 
     Producers that ask for no route go on to send; so do those that have no other broker.
     """
+    clock = admin.clock
     change = UpdateSettings(body=escape_properties({"brokerPermission": READ_ONLY}).encode())
     await admin.ask(place.address, change)
-    clock = admin.clock
-    grown_ms, end = clock.monotonic_ms(), -1
+    began_ms = grown_ms = clock.monotonic_ms()
+    end: int | None = None
     while True:
         status = codec.loads((await admin.ask(place.address, GetHaStatus())).body, HaStatus)
         now_ms = clock.monotonic_ms()
-        if status.master_commit_log_max_offset != end:
-            grown_ms, end = now_ms, status.master_commit_log_max_offset
+        if end is not None and status.master_commit_log_max_offset != end:
+            grown_ms = now_ms
+        end = status.master_commit_log_max_offset
         reply = await admin.ask(place.address, GetAllConsumeStats())
         waiting = codec.loads(reply.body, ConsumeStatsList).total_diff
         is_quiet = now_ms - grown_ms >= QUIET_MS
         if is_quiet and waiting <= 0:
             return RetiredBroker(broker=place.name, address=place.address, was_master=True)
         if now_ms >= deadline_ms:
-            why = (
-                f"{waiting} messages wait for consumers" if is_quiet else "it still stores messages"
-            )
+            if is_quiet:
+                why = f"{waiting} messages wait for consumers"
+            elif grown_ms > began_ms:
+                why = "it still stores messages"
+            else:
+                why = f"producers may send to it for {QUIET_MS // 1_000} s: wait longer (--wait)"
             raise RoquetError(
                 f"{place.name}: the master at {place.address} must not be stopped yet: {why}; it is"
-                " read only now, brokerPermission=6 takes that back"
+                f" read only now, `roquet broker set {place.name} permission=6` takes that back"
             )
         await clock.sleep(POLL_MS)
 

@@ -151,6 +151,8 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         go_back = partial(delivery.checkpoints.go_back, may_wait=False)
         running.push_async_callback(_save_last, lambda _: go_back(), self._clock)
+        self._compare_logs(self._pool_of_replica(running))
+        copy = metadata_copy(broker, self._pool_of_replica(running))
         loops = _Loops()
         running.push_async_callback(loops.stop)
         self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
@@ -158,8 +160,6 @@ class BrokerServer:
         gate = await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        self._compare_logs(self._pool_of_replica(running))
-        copy = metadata_copy(broker, self._pool_of_replica(running))
         duties = _duties(broker, gate, copy)
         roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())

@@ -106,6 +106,33 @@ def test_a_master_that_does_not_know_whether_it_leads_takes_nothing() -> None:
     assert REFUSED.keys() <= Gate(Role(is_fenced=True)).refused()
 
 
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (RequestCode.SEND_MESSAGE_V2, ResponseCode.SYSTEM_BUSY),
+        (RequestCode.PULL_MESSAGE, ResponseCode.SYSTEM_BUSY),
+        (RequestCode.POP_MESSAGE, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_a_broker_that_waits_for_its_controller_says_so(
+    code: RequestCode, answer: ResponseCode
+) -> None:
+    gate = Gate(Role(), controller_mode=True, controllers=("c:1",))
+    gate.role.change(Role(is_fenced=True))
+
+    def refusal() -> CallRefused:
+        handlers: Any = {int(call.code): one for call, one in gate.router.handlers.items()}
+        with pytest.raises(CallRefused) as refused:
+            handlers[code](None, FakePeer())
+        return refused.value
+
+    assert refusal().code == answer
+    assert "no controller has granted or prolonged its lease" in str(refusal())
+    gate.role.change(REPLICA)
+    assert refusal().code == answer
+    assert "its lease" not in str(refusal())
+
+
 def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
     gate = Gate(REPLICA)
     acting = ActingMaster(gate.settings, gate.role)

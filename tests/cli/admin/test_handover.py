@@ -80,7 +80,8 @@ def test_a_broker_that_may_be_stopped_is_named_with_who_leads() -> None:
     assert handover.retired_line(retired) == "b: 1 at h:1 may be stopped now; h:2 leads in epoch 4"
     alone = RetiredBroker(broker="b", address="h:1", was_master=True)
     assert handover.retired_line(alone) == (
-        "b: h:1 may be stopped now; it takes no messages, permission=6 takes that back"
+        "b: h:1 may be stopped now; it takes no messages, `roquet broker set b permission=6` takes"
+        " that back"
     )
     fixed = RetiredBroker(broker="b", address="h:2", master="h:1")
     assert handover.retired_line(fixed) == "b: h:2 may be stopped now; h:1 leads"

@@ -83,6 +83,27 @@ def test_a_line_says_what_is_amiss() -> None:
         "broker-a 1 at h:1 cannot be reached: no answer within 3000 ms",
         "broker-a 2 at h:2 is not in sync",
     ]
+    diverged = status(1, is_in_sync=False, log_end=900)
+    assert problems([status(0, is_in_sync=True), diverged]) == [
+        "broker-a 1 at h:1 is not in sync: its log ends beyond the master's, see its log file"
+    ]
+
+
+def test_too_few_logs_in_sync_and_a_controller_that_is_away_are_amiss() -> None:
+    needs = "and messages need 2 (inSyncReplicas, minInSyncReplicas): they are refused, or stored"
+    needs += " and answered FLUSH_SLAVE_TIMEOUT"
+    away = "broker-a 1 at h:1 is away: its controller does not hear of it"
+    master = status(0, is_in_sync=True, logs_needed=2)
+    assert problems([master, status(1, is_in_sync=True)]) == []
+    assert problems([master]) == [f"broker-a: 1 log is in sync, {needs}"]
+    assert problems([master, status(1, is_in_sync=True, is_alive=False)]) == [
+        f"broker-a: 1 log is in sync, {needs}",
+        away,
+    ]
+    fault = "no controller leads: c:1: refused"
+    assert problems([status(n, is_in_sync=True, controller_fault=fault) for n in (0, 1)]) == [
+        f"broker-a: {fault}; its master takes no message once its lease is over"
+    ]
 
 
 @pytest.mark.slow

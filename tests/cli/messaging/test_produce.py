@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from roquet.cli.main import app
 from roquet.cli.messaging import produce
 from roquet.model.errors import UsageError
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -92,6 +94,13 @@ def test_receipts_are_printed_as_json(namesrv: str) -> None:
     assert (second["offset"], second["status"]) == (1, "SEND_OK")
     text = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
     assert json.loads(text)["message_id"] == second["message_id"]
+
+
+def test_a_message_that_replicas_do_not_have_in_time_is_told_as_such() -> None:
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    with BlockingCluster(slave_timeout=100, **settings) as cluster:
+        sent = roquet("produce", "one", "-m", "hello", "-n", cluster.namesrv_addr)
+    assert sent.output.endswith(" FLUSH_SLAVE_TIMEOUT\n")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ def test_controllers_that_cannot_be_are_refused() -> None:
     assert controller_plan(0, 0, 9878, "h") is None
     with pytest.raises(UsageError, match="there is nobody to elect; add --replicas"):
         controller_plan(1, 0, 9878, "h")
-    for port in (0, 65_534, 70_000):
-        with pytest.raises(UsageError, match=f"--controller-port {port}: ports from 1"):
-            controller_plan(1, 1, port, "h")
+    with pytest.raises(UsageError, match="--controller-port 0: a port from 1 to 65535 is needed"):
+        controller_plan(1, 1, 0, "h")
+
+
+def test_the_highest_port_that_controllers_need_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    assert controller_plan(1, 1, 65_535, "h") is not None
+    assert controller_plan(3, 1, 65_515, "h") is not None
+    needed = "--controller-port 65516: 3 controllers: ports up to 65536 are needed, beyond 65535"
+    with pytest.raises(UsageError, match=needed):
+        controller_plan(3, 1, 65_516, "h")

@@ -1,6 +1,7 @@
 """Command lines of the processes of `roquet serve`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from roquet.cli.servers.server_processes import (
     RECOVERY_TIMEOUT_S,
     ServerProcesses,
 )
+from roquet.cli.servers.supervised_process import StartProcess
 
 
 class RecordedStarts:
@@ -26,7 +28,8 @@ class RecordedStarts:
         self.arguments: list[Sequence[str]] = []
         self.environs: list[Mapping[str, str]] = []
         self.timeouts: list[float | None] = []
-        self.is_ready, self.stopped = True, 0
+        self.failure: str | None = None
+        self.stopped = 0
         monkeypatch.setattr(ChildProcess, "start", self.start)
 
     async def start(
@@ -39,8 +42,8 @@ class RecordedStarts:
 
     async def wait_ready(self, _words: str, timeout_s: float | None = None) -> str:
         self.timeouts.append(timeout_s)
-        if not self.is_ready:
-            raise ChildProcessFailed("it never was ready")
+        if self.failure is not None:
+            raise ChildProcessFailed(self.failure)
         return "h:1"
 
     async def stop(self) -> None:
@@ -134,8 +137,8 @@ async def test_a_file_in_the_directory_of_a_broker_is_its_own(
 async def test_a_process_that_is_never_ready_is_stopped(
     starts: RecordedStarts, tmp_path: Path
 ) -> None:
-    starts.is_ready = False
-    with pytest.raises(ChildProcessFailed):
+    starts.failure = "it never was ready"
+    with pytest.raises(ChildProcessFailed, match="it never was ready"):
         await processes(tmp_path).namesrv()
     assert starts.stopped == 1
 
@@ -184,3 +187,27 @@ async def test_name_server_and_controllers_share_the_tls_of_the_brokers(
     tls = ("--tls-cert", "c.pem", "--tls-mode", "enforcing")
     assert names[-6:] == (*tls, "--proxy-from", "10.0.0.5")
     assert controller[-4:] == tls
+
+
+async def test_a_port_in_use_is_changed_by_an_option_of_the_command_that_was_given(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    controllers = ControllerPlan(count=2, port=9878, host="h", etcd="/bin/etcd")
+    plan = processes(tmp_path, controllers)
+    name_server, etcd, controller, _ = (server.start for server in plan.support())
+
+    async def text_of(start: StartProcess, text: str) -> str:
+        starts.failure = text
+        with pytest.raises(ChildProcessFailed) as caught:
+            await start()
+        return str(caught.value)
+
+    in_use = "port 9 is in use: stop the other process or choose another with --port"
+    assert (await text_of(name_server, in_use)).endswith("choose another with --namesrv-port")
+    assert (await text_of(controller, in_use)).endswith("choose another with --controller-port")
+    in_use_by_etcd = "h:9 is in use: stop the other process, or choose another port"
+    assert (await text_of(etcd, in_use_by_etcd)).endswith("choose another with --controller-port")
+    broker = partial(plan.broker, plan.brokers[0])
+    assert await text_of(broker, in_use) == in_use
+    for_replicas = "cannot listen for replicas on h:9: in use; choose another port with "
+    assert await text_of(broker, f"{for_replicas}haListenPort") == f"{for_replicas}--port"

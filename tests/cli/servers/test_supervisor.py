@@ -18,10 +18,17 @@ from typer.testing import CliRunner
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient
 from roquet.cli.main import app
-from roquet.cli.process import runtime
+from roquet.cli.process import runtime, systemd
 from roquet.cli.process.child_processes import ChildProcess
 from roquet.cli.servers import supervised_process, supervisor
-from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerProcess
+from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
+from roquet.cli.servers.formation import Formation
+from roquet.cli.servers.serve_plan import (
+    PORT_STEP,
+    REPLICA_PORT_STEP,
+    BrokerProcess,
+    broker_processes,
+)
 from roquet.cli.servers.server_processes import ServerProcesses
 from roquet.client import ProducerConfig, Tls
 from roquet.client.producer import Producer
@@ -89,6 +96,45 @@ async def test_a_name_server_that_dies_while_a_broker_recovers_is_started_again(
     await supervisor.run_servers(Recovering(brokers=[broker], namesrv_port=2, data=tmp_path))
     assert begun == names
     assert names[1].end.is_set(), "it is stopped at the end"
+
+
+async def test_a_name_that_takes_no_messages_in_time_is_a_line_with_its_logs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop, children = asyncio.Event(), [FakeChild(f"child-{number}") for number in range(4)]
+    monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
+    controllers = ControllerPlan(count=1, port=9, host="h")
+    plan = broker_processes(1, 1, None, 10_911, controllers.addresses)
+
+    class Unformed(ServerProcesses):
+        async def namesrv(self) -> ChildProcess:
+            return children[2]
+
+        async def controller(self, process: ControllerProcess) -> ChildProcess:
+            return children[3]
+
+        async def broker(self, broker: BrokerProcess) -> ChildProcess:
+            child = children[broker.broker_id]
+            child.address = f"h:{broker.port}"
+            return child
+
+    async def nothing_forms(*_: object) -> Formation:
+        return Formation({}, ["broker-a"])
+
+    async def no_wait(_stop: asyncio.Event) -> None: ...
+
+    monkeypatch.setattr(supervisor, "formed", nothing_forms)
+    monkeypatch.setattr(systemd, "serve_until", no_wait)
+    await supervisor.run_servers(
+        Unformed(brokers=plan, controllers=controllers, namesrv_port=2, data=tmp_path)
+    )
+    printed = capsys.readouterr()
+    assert printed.out.endswith("ready (Ctrl-C stops)\n")
+    logs = tmp_path / "logs"
+    assert printed.err == (
+        "broker-a takes no messages yet: no master that has 2 logs in sync leads; see "
+        f"{logs / 'broker-a.log'}, {logs / 'broker-a-1.log'}\n"
+    )
 
 
 def free_ports() -> tuple[int, int]:

@@ -27,6 +27,12 @@ BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 NO_RESET: Final = "Can not reset offset in slave broker"
 """Remark of Apache's replicas."""
 
+FENCED: Final = (
+    "this broker takes no messages for now: no controller has granted or prolonged its lease; its "
+    "log says why"
+)
+"""Remark to any request for a master alone, while a broker waits for its controller."""
+
 NO_STORE: Final = "this broker is a replica and stores no message of its own: ask the master"
 
 NO_CHANGE: Final = (
@@ -98,14 +104,21 @@ class RoleGate:
         """
         self._is_open = self._role.current.is_active
         for code, (answer, remark) in REFUSED.items():
-            self._router.override(code, None if self._is_open else _refusal(answer, remark))
+            self._refuse(code, answer, remark, is_refused=not self._is_open)
         self._refuse_reads()
+
+    def _refuse(
+        self, code: RequestCode, answer: ResponseCode, remark: str, *, is_refused: bool
+    ) -> None:
+        if self._role.current.is_fenced and self._settings.config.controller_mode:
+            remark = FENCED
+        self._router.override(code, _refusal(answer, remark) if is_refused else None)
 
     def _refuse_reads(self) -> None:
         acts = self._acting is not None and self._acting.is_acting
         may_read = self._is_open or acts or self._settings.config.slave_read_enable
         for code in READS:
-            self._router.override(code, None if may_read else _refusal(*_BUSY))
+            self._refuse(code, *_BUSY, is_refused=not may_read)
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:

@@ -187,8 +187,8 @@ def retired_line(retired: "RetiredBroker") -> str:
     known_as = "" if retired.broker_id is None else f"{retired.broker_id} at "
     line = f"{retired.broker}: {known_as}{retired.address} may be stopped now"
     if retired.master is None:
-        back = "permission=6 takes that back" if retired.broker_id is None else "nobody leads"
-        return f"{line}; it takes no messages, {back}"
+        undo = f"`roquet broker set {retired.broker} permission=6` takes that back"
+        return f"{line}; it takes no messages, {'nobody leads' if retired.broker_id else undo}"
     epoch = "" if retired.epoch is None else f" in epoch {retired.epoch}"
     return f"{line}; {retired.master} leads{epoch}"
 

@@ -86,7 +86,8 @@ async def _produce(
                 continue
             queue = receipt.queue
             where = f"{queue.broker_name}:{queue.queue_id} offset {receipt.queue_offset}"
-            output.echo(f"{receipt.message_id} {where}")
+            status = "" if receipt.ok else f" {receipt.status.value}"
+            output.echo(f"{receipt.message_id} {where}{status}")
 
 
 def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX
@@ -92,9 +93,14 @@ def controller_plan(count: int, replicas: int, port: int, host: str) -> Controll
         return None
     if not replicas:
         raise UsageError(f"--controllers {count}: there is nobody to elect; add --replicas")
-    highest = port + PORT_STEP * (count - 1) + 2
-    if port < 1 or highest > PORT_MAX:
-        raise UsageError(f"--controller-port {port}: ports from 1 to {PORT_MAX} are needed")
+    highest = port + PORT_STEP * (count - 1)  # etcd's are below the second controller's
+    if port < 1:
+        raise UsageError(f"--controller-port {port}: a port from 1 to {PORT_MAX} is needed")
+    if highest > PORT_MAX:
+        raise UsageError(
+            f"--controller-port {port}: {output.quantity(count, 'controller')}: ports up to "
+            f"{highest} are needed, beyond {PORT_MAX}"
+        )
     etcd = shutil.which("etcd") if count > 1 else None
     if count > 1 and etcd is None:
         raise UsageError(NO_ETCD.format(count=count))

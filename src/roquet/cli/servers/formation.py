@@ -1,9 +1,9 @@
 """Formation: waits until controllers have masters elected and messages are taken, after a start."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roquet.model.errors import RoquetError
 from roquet.rules.election.handover import stand_ins
@@ -19,28 +19,36 @@ POLL_S: Final = 0.1
 """Between two questions to the controller."""
 
 
+class Formation(NamedTuple):
+    """Groups after a start, as far as their controllers know them."""
+
+    members: "Mapping[str, ReplicaMember]"
+    """Brokers by address."""
+    unformed: Sequence[str]
+    """Names that took no messages in time; none after a stop signal."""
+
+
 async def formed(
     admin: "AdminClient",
     names: Collection[str],
     controllers: Sequence[str],
     needed: int,
     stop: asyncio.Event,
-) -> "dict[str, ReplicaMember]":
-    """Wait until each name has a master with so many logs in sync; gives the brokers by address.
-
-    After a stop signal, and when it takes too long, gives those that are known.
-    """
+) -> Formation:
+    """Wait until each name has a master with so many logs in sync, or until a stop signal."""
     members: dict[str, ReplicaMember] = {}
+    unformed = list(names)
     with suppress(TimeoutError):
         async with asyncio.timeout(FORMATION_TIMEOUT_S):
-            for name in names:
-                while not stop.is_set():
+            while unformed and not stop.is_set():
+                for name in tuple(unformed):
                     group = await _group(admin, name, controllers)
                     members |= {one.address: one for one in group.members} if group else {}
                     if group is not None and await _takes_messages(admin, group, needed):
-                        break
+                        unformed.remove(name)
+                if unformed:
                     await asyncio.sleep(POLL_S)
-    return members
+    return Formation(members, [] if stop.is_set() else unformed)
 
 
 async def _group(

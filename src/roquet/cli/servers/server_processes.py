@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from roquet.broker.settings.config import BrokerConfig
-from roquet.cli.process.child_processes import ChildProcess
+from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
 from roquet.cli.servers.serve_plan import BrokerProcess
 from roquet.cli.servers.server_options import ALL_INTERFACES
@@ -32,6 +32,20 @@ NAME_SERVER: Final = "namesrv"
 """Name of the name server's process, its directory and its log."""
 
 ETCD_MODULE: Final = "roquet.cli.process.guarded_etcd"
+
+
+class PortHint(NamedTuple):
+    """Words of a process about a port in use, and those that name the option of `roquet serve`."""
+
+    words: str
+    ours: str
+
+
+NAME_SERVER_HINT: Final = PortHint("--port", "--namesrv-port")
+ETCD_HINT: Final = PortHint("choose another port", "choose another with --controller-port")
+CONTROLLER_HINT: Final = PortHint("--port", "--controller-port")
+BROKER_HINT: Final = PortHint("haListenPort", "--port")
+"""The port for replicas is the one above a broker's own, whatever its settings say."""
 
 
 class ServerStart(NamedTuple):
@@ -79,6 +93,11 @@ class ServerProcesses:
             names = [NAME_SERVER, *(one.name for one in electing), *(one.name for one in brokers)]
             self.metrics_pages = page_addresses(metrics_port, names)
 
+    @property
+    def logs(self) -> Path:
+        """Directory of the logs of all processes."""
+        return self._data / "logs"
+
     def directory(self, broker: BrokerProcess) -> Path:
         """Directory of a broker's messages."""
         return self._data / broker.name
@@ -115,14 +134,14 @@ class ServerProcesses:
         arguments += name_server_options(
             directory, OWN_NAME_SERVER_CONFIG, self.shared, self._access_file
         )
-        return await self._start(NAME_SERVER, arguments)
+        return await self._start(NAME_SERVER, arguments, NAME_SERVER_HINT)
 
     async def etcd(self) -> ChildProcess:
         """Start the etcd that controllers share; returns when it answers."""
         assert self.controllers is not None, "there are controllers"
         address = self.controllers.etcd_address
         command = self.controllers.etcd_command(str(self._data / "etcd"))
-        return await self._start("etcd", [address, *command], module=ETCD_MODULE)
+        return await self._start("etcd", [address, *command], ETCD_HINT, module=ETCD_MODULE)
 
     async def controller(self, process: ControllerProcess) -> ChildProcess:
         """Start a controller; returns when it is ready."""
@@ -137,7 +156,7 @@ class ServerProcesses:
         arguments += security_options(
             directory, OWN_CONTROLLER_CONFIG, self.shared, self._access_file
         )
-        return await self._start(process.name, arguments)
+        return await self._start(process.name, arguments, CONTROLLER_HINT)
 
     async def broker(self, broker: BrokerProcess) -> ChildProcess:
         """Start a broker; returns when it is ready."""
@@ -153,25 +172,32 @@ class ServerProcesses:
         if self._advertise is not None:
             arguments += ["--advertise", f"{self._advertise}:{broker.port}"]
         return await self._start(
-            broker.name, arguments, environ=broker.environ, timeout_s=RECOVERY_TIMEOUT_S
+            broker.name,
+            arguments,
+            BROKER_HINT,
+            environ=broker.environ,
+            timeout_s=RECOVERY_TIMEOUT_S,
         )
 
     async def _start(
         self,
         name: str,
         arguments: Sequence[str],
+        hint: PortHint,
         *,
         module: str = "roquet",
         environ: Mapping[str, str] = {},
         timeout_s: float | None = None,
     ) -> ChildProcess:
-        logs = self._data / "logs"
+        logs = self.logs
         if (page := self.metrics_pages.get(name)) is not None:
             arguments = [*arguments, "--metrics", page]
         child = await ChildProcess.start(name, module, *arguments, logs=logs, environ=environ)
         try:
             child.address = await child.wait_ready("ready at ", timeout_s)
-        except BaseException:
+        except BaseException as error:
             await child.stop()
+            if isinstance(error, ChildProcessFailed):
+                raise ChildProcessFailed(str(error).replace(hint.words, hint.ours)) from None
             raise
         return child

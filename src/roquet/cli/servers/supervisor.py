@@ -20,8 +20,8 @@ from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime, systemd
-from roquet.cli.servers.controller_plan import CONTROLLERS_MAX, ControllerPlan, controller_plan
-from roquet.cli.servers.formation import formed
+from roquet.cli.servers.controller_plan import CONTROLLERS_MAX, controller_plan
+from roquet.cli.servers.formation import Formation, formed
 from roquet.cli.servers.serve_plan import (
     BROKERS_MAX,
     IN_SYNC,
@@ -226,18 +226,17 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
             (masters if may_lead else replicas).append(process)
             supervise(process)
         addresses = [process.child.address for process in (*masters, *replicas)]
-        output.console().print(await _brokers_table(plan, addresses, stop))
+        formation = await _formation(plan, stop)
+        output.console().print(_brokers_table(plan, addresses, formation.members))
+        _warn_of_unformed(plan, formation)
         output.echo("ready (Ctrl-C stops)")
         await systemd.serve_until(stop)
 
 
-async def _brokers_table(
-    plan: ServerProcesses, addresses: Sequence[str], stop: asyncio.Event
+def _brokers_table(
+    plan: ServerProcesses, addresses: Sequence[str], elected: "Mapping[str, ReplicaMember]"
 ) -> "Table":
-    """A row for each broker; who leads is known once the controllers have had masters elected."""
-    elected: Mapping[str, ReplicaMember] = {}
-    if plan.controllers is not None:
-        elected = await _elected(plan, plan.controllers, stop)
+    """A row for each broker; with controllers these say who it is."""
     rows = table("broker", "id", "role", "address", "directory")
     by_port = {address.rpartition(":")[2]: address for address in addresses}
     for broker in plan.brokers:
@@ -251,14 +250,28 @@ async def _brokers_table(
     return rows
 
 
-async def _elected(
-    plan: ServerProcesses, controllers: ControllerPlan, stop: asyncio.Event
-) -> "Mapping[str, ReplicaMember]":
+async def _formation(plan: ServerProcesses, stop: asyncio.Event) -> Formation:
+    """Wait until controllers have had masters elected; nothing to wait for without them."""
     from roquet.admin.client import AdminClient
 
+    if plan.controllers is None:
+        return Formation({}, ())
     names = dict.fromkeys(broker.broker for broker in plan.brokers)
+    needed = plan.brokers[0].in_sync
     async with AdminClient(plan.namesrv_address, client_config(plan.shared)) as admin:
-        return await formed(admin, names, controllers.addresses, plan.brokers[0].in_sync, stop)
+        return await formed(admin, names, plan.controllers.addresses, needed, stop)
+
+
+def _warn_of_unformed(plan: ServerProcesses, formation: Formation) -> None:
+    """Print a line for each name that takes no messages yet."""
+    for name in formation.unformed:
+        members = [broker for broker in plan.brokers if broker.broker == name]
+        logs = ", ".join(str(plan.logs / f"{broker.name}.log") for broker in members)
+        output.echo(
+            f"{name} takes no messages yet: no master that has {members[0].in_sync} logs in sync"
+            f" leads; see {logs}",
+            err=True,
+        )
 
 
 def _starter(plan: ServerProcesses, broker: BrokerProcess) -> StartProcess:

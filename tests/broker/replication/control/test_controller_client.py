@@ -13,6 +13,8 @@ from tests.broker.replication.scripted_controller import (
 
 from roquet.broker.replication.control.controller_client import NoController, heartbeat_of
 from roquet.model.errors import CallError, CallRefused
+from roquet.net.router import Router
+from roquet.net.server import Server
 from roquet.rules.replication.role_change import GroupView
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
@@ -59,6 +61,20 @@ async def test_without_a_leader_the_call_certainly_had_no_effect() -> None:
         with pytest.raises(NoController, match="knows a leader") as raised:
             await client_of("10.0.0.7:9878", controller).group()
     assert raised.value.definite
+
+
+@in_virtual_time
+async def test_without_a_leader_it_is_said_why_each_controller_does_not_know_one() -> None:
+    name_server = Server(Router(), host="127.0.0.1", port=9876, clock=this_loop().clock)
+    async with name_server:
+        with pytest.raises(NoController) as raised:
+            await client_of("10.0.0.7:9878", "127.0.0.1:9876").group()
+    head, _, why = str(raised.value).partition(" knows a leader: ")
+    assert head == "none of the controllers 10.0.0.7:9878, 127.0.0.1:9876"
+    away, refused = why.split("; ")
+    assert away.startswith("10.0.0.7:9878: ")
+    assert refused.startswith("127.0.0.1:9876: ")
+    assert "1005" in refused
 
 
 @in_virtual_time

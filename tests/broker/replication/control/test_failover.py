@@ -534,6 +534,28 @@ async def test_a_controller_that_is_away_is_waited_for(caplog: pytest.LogCapture
 
 
 @in_virtual_time
+async def test_each_time_without_a_controller_is_logged_and_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+
+    scene = Scene()
+    task = asyncio.create_task(scene.failover.serve())
+    lines = []
+    for _ in range(3):
+        controller = ScriptedController()
+        controller.leads(2, 5)
+        async with controller.server:
+            await scene.sleep(20)
+        lines.append(caplog.text.count("g: its controller is heard again"))
+        caplog.clear()
+        await scene.sleep(20)
+        lines.append(caplog.text.count("g: no news of its controller"))
+        caplog.clear()
+    assert lines == [0, 1, 1, 1, 1, 1]
+    task.cancel()
+
+
+@in_virtual_time
 async def test_a_master_that_stops_gives_up_its_lease() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)

@@ -294,3 +294,28 @@ def test_a_new_group_elects_a_broker_without_a_whole_log() -> None:
     ):
         standing.view = view
         assert standing.may_be_elected(is_log_whole=False)
+
+
+@in_virtual_time
+async def test_a_controller_that_is_away_is_a_line_a_reason_and_one_when_messages_are_taken_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Reasons take turns: the leader does not answer, then none of the controllers does."""
+    scene = Scene()
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    watching = asyncio.create_task(scene.heartbeats.watch())
+    for _ in range(10):
+        await scene.heartbeats.step()
+        await asyncio.sleep(1)
+    assert 1 <= caplog.text.count("heartbeat to the controller") <= 2
+    assert caplog.text.count("the lease of epoch 5 is over: no messages are taken") == 1
+    assert "messages are taken" not in caplog.text.replace("no messages are taken", "")
+    again = ScriptedController()
+    again.grants(2_000)
+    async with again.server:
+        for _ in range(5):
+            await scene.heartbeats.step()
+            await asyncio.sleep(1)
+    assert caplog.text.count("epoch 5 has a lease again: messages are taken") == 1
+    watching.cancel()

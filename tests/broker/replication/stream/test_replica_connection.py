@@ -4,12 +4,17 @@ By name: HAServerTest of Apache RocketMQ (connections, largest acknowledgement),
 """
 
 import asyncio
+import socket
+import struct
 from typing import Any
 
 import pytest
+import uvloop
+from tests.broker.replication import conftest
 from tests.broker.replication.conftest import SYNC, MakeParts, connected, log_of
 from tests.wire.replication.conftest import conversation
 
+from roquet.net.clock import SystemClock
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.classic_stream import encode_report
 
@@ -198,3 +203,43 @@ def test_a_replica_that_does_not_read_holds_up_nobody(parts: MakeParts) -> None:
             assert made.server.facts[0].position <= 1 << 20, "of 4 MB: what is unread is bounded"
 
     run()
+
+
+class RealLoop:
+    """Stands for a virtual loop where the time is real."""
+
+    clock = SystemClock()
+
+
+def test_a_replica_whose_reset_is_noticed_by_a_write_is_one_line(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under uvloop; in one turn of the loop the reset arrives, and a client's message."""
+    monkeypatch.setattr(conftest, "this_loop", lambda: RealLoop)
+
+    async def run() -> None:
+        made = parts()
+        made.append()
+
+        class Client(asyncio.Protocol):
+            def data_received(self, _data: bytes) -> None:
+                made.append()
+
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(Client, "127.0.0.1", 0) as listener:
+            client = socket.create_connection(listener.sockets[0].getsockname())
+            await made.server.start("127.0.0.1", 0)
+            for _ in range(20):
+                replica = socket.create_connection(("127.0.0.1", made.server.port))
+                replica.sendall(encode_report(0))
+                await asyncio.sleep(0.02)
+                replica.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                replica.close()  # as the kernel does for a killed process with unread bytes
+                client.send(b"a message")
+                await asyncio.sleep(0.02)
+            client.close()
+            await made.server.close()
+
+    uvloop.run(run())
+    assert "is disconnected" in caplog.text
+    assert "cannot be served" not in caplog.text

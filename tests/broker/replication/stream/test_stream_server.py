@@ -128,6 +128,30 @@ def test_a_replica_that_ha_replicas_names_no_more_gets_no_more(
     run()
 
 
+def test_two_broken_replicas_of_one_host_are_a_line_each_and_again_an_hour_later(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        end = made.append()
+
+        async def come(report: int) -> None:
+            async with connected(made) as replica:
+                replica.report(report)
+                await made.clock.sleep(100)
+
+        for hour in (1, 2):
+            for _ in range(3):
+                await come(end + 1)
+                await come(0)
+            assert caplog.text.count("it reports a log") == hour
+            assert caplog.text.count("connection reset by peer") == hour
+            await made.clock.sleep(3_600_000)
+
+    run()
+
+
 def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, FieldError
+from roquet.model.errors import CallError, CallRefused, FieldError, RoquetError
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.role_change import GroupView
@@ -41,6 +41,15 @@ class NoController(CallError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, definite=True)
+
+
+def reason(error: RoquetError) -> str:
+    """Reason of a failure, by which one is told from another.
+
+    Texts about the network differ in times, and take turns: each kind of error is one reason.
+    """
+    is_of_network = isinstance(error, CallError) and not isinstance(error, CallRefused)
+    return type(error).__name__ if is_of_network else str(error)
 
 
 class OwnBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +102,14 @@ class ControllerClient:
         addresses = self._addresses()
         asked = [asyncio.create_task(self._ask_who_leads(address)) for address in addresses]
         named: str | None = None
+        failed: list[str] = []
         try:
             for answer in asyncio.as_completed(asked):
                 reply = await answer
-                if reply is None or not reply.controller_leader_address:
+                if isinstance(reply, str):
+                    failed.append(reply)
+                    continue
+                if not reply.controller_leader_address:
                     continue
                 named = named or reply.controller_leader_address
                 if reply.is_leader:
@@ -106,18 +119,22 @@ class ControllerClient:
             for task in asked:
                 task.cancel()
         if named is None:
-            raise NoController(f"none of the controllers {', '.join(addresses)} knows a leader")
+            why = f": {'; '.join(sorted(failed))}" if failed else ""
+            raise NoController(
+                f"none of the controllers {', '.join(addresses)} knows a leader{why}"
+            )
         if named != self.leader:
             log.info("controller %s leads", named)
         self.leader = named
         return named
 
-    async def _ask_who_leads(self, address: str) -> calls.GetControllerMetadataReply | None:
+    async def _ask_who_leads(self, address: str) -> calls.GetControllerMetadataReply | str:
+        """The answer of one controller, or why there is none."""
         try:
             return await self._pool.call(address, calls.GetControllerMetadata(), FIND_TIMEOUT_MS)
         except (CallError, FieldError) as error:
-            log.debug("controller %s does not say who leads: %s", address, error)
-            return None
+            text = str(error)
+            return text if text.startswith(address) else f"{address}: {text}"
 
     async def call(self, call: Call[R], timeout_ms: int = TIMEOUT_MS) -> R:
         """Call the leader, and its successor if it leads no more.

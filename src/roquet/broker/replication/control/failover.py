@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.replication.control.broker_id import obtain_id, register
+from roquet.broker.replication.control.controller_client import reason
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.log_records import logger
@@ -41,6 +42,9 @@ ELECTED_MS: Final = 50
 """Ms between an election and the question who leads: a controller that contradicts itself must not
 be asked without a pause."""
 
+REASONS_MAX: Final = 8
+"""Reasons that are logged of one time without news: they may take turns."""
+
 NOT_REGISTERED: Final = frozenset(
     {
         ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
@@ -58,7 +62,8 @@ class Failover:
         self._context = context
         self.standing = GroupStanding(epoch)
         self.heartbeats = LeaseHeartbeats(context, self.standing, self.notice)
-        self._complaint = ""
+        self._complaints: set[str] = set()
+        """Why there has been no news of the controller since there was some."""
         self._has_failed = False
         """Whether the failure of the disk was taken notice of."""
         self._poll_now = asyncio.Event()
@@ -119,10 +124,16 @@ class Failover:
         self.standing.is_registered = True
 
     def _complain(self, error: RoquetError) -> None:
-        """Log why the controller is of no help; the same reason once."""
-        if (text := str(error)) != self._complaint:
-            self._complaint = text
-            log.warning("%s: no news of its controller: %s", self._context.member.name, text)
+        """Log why the controller is of no help; each reason once, until there is news."""
+        if (why := reason(error)) not in self._complaints and len(self._complaints) < REASONS_MAX:
+            self._complaints.add(why)
+            log.warning("%s: no news of its controller: %s", self._context.member.name, error)
+
+    def _note_news(self) -> None:
+        """Log that the controller is heard again, if it was missed."""
+        if self._complaints:
+            self._complaints.clear()
+            log.warning("%s: its controller is heard again", self._context.member.name)
 
     # -- roles --------------------------------------------------------------------------------
 
@@ -168,15 +179,21 @@ class Failover:
             await self._yield_to(view)
             return
         step = role_step(view, standing.own)
-        if step is None or (isinstance(step, LeadGroup) and self._must_refuse(step)):
+        if isinstance(step, LeadGroup) and self._must_refuse(step):
             return
+        if step is not None:
+            await self._take(step)
+        self._note_news()
+
+    async def _take(self, step: RoleStep) -> None:
+        """Change the role, and ask for an election if that is the step."""
+        standing = self.standing
         own = standing.own
         if not isinstance(step, AdoptSet):  # late answers to heartbeats extend nothing from now on
             self._context.term.end()
             standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
         await self._change(step)
         standing.own = obeyed(own, step)
-        self._complaint = ""
         if isinstance(step, LeadGroup):
             await self.heartbeats.step()
         elif isinstance(step, AskForElection):

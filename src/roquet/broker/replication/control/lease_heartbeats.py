@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from roquet.broker.replication.control.controller_client import heartbeat_of
+from roquet.broker.replication.control.controller_client import heartbeat_of, reason
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
@@ -26,6 +26,9 @@ log = logger(__name__)
 HEARTBEATS_A_LEASE: Final = 4
 """Heartbeats in the time of one lease: two may be lost."""
 
+REASONS_MAX: Final = 8
+"""Reasons that are logged of one time without an answer: they may take turns."""
+
 
 class LeaseHeartbeats:
     """Heartbeats of one broker, and the end of its lease."""
@@ -36,7 +39,10 @@ class LeaseHeartbeats:
         self._context = context
         self._standing = standing
         self._on_doubt = on_doubt
-        self._complaint = ""
+        self._complaints: set[str] = set()
+        """Why no heartbeat has extended a lease since one did."""
+        self._is_over = False
+        """Whether the last lease is over."""
 
     async def serve(self) -> None:
         """Send heartbeats, forever; a slow answer delays no further heartbeat."""
@@ -90,6 +96,7 @@ class LeaseHeartbeats:
                 self._heartbeat(epoch, releases=releases), context.settings.lease.length_ms
             )
             if epoch is None:
+                self._complaints.clear()
                 return
             if reply.lease_millis is None:
                 await self._confirm(epoch, sent_ms)
@@ -106,9 +113,9 @@ class LeaseHeartbeats:
             if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and is_of_now:
                 self._standing.refused = epoch  # a late answer takes no later resignation back
             self._on_doubt()
-        if (text := str(error)) != self._complaint:
-            self._complaint = text
-            log.warning("heartbeat to the controller: %s", text)
+        if (why := reason(error)) not in self._complaints and len(self._complaints) < REASONS_MAX:
+            self._complaints.add(why)
+            log.warning("heartbeat to the controller: %s", error)
 
     def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
         context = self._context
@@ -146,9 +153,12 @@ class LeaseHeartbeats:
         """Take over a lease, and messages again if it had ended."""
         own, cell = self._standing.own, self._context.term
         if own.leads and own.epoch == term.epoch:
-            self._complaint = ""
+            self._complaints.clear()
             cell.extend(term)
             if cell.may_acknowledge(term.epoch):
+                if self._is_over:
+                    self._is_over = False
+                    log.warning("epoch %d has a lease again: messages are taken", own.epoch)
                 self._context.transitions.fence(is_fenced=False)
 
     async def watch(self) -> None:
@@ -158,6 +168,7 @@ class LeaseHeartbeats:
             await cell.wait_end()
             own = self._standing.own
             if own.leads and not cell.may_acknowledge(own.epoch):
+                self._is_over = True
                 log.warning("the lease of epoch %d is over: no messages are taken", own.epoch)
                 self._context.transitions.fence(is_fenced=True)
             await cell.wait_extended()

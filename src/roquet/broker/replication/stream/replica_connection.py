@@ -10,12 +10,18 @@ time; between two slices requests of clients are served.
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from roquet.broker.replication.stream.framing import MasterFraming, NewMasterFraming
-from roquet.broker.replication.stream.stream_facts import ConnectionFacts, StreamError
+from roquet.broker.replication.stream.stream_facts import (
+    ConnectionFacts,
+    PeerGone,
+    StreamError,
+    write_open,
+)
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.settings import join_address
@@ -79,7 +85,7 @@ class ReplicaConnection:
         self.address = join_address(self.host, peer[1])
         self.is_local = is_on_this_machine(peer, writer.get_extra_info("sockname"))
         """Whether the replica runs on this machine."""
-        self.framing: MasterFraming = source.framing(number, self.host, writer.write)
+        self.framing: MasterFraming = source.framing(number, self.host, partial(write_open, writer))
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -114,7 +120,7 @@ class ReplicaConnection:
             self._report = report
             self.framing.note(report, self._sent)
             self._reported.set()
-        raise StreamError("it has closed the connection")
+        raise PeerGone
 
     async def _feed(self) -> None:
         """Send the log, from where the first report says."""
@@ -126,7 +132,7 @@ class ReplicaConnection:
         while True:
             grown.clear()
             if frames := b"".join(self._frames()):
-                self._writer.write(frames)
+                write_open(self._writer, frames)
                 self._written_ms = self._clock.monotonic_ms()
                 await self._writer.drain()
                 await asyncio.sleep(0)
@@ -172,4 +178,4 @@ class ReplicaConnection:
             if now_ms - self._written_ms >= config.ha_heartbeat_interval:
                 self._written_ms = now_ms
                 if self._is_started:
-                    self._writer.write(self.framing.header(self._position, 0))
+                    write_open(self._writer, self.framing.header(self._position, 0))

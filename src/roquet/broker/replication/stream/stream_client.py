@@ -26,8 +26,10 @@ from roquet.broker.replication.stream.framing import (
 from roquet.broker.replication.stream.stream_facts import (
     FollowerFacts,
     LogDiverged,
+    PeerGone,
     StreamError,
     first_error,
+    write_open,
 )
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
@@ -209,7 +211,7 @@ class StreamClient:
             self._writer, self._framing = writer, framing
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
-                writer.write(greeting)
+                write_open(writer, greeting)
             self._report(self._store.raw.end)
             async with asyncio.TaskGroup() as group:
                 for work in (self._receive(reader), self._acknowledge(), self._keep()):
@@ -259,7 +261,7 @@ class StreamClient:
                 if self._settings.config.replica_ack is ReplicaAck.APPENDED:
                     self._report(self._store.raw.end)
             await asyncio.sleep(0)
-        raise StreamError("it has closed the connection")
+        raise PeerGone
 
     async def _take(self, frame: LogFrame) -> None:
         """Append a frame; while the disk is full, wait until there is room."""
@@ -320,7 +322,7 @@ class StreamClient:
             return
         if self._mismatch is not None:  # what follows may be other messages than the master's
             log_end = min(log_end, self._store.raw.dispatched)
-        self._writer.write(self._framing.report(log_end))
+        write_open(self._writer, self._framing.report(log_end))
         self._written_ms = self._clock.monotonic_ms()
         self._wall_written_ms = self._clock.now_ms()
 

@@ -1,5 +1,7 @@
 """Stream facts: progress of the streams of a log, as operators see it, and why one ends."""
 
+import asyncio
+
 import msgspec
 
 from roquet.model.errors import RoquetError
@@ -7,6 +9,13 @@ from roquet.model.errors import RoquetError
 
 class StreamError(RoquetError):
     """A stream of the log cannot go on: the text says why, and what helps."""
+
+
+class PeerGone(StreamError):
+    """The other end has closed the connection."""
+
+    def __init__(self) -> None:
+        super().__init__("it has closed the connection")
 
 
 class LogDiverged(StreamError):
@@ -50,3 +59,14 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def write_open(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write to a connection; raises PeerGone if it is lost.
+
+    uvloop's transport, unlike asyncio's, refuses to be written to as soon as a reset is noticed,
+    which is before readers are told.
+    """
+    if writer.is_closing():
+        raise PeerGone
+    writer.write(data)

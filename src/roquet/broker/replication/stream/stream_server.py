@@ -31,8 +31,12 @@ log = logger(__name__)
 CONNECTIONS_MAX: Final = 64
 """Replicas at once: a group has a few, and each may hold `WRITE_SIZE` of memory."""
 
-HOSTS_REMEMBERED: Final = 256
-"""Hosts whose refusal was logged: each is logged once until the reason changes."""
+REASONS_REMEMBERED: Final = 256
+"""Reasons of hosts that were logged, so that a replica that comes back every 5 s does not fill the
+log."""
+
+REASON_AGAIN_MS: Final = 60 * 60 * 1_000
+"""Ms after which a reason of a host is logged again."""
 
 
 class StreamServer:
@@ -53,7 +57,8 @@ class StreamServer:
         self._tasks: dict[asyncio.Task[None], ReplicaConnection | None] = {}
         """Of each connection, in order of arrival; None until its task has begun."""
         self._count = 0
-        self._refused: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
+        self._complaints: BoundedCache[tuple[str, str], int] = BoundedCache(REASONS_REMEMBERED)
+        """When each reason of a host was logged."""
         self._listener: asyncio.Server | SniffingListener | None = None
         role.on_change.append(lambda *_: self._follow_role())
         settings.subscribe(lambda _: self._end_unwelcome(), "ha_replicas")
@@ -163,9 +168,11 @@ class StreamServer:
             raise StreamError(f"{CONNECTIONS_MAX} replicas are connected already")
 
     def _complain(self, host: str, address: str, group: BaseExceptionGroup) -> None:
-        """Log why a connection ended; the same reason of one host once."""
+        """Log why a connection ended; the same reason of one host once an hour."""
         error = first_error(group)
-        kind = f"{type(error).__name__} {str(error)[:24]}"
-        if self._refused.get(host) != kind:
-            self._refused.put(host, kind)
+        reason = host, f"{type(error).__name__} {str(error)[:24]}"
+        now_ms = self.source.clock.monotonic_ms()
+        logged_ms = self._complaints.get(reason)
+        if logged_ms is None or now_ms - logged_ms >= REASON_AGAIN_MS:
+            self._complaints.put(reason, now_ms)
             log.warning("the replica at %s is disconnected: %s", address, error)
