@@ -7,7 +7,7 @@ from typing import Final
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.simulation.replicated.etcd_cluster import ETCD_HOSTS, EtcdCluster
 from roquet.testing.simulation.replicated.scenario import PlannedFault, ReplicaFault
-from roquet.testing.simulation.replicated.servers import HOSTS, ReplicatedServers, host_of
+from roquet.testing.simulation.replicated.servers import ReplicatedServers, host_of
 
 Act = Callable[[str, PlannedFault], Awaitable[bool]]
 """Lets a fault happen to the broker on a host, or to other servers; False if it cannot."""
@@ -47,18 +47,13 @@ class ControlFaults:
         at = controllers.hosts.index(controllers.leader) + other - LEADING
         return controllers.hosts[at % len(controllers.hosts)]
 
-    async def _hand_over(self, _host: str, _planned: PlannedFault) -> bool:
-        """Have the member with the longest log lead in the master's place, without losses."""
-        master = self._servers.master
-        members = map(host_of, self._servers.group.in_sync)
-        ends = {
-            host: mode.transitions.facts().end
-            for host in members
-            if host != master and (mode := self._servers.mode(host)) is not None
-        }
-        if not ends:
+    async def _hand_over(self, _host: str, planned: PlannedFault) -> bool:
+        """Have another member of the set lead in the master's place, without losses."""
+        others = sorted(self._servers.group.in_sync - {self._servers.group.master})
+        others = [number for number in others if self._servers.mode(host_of(number)) is not None]
+        if not others:
             return False
-        winner = HOSTS.index(max(ends, key=ends.__getitem__)) + 1
+        winner = others[planned.other % len(others)]
         controllers = self._servers.controllers
 
         async def elect() -> None:
