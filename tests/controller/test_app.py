@@ -197,14 +197,19 @@ async def test_a_lease_is_refused_to_everybody_but_the_master_of_the_epoch() -> 
 @in_virtual_time
 async def test_a_designated_broker_leads_once_the_masters_lease_is_over() -> None:
     async with controller() as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
+        one, two, three = await trio(stack)
         await sleep_ms(5_000)
         await one.beat(lease_epoch=1)
         call = calls.ElectMaster(
             cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
         )
         began_ms = this_loop().clock.monotonic_ms()
-        reply = await two.channel.call(call)
+        electing = asyncio.create_task(two.channel.call(call))
+        await sleep_ms(WAIT_MS + 100)
+        assert not electing.done(), "nobody has said since what it has"
+        for sender in (one, two, three):
+            await sender.beat()
+        reply = await electing
         assert this_loop().clock.monotonic_ms() - began_ms >= WAIT_MS
         assert (reply.master_broker_id, stored(server).master) == (2, 2)
 
@@ -212,7 +217,7 @@ async def test_a_designated_broker_leads_once_the_masters_lease_is_over() -> Non
 @in_virtual_time
 async def test_a_lease_is_not_prolonged_while_a_designated_broker_waits_for_its_end() -> None:
     async with controller(), AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
+        one, two, three = await trio(stack)
         await sleep_ms(5_000)
         await one.beat(lease_epoch=1)
         call = calls.ElectMaster(
@@ -222,7 +227,29 @@ async def test_a_lease_is_not_prolonged_while_a_designated_broker_waits_for_its_
         await sleep_ms(500)
         with pytest.raises(CallRefused, match="another broker is to be elected"):
             await one.beat(lease_epoch=1)
+        await sleep_ms(WAIT_MS)
+        for sender in (one, two, three):
+            await sender.beat()
         assert (await waiting).master_broker_id == 2
+
+
+@in_virtual_time
+async def test_a_designated_broker_that_does_not_catch_up_leaves_the_master_its_lease() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        await sleep_ms(5_000)
+        await one.beat(lease_epoch=1, logs_needed=2)
+        call = calls.ElectMaster(
+            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
+        )
+        waiting = asyncio.create_task(two.channel.call(call, 10_000))
+        await sleep_ms(WAIT_MS)
+        for sender, end in ((one, 900), (two, 800), (three, 900)):
+            await sender.beat(epoch=1, max_offset=end)
+        with pytest.raises(CallRefused, match="broker 2 lacks messages that broker 1 has"):
+            await waiting
+        await one.beat(epoch=1, max_offset=900, lease_epoch=1, logs_needed=2)
+        assert stored(server).master == 1
 
 
 @in_virtual_time

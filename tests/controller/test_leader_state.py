@@ -293,3 +293,17 @@ async def test_an_error_of_a_shared_run_reaches_everybody_and_the_next_run_is_ne
 @in_virtual_time
 async def test_names_are_all_groups() -> None:
     assert (await led_state(SlowStore())).names == ["bc"]
+
+
+@in_virtual_time
+async def test_how_many_logs_a_master_waits_for_is_stored_before_its_lease_is_granted() -> None:
+    store = SlowStore()
+    state = await led_state(store)
+    await state.grant("bc", replace(ASKED, logs_needed=2))
+    assert (await store.load(1))["bc"].group.logs_needed == 2
+    for confirmed, needed in ((800, 2), (899, 2), (900, None)):
+        request = replace(ASKED, waits_for_all=True, end=confirmed + 100, confirmed=confirmed)
+        await state.grant("bc", request)
+        group = state.group("bc")
+        assert group is not None
+        assert group.logs_needed == needed

@@ -3,7 +3,8 @@
     chosen broker ──▶ 1002 at the controller that leads ──▶ stored ──▶ brokers ──▶ name servers
 
 A member of the sync-state set has every acknowledged message, so that the election of one loses
-nothing. One from outside the set is elected with `unclean` alone.
+nothing; where fewer logs are enough (allAckInSyncStateSet=false), the controller waits until it has
+what other living members have. One from outside the set is elected with `unclean` alone.
 """
 
 from typing import Final

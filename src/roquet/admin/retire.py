@@ -15,10 +15,10 @@ import msgspec
 
 from roquet.admin import brokers, controllers, replicas
 from roquet.admin.client import AdminClient
-from roquet.admin.controllers import GroupStatus
+from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import candidate, elect
 from roquet.admin.replica_needs import count, needed_logs
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.net.address import split_address
 from roquet.rules.election.handover import may_leave, stand_ins
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -30,6 +30,7 @@ from roquet.wire.calls.admin.stats import (
     HaStatus,
 )
 from roquet.wire.calls.controller import CleanBrokerData
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import escape_properties
 
@@ -223,22 +224,36 @@ async def remove(
 ) -> None:
     """Remove a broker's id from its controller once it was stopped, so that nobody waits for it.
 
-    Raises RoquetError if it still lives after `wait_ms`.
+    Where other members may lack acknowledged messages, the controller refuses that until the master
+    has left the broker out. Raises RoquetError if it still lives or is needed after `wait_ms`.
     """
     deadline_ms = admin.clock.monotonic_ms() + wait_ms
     while True:
         group = await controllers.group(admin, retired.broker, named)
         member = group.member(retired.address)
-        if not member.is_alive:
-            break
+        if not member.is_alive and (refused := await _clean(admin, group, member)) is None:
+            return
         if admin.clock.monotonic_ms() >= deadline_ms:
-            raise RoquetError(
-                f"{retired.broker}: {member.place} still runs: its id stays; stop it, and ask again"
-            )
+            why = "still runs: its id stays; stop it, and ask again"
+            if not member.is_alive:
+                why = f"keeps its id: {refused}"
+            raise RoquetError(f"{retired.broker}: {member.place} {why}")
         await admin.clock.sleep(POLL_MS)
+
+
+async def _clean(
+    admin: AdminClient, group: GroupStatus, member: ReplicaMember
+) -> CallRefused | None:
+    """Remove a broker's id; returns the refusal of a controller that needs the broker yet."""
     call = CleanBrokerData(
-        broker_name=retired.broker,
+        broker_name=group.broker,
         broker_controller_ids_to_clean=str(member.broker_id),
         invoke_time=admin.clock.now_ms(),
     )
-    await admin.ask(group.controller, call)
+    try:
+        await admin.ask(group.controller, call)
+    except CallRefused as error:
+        if error.code != ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA:
+            raise
+        return error
+    return None

@@ -29,6 +29,10 @@ log = logger(__name__)
 RETRY_MS: Final = 200
 """Ms between two attempts where heartbeats are waited for, which come every second."""
 
+CATCH_UP_MS: Final = 3_000
+"""Ms after the end of a lease in which a broker that an operator names may catch up: the others'
+next heartbeats say what it needs, and its own that it has it. Meanwhile nobody takes messages."""
+
 FAILED_MS: Final = 1_000
 """Ms between two attempts to store an election."""
 
@@ -160,14 +164,24 @@ class Elections:
     ) -> ElectionResult:
         """Elect the broker that an operator names; waits until the master's lease is over.
 
-        Meanwhile the lease is not prolonged.
+        Where it may lack acknowledged messages it waits also until that broker has what the others
+        have. Meanwhile the lease is not prolonged; it is again if that does not come about.
         """
         result = await self.elect(state, name, request)
         if result.retry_ms is None:
             return result
-        state.withhold(name, result.retry_ms + RETRY_MS)
-        await self._clock.sleep(result.retry_ms - self._clock.monotonic_ms())
-        return await self.elect(state, name, request)
+        until_ms = max(result.retry_ms, self._clock.monotonic_ms()) + CATCH_UP_MS
+        state.withhold(name, until_ms + RETRY_MS)
+        try:
+            while result.retry_ms is not None:
+                pause_ms = result.retry_ms - self._clock.monotonic_ms()
+                await self._clock.sleep(pause_ms if pause_ms > 0 else RETRY_MS)
+                result = await self.elect(state, name, request)
+                if self._clock.monotonic_ms() >= until_ms:
+                    break
+        finally:
+            state.withhold(name, self._clock.monotonic_ms())
+        return result
 
     async def _elect(
         self, state: LeaderState, name: str, request: ElectionRequest

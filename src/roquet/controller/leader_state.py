@@ -28,6 +28,7 @@ from roquet.rules.election.lease import (
     grant_lease,
     released_lease,
 )
+from roquet.rules.election.logs_needed import StricterRule, next_logs_needed
 from roquet.wire.codes import ResponseCode
 
 NOT_LEADER: Final = "The controller is not in leader state"
@@ -60,6 +61,8 @@ class LeaderState:
             name: assumed_lease(now_ms, _longest(terms, stored.group))
             for name, stored in groups.items()
         }
+        self._stricter: dict[str, StricterRule] = {}
+        """Rules of masters that do not cover yet what was acknowledged before."""
         self._withheld: dict[str, int] = {}
         """Names of groups whose leases are not prolonged, and until when."""
         self._restarted: dict[tuple[str, int], int] = {}
@@ -143,7 +146,8 @@ class LeaderState:
         granted: masters then go on until their leases end, `lease_ms` after the last heartbeat that
         was answered, and refuse writes until the store answers again. A longer lease lets them
         outlast a longer pause of etcd, and lets replicas wait longer after a master was lost. Its
-        length is stored first, for controllers with another setting.
+        length is stored first, for controllers with another setting, and so is the number of logs
+        in which the master has a message before it acknowledges it.
         """
         try:
             self._check()
@@ -153,15 +157,25 @@ class LeaderState:
             raise self._refused(error) from error
         async with self.lock(name):
             lease = self._next_lease(name, request)
-            group = self.group(name)
-            if (
-                group is not None and group.lease_ms < self._terms.length_ms
-            ):  # the first of its kind
-                await self.save(name, replace(group, lease_ms=self._terms.length_ms))
+            if await self._save_promises(name, request):
                 lease = self._next_lease(name, request)
             self._leases[name] = lease
             self._restarted.pop((name, request.broker_id), None)
             return lease
+
+    async def _save_promises(self, name: str, request: LeaseRequest) -> bool:
+        """Store what a lease promises beyond its end; whether that has changed."""
+        group = self.group(name)
+        assert group is not None, "its lease is about to be granted"
+        needed = next_logs_needed(group.logs_needed, request, self._stricter.pop(name, None))
+        if needed.waiting is not None:
+            self._stricter[name] = needed.waiting
+        lease_ms = max(group.lease_ms, self._terms.length_ms)
+        promised = replace(group, lease_ms=lease_ms, logs_needed=needed.stored)
+        if promised == group:
+            return False
+        await self.save(name, promised)
+        return True
 
     def _next_lease(self, name: str, request: LeaseRequest) -> MasterLease:
         """The lease to grant; CallRefused if it cannot be granted."""

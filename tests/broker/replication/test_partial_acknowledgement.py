@@ -8,11 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.admin.elected_group import operate
 from tests.conversation.failover_group import CONTROLLER, Group, group
 
+from roquet.admin import retire
+from roquet.model.errors import CallRefused, RoquetError
+from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.admin.settings import UpdateSettings
+from roquet.wire.calls.controller import CleanBrokerData
 from roquet.wire.codes import ResponseCode
 
 WAIT_MS = 15_000
@@ -209,4 +215,99 @@ async def test_it_is_kept_when_its_two_holders_are_killed_one_after_the_other() 
         assert running.master() is None
         await running.start_broker(2)
         assert await running.settled(2) == 2
+        running.check()
+
+
+@in_virtual_time
+async def test_a_master_that_is_retired_leaves_its_place_to_one_that_has_all_it_took() -> None:
+    async with two_of_three() as running:
+        retiring = asyncio.create_task(
+            operate(running, lambda admin: retire.retire(admin, "g", wait_ms=30_000))
+        )
+        await running.loop.clock.sleep(300)
+        running.network.partition(running.host(1), running.host(2))
+        for n in range(3):  # the lease runs
+            assert (await running.send(f"late {n}", 1)).code == ResponseCode.SUCCESS
+        with pytest.raises(RoquetError, match="broker 2 lacks messages that broker 1 has"):
+            await retiring
+        running.network.heal()
+        assert await running.settled(3) == 1, "it goes on"
+        running.check()
+        await operate(running, lambda admin: retire.retire(admin, "g", wait_ms=30_000))
+        assert running.master() in (2, 3)
+        running.check()
+
+
+async def clean(running: Group, number: int) -> None:
+    """Remove a broker's id from the controller."""
+    call = CleanBrokerData(
+        broker_name="g", broker_controller_ids_to_clean=str(number), invoke_time=0
+    )
+    async with await Channel.connect(CONTROLLER, 9878, clock=running.loop.clock) as channel:
+        await channel.call(call)
+
+
+@in_virtual_time
+async def test_a_dead_member_that_may_have_acknowledged_messages_keeps_its_id() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await kill_holders(running)
+        await running.loop.clock.sleep(WAIT_MS)
+        with pytest.raises(CallRefused, match=r"brokers \[1\] are in the sync-state set"):
+            await clean(running, 1)
+        await running.start_broker(2)
+        assert await running.settled(2) == 2
+        running.check()
+
+
+@in_virtual_time
+async def test_a_replica_loses_its_id_for_good_once_the_others_have_what_it_has() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        gone = await operate(running, lambda admin: retire.retire(admin, "g#2", wait_ms=0))
+        await running.kill(2)
+        with pytest.raises(RoquetError, match=r"2 at .* keeps its id: .*wait until the master"):
+            await operate(running, lambda admin: retire.remove(admin, gone, wait_ms=1_000))
+        running.network.heal()
+        await operate(running, lambda admin: retire.remove(admin, gone, wait_ms=60_000))
+        assert running.members() == {1, 3}
+        await running.kill(1)
+        await running.until(lambda: running.master() == 3)
+        running.check()
+
+
+@in_virtual_time
+async def test_settings_that_become_stricter_leave_earlier_messages_their_protection() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        for number in (1, 2, 3):
+            await running.ask(number, UpdateSettings(body=b"inSyncReplicas=3\n"))
+        await running.loop.clock.sleep(3_000)
+        await kill_holders(running)
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None
+
+
+@in_virtual_time
+async def test_another_setting_of_a_replica_leaves_the_masters_messages_their_protection() -> None:
+    async with two_of_three() as running:
+        await running.kill(3)
+        await running.start_broker(3, all_ack_in_sync_set=True)
+        await running.settled(3)
+        await running.loop.clock.sleep(3_000)
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await kill_holders(running)
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None
+
+
+@in_virtual_time
+async def test_stricter_settings_count_once_every_member_has_the_earlier_messages() -> None:
+    async with two_of_three() as running:
+        for number in (1, 2, 3):
+            await running.ask(number, UpdateSettings(body=b"inSyncReplicas=3\n"))
+        await running.loop.clock.sleep(3_000)
+        for number in (1, 2):
+            await running.kill(number)
+        await running.until(lambda: running.master() == 3)
         running.check()

@@ -138,6 +138,42 @@ def test_an_operator_elects_where_too_few_members_are_left() -> None:
         assert (result.group.master, result.is_unclean) == (3, True)
 
 
+def test_the_stored_number_of_logs_counts_whatever_living_members_report() -> None:
+    two_of_three = replace(TRIO, logs_needed=2)
+    for said in (None, 1, 3):
+        assert asked(two_of_three, {3: replace(SAME, logs_needed=said)}).missing == 1
+    after = asked(two_of_three, {2: SAME, 3: SAME}).group
+    assert (after.master, after.logs_needed) == (2, None), "the winner has everything"
+
+
+ELECT_THREE = ElectionRequest(asker=3, designated=True)
+
+
+def test_a_named_broker_that_lacks_messages_of_others_is_elected_once_it_has_them() -> None:
+    lease = MasterLease(holder=1, address="h:1", until_ms=50)
+    full, less = replace(SAME, heard_ms=51), replace(SAME, end=800, heard_ms=51)
+    unheard = elect(TRIO, ELECT_THREE, facts({1: replace(full, heard_ms=49), 3: full}, lease))
+    assert (refused(unheard), unheard.retry_ms) == (RefusalCode.ELECT_MASTER_FAILED, 50)
+    behind = elect(TRIO, ELECT_THREE, facts({1: full, 2: less, 3: less}, lease))
+    assert (behind.group, behind.retry_ms) == (TRIO, 100)
+    assert behind.refusal is not None
+    assert "broker 3 lacks messages that broker 1 has" in behind.refusal.remark
+    unclean = replace(ELECT_THREE, unclean=True)
+    assert elect(TRIO, unclean, facts({1: full, 3: less}, lease)).group.master == 3
+    assert elect(TRIO, ELECT_THREE, facts({1: full, 2: less, 3: full}, lease)).group.master == 3
+
+
+def test_a_named_broker_is_compared_with_nobody_where_all_of_the_set_has_everything() -> None:
+    live = {1: SAME, 3: replace(SAME, end=800)}
+    for_all = MasterLease(holder=1, address="h:1", until_ms=50, waits_for_all=True)
+    assumed = MasterLease(holder=None, until_ms=50)
+    for lease in (for_all, assumed, None):
+        assert elect(TRIO, ELECT_THREE, facts(live, lease)).group.master == 3
+    two_of_three = replace(TRIO, logs_needed=2)
+    for lease in (assumed, None):
+        assert refused(elect(two_of_three, ELECT_THREE, facts(live, lease)))
+
+
 def test_an_unclean_election_prefers_the_set() -> None:
     result = asked(led(TRIO, 1, 4, 1, 2), {2: SAME, 3: replace(SAME, end=999)}, unclean=True)
     assert (result.group.master, result.is_unclean) == (2, False)
@@ -236,8 +272,6 @@ def test_members_are_compared_by_what_they_said_after_the_lease() -> None:
     assert (waiting.group, waiting.retry_ms) == (TRIO, 50)
     known = elect(TRIO, ElectionRequest(), facts({2: replace(old, heard_ms=51), 3: new}, lease))
     assert known.group.master == 2
-    by_name = ElectionRequest(asker=3, designated=True)
-    assert elect(TRIO, by_name, facts({2: old, 3: new}, lease)).group.master == 3
     for_all = replace(lease, waits_for_all=True)
     assert elect(TRIO, ElectionRequest(), facts({2: old, 3: new}, for_all)).group.master == 2
 

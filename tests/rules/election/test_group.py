@@ -214,6 +214,24 @@ def test_the_last_members_of_the_set_are_not_removed_while_there_are_others() ->
     assert sorted(never_led.replicas) == [2]
 
 
+def test_a_member_that_may_have_more_than_others_of_the_set_is_not_removed() -> None:
+    group = led(group_of(1, 2, 3), 1, 4, 1, 2, 3)
+    refusal = clean_group(group, {2}, {1, 3}, logs_promised=2)
+    assert code_of(refusal) == RefusalCode.INVALID_CLEAN_BROKER_METADATA
+    assert isinstance(refusal, Refusal)
+    assert "brokers [2] are in the sync-state set" in refusal.remark
+    for removed in (
+        clean_group(group, {2}, {1, 3}, logs_promised=2, even_living=True),
+        clean_group(group, {2}, {1, 3}, logs_promised=1),
+        clean_group(group, {2}, {1, 3}, logs_promised=3),
+        clean_group(TRIO, {2}, {1, 3}, logs_promised=2),
+    ):
+        assert isinstance(removed, ReplicaGroup)
+        assert sorted(removed.replicas) == [1, 3]
+    outside = clean_group(TRIO, {3}, (), logs_promised=1)
+    assert isinstance(outside, ReplicaGroup)
+
+
 def test_a_whole_group_is_removed() -> None:
     removed = replace(
         TRIO, replicas={}, master=None, in_sync=frozenset(), set_version=TRIO.set_version + 1

@@ -5,6 +5,7 @@ from roquet.controller.request_fields import broker_ids, check_cluster, check_te
 from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules.election.group import Refusal, ReplicaGroup, clean_group
+from roquet.rules.election.logs_needed import logs_promised
 from roquet.wire.call import Reply
 from roquet.wire.calls.controller import CleanBrokerData
 
@@ -26,12 +27,17 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
     def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
         if group is None and epoch_known > 0:
             group = ReplicaGroup(cluster=cluster, name=name, replicas={})
+        if group is None:
+            return clean_group(None, ids, {})
+        live = controller.liveness.candidates(group)
+        members = [one for key, one in live.items() if key in group.in_sync]
         return clean_group(
             group,
             ids,
-            {} if group is None else controller.liveness.live(group),
+            live,
             even_living=call.is_clean_living_broker,
             epoch_known=epoch_known,
+            logs_promised=logs_promised(group, (one.logs_needed for one in members)),
         )
 
     await controller.leadership.leader_state().update(name, decide)

@@ -66,6 +66,9 @@ def heartbeat(
         address=call.broker_addr,
         epoch=call.lease_epoch,
         waits_for_all=bool(call.waits_for_all),
+        logs_needed=call.logs_needed,
+        end=call.max_offset or 0,
+        confirmed=call.confirm_offset or 0,
     )
     return _lease(controller, call.broker_name, request, known_set(call))
 

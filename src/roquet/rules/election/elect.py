@@ -2,7 +2,8 @@
 
     a group without a set         whoever asks: it never had a master, or was removed
     brokers of a later epoch      nobody: the state is older than the brokers
-    the master is alive           it stays, unless an operator names another
+    the master is alive           it stays, unless an operator names another one, which has all
+                                  that living members have, or accepts losses
     members of the set alive      the named one, or the best one
     none alive                    nobody; if an operator accepts losses, the best of all that do
                                   not only learn
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
 from roquet.rules.election.lease import MasterLease, may_replace_master
+from roquet.rules.election.logs_needed import NOTHING_PROMISED, logs_promised
 
 PRIORITY_DEFAULT: Final = 2**31 - 1
 """Of brokers that name none (brokerElectionPriority); lower wins."""
@@ -98,8 +100,9 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
 
     Where acknowledgements do not wait for the whole set, members are compared by heartbeats that
     came after the end of the lease: an earlier one may be from before the last message that was
-    acknowledged. And so many are compared that one of them has every acknowledged message; Apache's
-    controller elects whichever member is alive.
+    acknowledged. And so many are compared that one of them has every acknowledged message; an
+    operator who names a broker decides without those that are dead. Apache's controller elects
+    whichever member is alive.
     """
     if facts.epoch_known > group.master_epoch:
         return _outdated(group, facts.epoch_known)
@@ -150,12 +153,49 @@ def _premature(
     group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts, winner: int
 ) -> ElectionResult | None:
     """The result as long as a winner may not lead yet; None: now it may."""
-    is_certain = request.designated or _are_comparable(group, facts)
+    needs_comparison = not request.designated or (
+        not request.unclean and _may_lack_messages(group, facts)
+    )
+    is_certain = not needs_comparison or _are_comparable(group, facts)
     if not is_certain or not may_replace_master(group, facts.lease, winner, facts.now_ms):
         return _too_early(group, facts.lease)
-    if request.designated or request.unclean or not (missing := _missing(group, facts)):
+    if request.designated:
+        return _behind(group, facts, winner) if needs_comparison else None
+    if request.unclean or not (missing := _missing(group, facts)):
         return None
     return _too_few(group, facts.now_ms, missing)
+
+
+def _may_lack_messages(group: ReplicaGroup, facts: ElectionFacts) -> bool:
+    """Whether a member of the set may lack acknowledged messages.
+
+    While nothing is known of the lease, which a controller has assumed or no master asked for, the
+    number of logs says it; Apache's brokers name none.
+    """
+    lease = facts.lease
+    if lease is not None and lease.holder is not None:
+        return not lease.waits_for_all
+    return _logs_promised(group, facts) > NOTHING_PROMISED
+
+
+def _behind(group: ReplicaGroup, facts: ElectionFacts, winner: int) -> ElectionResult | None:
+    """The refusal of a named broker that has less than another living member; None: it has all."""
+    live, own = facts.live, facts.live[winner]
+    others = [one for one in group.in_sync if one in live and one != winner]
+    ahead = max(others, key=lambda one: (live[one].epoch, live[one].end), default=winner)
+    if (live[ahead].epoch, live[ahead].end) <= (own.epoch, own.end):
+        return None
+    remark = (
+        f"Failed to elect a new master: broker {winner} lacks messages that broker {ahead} has;"
+        " wait until it has them, or elect it even so as unclean"
+    )
+    refusal = Refusal(RefusalCode.ELECT_MASTER_FAILED, remark)
+    return ElectionResult(group=group, refusal=refusal, retry_ms=facts.now_ms)
+
+
+def _logs_promised(group: ReplicaGroup, facts: ElectionFacts) -> int:
+    members = [facts.live[one] for one in group.in_sync if one in facts.live]
+    return logs_promised(group, (one.logs_needed for one in members))
 
 
 def _are_comparable(group: ReplicaGroup, facts: ElectionFacts) -> bool:
@@ -173,9 +213,11 @@ def _missing(group: ReplicaGroup, facts: ElectionFacts) -> int:
     Of n members, any n - k + 1 include one of those k that have it. Where one log is enough nothing
     is promised.
     """
-    members = [facts.live[one] for one in group.in_sync if one in facts.live]
-    needed = min((one.logs_needed for one in members if one.logs_needed is not None), default=1)
-    return max(len(group.in_sync) - needed + 1 - len(members), 0) if needed > 1 else 0
+    needed = _logs_promised(group, facts)
+    if needed <= NOTHING_PROMISED:
+        return 0
+    alive = sum(one in facts.live for one in group.in_sync)
+    return max(len(group.in_sync) - needed + 1 - alive, 0)
 
 
 def _too_few(group: ReplicaGroup, now_ms: int, missing: int) -> ElectionResult:
@@ -272,4 +314,5 @@ def _led_by(group: ReplicaGroup, winner: int) -> ReplicaGroup:
         master_epoch=group.master_epoch + 1,
         in_sync=frozenset({winner}),
         set_version=group.set_version + 1,
+        logs_needed=None,
     )

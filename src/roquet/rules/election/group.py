@@ -80,6 +80,9 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 0
     """Length of the longest lease that a master was ever granted: a controller with another setting
     waits for as long when it begins to lead."""
+    logs_needed: int | None = None
+    """Number of logs of the set in which each message is that was acknowledged in this epoch, by
+    `rules.election.logs_needed`; None: in all of them, or nothing is promised or known."""
 
     @property
     def is_removed(self) -> bool:
@@ -286,11 +289,14 @@ def clean_group(
     *,
     even_living: bool = False,
     epoch_known: int = 0,
+    logs_promised: int = 1,
 ) -> ReplicaGroup | Refusal:
     """Remove brokers that will not come back, or all of them, as without ids.
 
     Refused while one of them is alive, unless `even_living`. The last members of the set stay as
-    long as there are others: only they have all that was acknowledged. A group without brokers
+    long as there are others: only they have all that was acknowledged. So does each member of a set
+    of which `logs_promised` have every acknowledged message, and not all: its master leaves it out
+    once the others have what it has. Only `even_living` removes it before. A group without brokers
     keeps its epoch, or `epoch_known` if brokers have told of a later one, so that the next master
     leads in an epoch that brokers with old logs follow. Apache's controller forgets such a group
     and begins again with epoch 1; with `even_living` it removes the whole group whatever the ids.
@@ -307,12 +313,22 @@ def clean_group(
     if group.in_sync and not in_sync:
         remark = "the other brokers lack messages that these have: elect one of the others first"
         return _not_cleaned(remark)
+    if in_sync != group.in_sync and 1 < logs_promised < len(group.in_sync) and not even_living:
+        return _not_cleaned(_members_needed(group.in_sync & set(ids)))
     cleaned = replace(group, replicas=left)
     if in_sync != group.in_sync:
         cleaned = replace(cleaned, in_sync=in_sync, set_version=group.set_version + 1)
     if group.master is not None and group.master not in left:
         cleaned = replace(cleaned, master=None, master_epoch=group.master_epoch + 1)
     return cleaned
+
+
+def _members_needed(members: Collection[int]) -> str:
+    return (
+        f"brokers {sorted(members)} are in the sync-state set, and may have acknowledged messages"
+        " that others lack: wait until the master has taken them out of the set, or remove them"
+        " even so with cleanLivingBroker (mqadmin: -l)"
+    )
 
 
 def _without_brokers(group: ReplicaGroup, epoch_known: int) -> ReplicaGroup:
@@ -323,6 +339,7 @@ def _without_brokers(group: ReplicaGroup, epoch_known: int) -> ReplicaGroup:
         master_epoch=max(group.master_epoch, epoch_known),
         in_sync=frozenset(),
         set_version=group.set_version + 1,
+        logs_needed=None,
     )
 
 

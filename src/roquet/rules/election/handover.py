@@ -4,7 +4,8 @@
     master      the longest log of these ──▶ leads next
 
 An operator asks for it, before a broker is restarted or taken away. Which of the set leads makes no
-difference to what was acknowledged: every member has all of that.
+difference to what was acknowledged: every member has all of that. Where fewer logs are enough for
+an acknowledgement, the controller elects the chosen one once it has what the others have.
 """
 
 from collections.abc import Collection

@@ -80,6 +80,13 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_all: bool = False
     """Every acknowledgement in this epoch has waited and will wait for the whole set. A master asks
     without it, and is granted that, before it acts otherwise."""
+    logs_needed: int | None = None
+    """Number of logs in which a message is before this master acknowledges it, by its settings;
+    None: in those of the whole set, or not said."""
+    end: int = 0
+    """Position at which its log ends."""
+    confirmed: int = 0
+    """Position up to which the whole set has its log."""
 
 
 def granted_term(epoch: int, asked_ms: int, terms: LeaseTerms) -> MasterTerm:

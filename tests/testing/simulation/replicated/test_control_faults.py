@@ -56,6 +56,19 @@ async def test_the_leading_controller_is_chosen_or_the_one_after_it() -> None:
 
 
 @in_virtual_time
+async def test_an_operator_has_another_member_lead_if_there_is_one() -> None:
+    async with running_group() as running:
+        ends = Ends()
+        faults = ControlFaults(running.servers, this_loop(), ends.later)
+        before = running.servers.group
+        assert await happens(faults, ReplicaFault.HAND_OVER)
+        await ends.call()
+        assert running.servers.group.master_epoch == before.master_epoch + 1
+        assert running.servers.group.master in before.in_sync - {before.master}
+        assert not await happens(faults, ReplicaFault.HAND_OVER), "the set is the master alone"
+
+
+@in_virtual_time
 async def test_faults_of_etcd_take_effect_and_end() -> None:
     async with running_group(store=ControllerStore.ETCD, controllers=2) as running:
         ends, etcd = Ends(), etcd_of(running)

@@ -1,12 +1,13 @@
-"""ControlFaults: faults of controllers and of the etcd that they share."""
+"""ControlFaults: faults of controllers and their etcd, and elections by an operator."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.simulation.replicated.etcd_cluster import ETCD_HOSTS, EtcdCluster
 from roquet.testing.simulation.replicated.scenario import PlannedFault, ReplicaFault
-from roquet.testing.simulation.replicated.servers import ReplicatedServers
+from roquet.testing.simulation.replicated.servers import ReplicatedServers, host_of
 
 Act = Callable[[str, PlannedFault], Awaitable[bool]]
 """Lets a fault happen to the broker on a host, or to other servers; False if it cannot."""
@@ -26,6 +27,7 @@ class ControlFaults:
         self._loop = loop
         self._later = later
         self.acts: Mapping[ReplicaFault, Act] = {
+            ReplicaFault.HAND_OVER: self._hand_over,
             ReplicaFault.CONTROLLER_KILL: self._kill_controller,
             ReplicaFault.CONTROLLER_POWER_LOSS: self._lose_controllers_power,
             ReplicaFault.CONTROLLER_FREEZE: self._freeze_controller,
@@ -44,6 +46,24 @@ class ControlFaults:
         controllers = self._servers.controllers
         at = controllers.hosts.index(controllers.leader) + other - LEADING
         return controllers.hosts[at % len(controllers.hosts)]
+
+    async def _hand_over(self, _host: str, planned: PlannedFault) -> bool:
+        """Have another member of the set lead in the master's place, without losses."""
+        others = sorted(self._servers.group.in_sync - {self._servers.group.master})
+        others = [number for number in others if self._servers.mode(host_of(number)) is not None]
+        if not others:
+            return False
+        winner = others[planned.other % len(others)]
+        controllers = self._servers.controllers
+
+        async def elect() -> None:
+            electing = controllers.elect(winner, unclean=False)
+            task = self._servers.hosts.run(controllers.leader, electing)
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # the controller does not know whether it was stored
+
+        return self._later(0, elect)
 
     async def _kill_controller(self, _host: str, planned: PlannedFault) -> bool:
         return await self._end_controller(planned)

@@ -130,8 +130,8 @@ class ReplicatedControllers:
         files = self._files
         self._files = files.after_power_loss(self._rng) if loses_power else files.copy()
 
-    async def elect(self, broker_id: int) -> int | None:
-        """Do what an operator does by `roquet cluster elect --unclean`; returns the new epoch.
+    async def elect(self, broker_id: int, *, unclean: bool = True) -> int | None:
+        """Do what an operator does by `roquet cluster elect`; returns the new epoch.
 
         None if nobody was elected, or no controller leads. Raises CallRefused if nobody knows.
         """
@@ -139,7 +139,7 @@ class ReplicatedControllers:
         if server is None or not hasattr(server, "controller"):
             return None
         controller = server.controller
-        request = ElectionRequest(asker=broker_id, designated=True, unclean=True)
+        request = ElectionRequest(asker=broker_id, designated=True, unclean=unclean)
         try:
             state = controller.leadership.leader_state()
             result = await controller.elections.elect_designated(state, GROUP, request)

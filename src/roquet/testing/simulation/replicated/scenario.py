@@ -5,7 +5,8 @@ Four kinds of settings, each with the faults under which its promise holds:
     whole set        everybody in the set has each message; any fault, power losses one at a time
     whole set alone  the same, and a master may be the only member; no losses of power
     on disks         as the whole set, and on every disk: any loss of power
-    two of the set   two logs are enough; all faults happen to one broker, which loses no power
+    two of the set   two logs are enough; all faults happen to one broker, which loses no power, and
+                     an operator has others lead
 """
 
 from enum import Enum
@@ -80,6 +81,7 @@ class ReplicaFault(Enum):
     SLOW_DISK = "has a slow disk"
     DISK_FULL = "has no space on its disk"
     WALL_CLOCK = "has a wall clock that jumps"
+    HAND_OVER = "is asked by an operator to leave the lead to another broker"
     CONTROLLER_KILL = "the controller is killed"
     CONTROLLER_POWER_LOSS = "the controller's machine loses its power"
     CONTROLLER_FREEZE = "the controller stands still"
@@ -116,7 +118,7 @@ FAULTS: Final = (
     *(
         fault
         for fault in ReplicaFault
-        if fault is not ReplicaFault.ROLLING_RESTART and fault not in OF_ETCD
+        if fault not in {ReplicaFault.ROLLING_RESTART, ReplicaFault.HAND_OVER, *OF_ETCD}
     ),
 )
 """Faults to draw from, those that change the master more often; a restart of all is drawn apart."""
@@ -131,9 +133,11 @@ ON_DISKS: Final = (
 
 WITHOUT_POWER_LOSS: Final = tuple(fault for fault in FAULTS if fault is not ReplicaFault.POWER_LOSS)
 
-AT_ONE_BROKER: Final = tuple(
-    fault for fault in WITHOUT_POWER_LOSS if fault is not ReplicaFault.BLACKOUT
+AT_ONE_BROKER: Final = (
+    *(fault for fault in WITHOUT_POWER_LOSS if fault is not ReplicaFault.BLACKOUT),
+    *(ReplicaFault.HAND_OVER,) * 4,
 )
+"""Faults of one broker, and handovers: there the members differ by what was acknowledged."""
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
