@@ -94,12 +94,13 @@ def test_outside_virtual_time_there_is_no_virtual_loop() -> None:
         asyncio.run(scene())
 
 
+@pytest.mark.parametrize(("share", "done_ms"), [(0.0, 0), (0.5, 350), (1.0, 700)])
 @in_virtual_time
-async def test_on_a_slow_host_work_for_a_thread_takes_its_time() -> None:
+async def test_on_a_slow_host_work_for_a_thread_takes_its_time(share: float, done_ms: int) -> None:
     loop = this_loop()
-    loop.executor_ms["slow"] = 700
+    loop.executor_ms["slow"], loop.executor_share = 700, lambda: share
     with loop.network.host("slow"):
-        assert await asyncio.to_thread(lambda: 7) == 7
+        assert await asyncio.to_thread(loop.clock.monotonic_ms) == done_ms, "when it was done"
         assert loop.clock.monotonic_ms() == 700
         with pytest.raises(ZeroDivisionError):
             await asyncio.to_thread(lambda: 1 / 0)
@@ -108,20 +109,3 @@ async def test_on_a_slow_host_work_for_a_thread_takes_its_time() -> None:
     await asyncio.sleep(1)
     assert await asyncio.to_thread(lambda: 8) == 8
     assert loop.clock.monotonic_ms() == 2_400
-
-
-@pytest.mark.parametrize(("share", "done_ms"), [(0.0, 0), (0.5, 350), (1.0, 700)])
-@in_virtual_time
-async def test_that_work_may_be_done_long_before_its_result_is_known(
-    share: float, done_ms: int
-) -> None:
-    loop = this_loop()
-    loop.executor_ms["slow"], loop.executor_share = 700, lambda: share
-    with loop.network.host("slow"):
-        assert await asyncio.to_thread(loop.clock.monotonic_ms) == done_ms
-        assert loop.clock.monotonic_ms() == 700
-        with pytest.raises(ZeroDivisionError):
-            await asyncio.to_thread(lambda: 1 / 0)
-        for work in (lambda: 7, lambda: 1 / 0):
-            loop.run_in_executor(None, work).cancel()  # it is done all the same
-    await asyncio.sleep(1)
