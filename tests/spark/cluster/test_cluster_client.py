@@ -169,6 +169,23 @@ def test_tasks_and_streams_read_from_the_leader_alone(
         stream.latest()
 
 
+def test_a_follower_that_stands_in_is_no_leader(canned: "CannedCluster") -> None:
+    canned.true_ids["broker-b"] = {1: canned.addresses["broker-b"]}
+    assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        stream.latest()
+    assert stream.addresses == {"broker-a": canned.addresses["broker-a"]}
+
+
+def test_a_topic_that_nobody_may_write_is_read_from_its_leader(canned: "CannedCluster") -> None:
+    canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"], 1: "broker-b-copy:10911"}
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    assert stream.latest() == ends(canned)
+
+
 @pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR])
 def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: "CannedCluster", code: int) -> None:
     pauses: list[int] = []
