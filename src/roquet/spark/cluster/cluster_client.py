@@ -189,7 +189,17 @@ class ClusterClient:
         if not data.enable_acting_master or can_be_written:
             return data.leader
         call = GetBrokerMembers(cluster_name=data.cluster, broker_name=data.broker_name)
-        group = loads(bytes(self._ask_servers(call).body), BrokerMembersBody).broker_member_group
+        try:
+            body = self._ask_servers(call).body
+        except CallRefused as error:
+            log.warning(
+                "nobody may write to %s, so a copy may stand in for it, which name servers do not "
+                "tell: allow the user of the read to Get its cluster (%s)",
+                data.broker_name,
+                error,
+            )
+            return None
+        group = loads(bytes(body), BrokerMembersBody).broker_member_group
         return group.broker_addrs.get(MASTER_ID) if group else None
 
     def ask(self, broker: str, call: Call[R]) -> R:
