@@ -5,20 +5,24 @@ from typing import Any
 
 import pytest
 from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.startup import hand_over, take_over
+from roquet.broker.startup import DISPATCH_COUNT, hand_over, take_over
 from roquet.model import names
 from roquet.model.errors import CallRefused, StoreError
+from roquet.model.topic import TopicConfig
 from roquet.net.channel import Channel
 from roquet.net.log_levels import apply_log_levels
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.offset import MaxOffset
+from roquet.wire.codes import ResponseCode
 
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
@@ -119,6 +123,31 @@ async def test_a_replica_leaves_its_tables_as_they_were_copied(
         )
         server.broker.log.ingest.append(message(), 0, peer)
         assert server.broker.log.store.bounds("orders", 0) == (0, 2)
+
+
+@in_virtual_time
+async def test_a_new_master_tells_nobody_where_queues_end_that_it_is_still_building(
+    peer: FakePeer, message: MakeSend
+) -> None:
+    clock, count = this_loop().clock, 20 * DISPATCH_COUNT
+    async with BrokerServer(config_of(), clock) as master:
+        for _ in range(count):
+            master.broker.bind(send)(message(), peer)
+        raw = master.broker.log.store.raw
+        copied = bytes(raw.read(0, raw.end))
+    async with BrokerServer(config_of(**REPLICA, slave_read_enable=True), clock) as server:
+        broker = server.broker
+        broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+        await asyncio.sleep(1)
+        broker.log.store.raw.append(0, copied)
+        async with await Channel.connect("127.0.0.1", server.port, clock=clock) as channel:
+            broker.replication.role.change(Role())
+            ends = asyncio.create_task(channel.call(MaxOffset(topic="orders", queue_id=0)))
+            pulled = asyncio.create_task(channel.call(ask(count)))
+            assert (await ends).offset == count
+            reply = await pulled
+            assert reply.code == ResponseCode.PULL_NOT_FOUND
+            assert reply.next_begin_offset == count, "nobody is sent back"
 
 
 async def test_a_master_that_hands_over_saves_how_far_its_services_are(

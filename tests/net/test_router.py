@@ -274,6 +274,14 @@ def test_another_handler_may_serve_a_code_for_a_while(router: Router) -> None:
     assert answer(router.dispatch(call, PEER)).code == 0
 
 
+def test_the_own_handler_of_a_code_is_known_while_another_serves_it(router: Router) -> None:
+    code, own = int(GetKV.code), router.handlers[GetKV]
+    assert router.own_handler(code) is own
+    router.override(code, lambda _call, _peer: None)
+    assert router.handlers[GetKV] is not own
+    assert router.own_handler(code) is own
+
+
 def test_a_replaced_handler_serves_at_once_or_once_an_override_ends(router: Router) -> None:
     def refuse(remark: str) -> RequestHandler[GetKV]:
         def handler(_call: GetKV, _peer: Peer) -> NoReturn:

@@ -12,6 +12,7 @@ from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster import cluster_client
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody, GetBrokerMembers
 from roquet.wire.calls.admin.stats import GetTopicStats, QueueStats, TopicStats
 from roquet.wire.calls.bodies import MultiQueueOffsets, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
@@ -109,6 +110,8 @@ class CannedCluster:
         """Broker ids of followers."""
         self.replicas: dict[str, CannedReplica] = {}
         """The replica of a broker, which has id 1."""
+        self.true_ids: dict[str, dict[int, str]] = {}
+        """Addresses by id of brokers whose followers may stand in; nobody can write there now."""
         self.position = 0
 
     def add_replica(self, broker: str) -> CannedReplica:
@@ -137,6 +140,10 @@ class CannedCluster:
 
     def route(self, call: Call[Any]) -> Reply:
         """The name server's reply."""
+        if isinstance(call, GetBrokerMembers):
+            addresses = self.true_ids[call.broker_name]
+            group = BrokerMembers(cluster="c", broker_name=call.broker_name, broker_addrs=addresses)
+            return Reply(body=dumps(BrokerMembersBody(broker_member_group=group)))
         if not isinstance(call, GetRoute):
             topics = [self.topic] if isinstance(call, GetAllTopics) else []
             return Reply(body=dumps(TopicList(topic_list=topics)))
@@ -144,7 +151,12 @@ class CannedCluster:
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         route = TopicRoute(
             queue_datas=[
-                QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2)
+                QueueData(
+                    broker_name=name,
+                    read_queue_nums=2,
+                    write_queue_nums=2,
+                    perm=4 if name in self.true_ids else 6,
+                )
                 for name in self.addresses
             ],
             broker_datas=[
@@ -153,6 +165,7 @@ class CannedCluster:
                     broker_name=name,
                     broker_addrs={self.broker_ids.get(name, 0): address}
                     | ({1: self.replicas[name].address} if name in self.replicas else {}),
+                    enable_acting_master=name in self.true_ids,
                 )
                 for name, address in self.addresses.items()
             ],

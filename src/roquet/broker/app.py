@@ -242,6 +242,7 @@ class BrokerServer:
         server.note_slow_requests(control.slow_requests)
         server.on_stopping(self.broker.log.arrivals.close)
         server.on_stopping(self.broker.coordination.handover.close)
+        server.on_stopping(gate.release)
         exporter = measure(self.broker, router, server)
         await running.enter_async_context(server)
         if exporter is not None:
@@ -391,6 +392,7 @@ def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
     async def promote() -> None:
         if await startup.take_over(broker):
             gate.follow_role()
+            broker.control.registration.request()
 
     return RoleDuties(
         of_master=lambda: _deliveries(broker),

@@ -92,6 +92,7 @@ async def take_over(broker: Broker) -> bool:
     if not leads():
         return False
     store.refuse_appends(None)
+    broker.replication.role.note_taken_over()
     for store_copy in set_aside:
         store_copy()
     broker.delivery.checkpoints.begin()

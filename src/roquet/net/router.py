@@ -188,6 +188,10 @@ class Router:
         call_type, own, gate, latencies = self._own.setdefault(code, self._served[code])
         self._served[code] = (call_type, handler or own, gate, latencies)
 
+    def own_handler(self, code: int) -> RequestHandler[Any]:
+        """The handler that serves a code unless `override` is in force."""
+        return self._own.get(code, self._served[code])[1]
+
     def replace(self, code: int, handler: RequestHandler[Any]) -> None:
         """Register another handler of a code; while `override` is in force, for when it ends."""
         call_type, served, gate, latencies = self._served[code]

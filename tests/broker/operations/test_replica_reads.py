@@ -95,6 +95,18 @@ async def test_a_replica_corrects_an_offset_only_if_it_may(filled: Broker, peer:
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
 
 
+async def test_a_new_master_corrects_no_offset_before_its_queues_are_built(
+    filled: Broker, peer: FakePeer
+) -> None:
+    filled.control.settings.change({"slaveReadEnable": "true"}, 0)
+    filled.replication.role.change(REPLICA)
+    filled.replication.role.change(Role())
+    reply = await pulled(filled, ask(99), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 99)
+    filled.replication.role.note_taken_over()
+    assert (await pulled(filled, ask(99), peer)).code == ResponseCode.PULL_OFFSET_MOVED
+
+
 async def test_a_refused_pull_stays_refused_at_a_replica(filled: Broker, peer: FakePeer) -> None:
     filled.replication.role.change(REPLICA)
     filled.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)

@@ -29,3 +29,29 @@ def test_a_master_that_is_fenced_takes_no_messages() -> None:
     assert MASTER.is_active
     assert not Role(is_fenced=True).is_active
     assert not REPLICA.is_active
+
+
+def test_a_new_master_is_settled_once_it_has_taken_over() -> None:
+    cell = RoleCell(REPLICA)
+    assert cell.is_settled
+    cell.change(Role(is_fenced=True))
+    cell.change(MASTER)
+    assert not cell.is_settled
+    cell.note_taken_over()
+    assert cell.is_settled
+    cell.change(REPLICA)
+    cell.change(MASTER)
+    assert not cell.is_settled, "its log was another broker's in between"
+
+
+def test_a_master_whose_lease_lapses_stays_settled() -> None:
+    cell = RoleCell(MASTER)
+    cell.change(Role(is_fenced=True))
+    assert cell.is_settled
+
+
+def test_a_broker_that_does_not_know_its_role_is_not_settled() -> None:
+    cell = RoleCell(Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True))
+    assert not cell.is_settled
+    cell.change(REPLICA)
+    assert cell.is_settled

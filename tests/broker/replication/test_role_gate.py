@@ -1,3 +1,5 @@
+import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -6,16 +8,25 @@ from tests.broker.conftest import FakePeer
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.role_gate import READS, REFUSED, RoleGate
+from roquet.broker.replication.role_gate import (
+    HELD_MS_MAX,
+    PROGRESS,
+    QUEUE_ENDS,
+    READS,
+    REFUSED,
+    RoleGate,
+)
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
 from roquet.net.router import Router
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
 
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1)
+FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 
 
 class Gate:
@@ -33,6 +44,21 @@ class Gate:
         """Codes that another handler than its own serves."""
         handlers = self.router.handlers.items()
         return {int(call.code) for call, handler in handlers if handler is not serve}
+
+    def asked(self, code: RequestCode) -> "asyncio.Task[Reply]":
+        """The reply to a request, which may be held."""
+        handlers = {int(call.code): handler for call, handler in self.router.handlers.items()}
+        answer: Any = handlers[code](None, FakePeer())
+        return asyncio.create_task(_reply(answer))
+
+    def take_over(self) -> None:
+        """Become ready to be the master."""
+        self.role.note_taken_over()
+        self.gate.follow_role()
+
+
+async def _reply(answer: Reply | Coroutine[Any, Any, Reply]) -> Reply:
+    return answer if isinstance(answer, Reply) else await answer
 
 
 def serve(_call: Call[Any], _peer: object) -> Reply:
@@ -97,8 +123,8 @@ def test_it_closes_with_the_role_and_opens_when_the_broker_is_ready() -> None:
     gate.role.change(REPLICA)
     assert gate.refused() == {*REFUSED, *READS}
     gate.role.change(Role())
-    assert gate.refused() == {*REFUSED, *READS}, "its log is not ready yet"
-    gate.gate.follow_role()
+    assert gate.refused() >= {*REFUSED, *READS}, "its log is not ready yet"
+    gate.take_over()
     assert gate.refused() == set()
 
 
@@ -142,3 +168,85 @@ def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
         for callback in acting.on_change:
             callback()
         assert gate.refused() == refused
+
+
+@pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS, PROGRESS])
+@pytest.mark.parametrize("slave_read_enable", [False, True])
+@in_virtual_time
+async def test_a_new_master_holds_who_reads_or_asks_for_offsets_until_its_queues_are_built(
+    code: RequestCode, slave_read_enable: bool
+) -> None:
+    gate = Gate(REPLICA, slave_read_enable=slave_read_enable)
+    gate.role.change(Role(is_fenced=True))
+    first = gate.asked(code)
+    gate.role.change(Role())
+    second = gate.asked(code)
+    await asyncio.sleep(5)
+    assert not first.done()
+    assert not second.done()
+    gate.take_over()
+    assert [(await first).code, (await second).code] == [0, 0]
+    assert this_loop().clock.monotonic_ms() == 5_000
+
+
+@in_virtual_time
+async def test_a_held_request_whose_handler_waits_is_answered_when_that_is_ready() -> None:
+    async def later(_call: object, _peer: object) -> Reply:
+        await asyncio.sleep(1)
+        return Reply(remark="later")
+
+    gate = Gate(REPLICA)
+    gate.router.replace(RequestCode.PULL_MESSAGE, later)
+    gate.role.change(Role())
+    held = gate.asked(RequestCode.PULL_MESSAGE)
+    await asyncio.sleep(1)
+    gate.take_over()
+    assert (await held).remark == "later"
+
+
+@pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS])
+@in_virtual_time
+async def test_who_is_held_for_long_is_refused(code: RequestCode) -> None:
+    gate = Gate(REPLICA)
+    gate.role.change(Role())
+    with pytest.raises(CallRefused, match="busy"):
+        await gate.asked(code)
+    assert this_loop().clock.monotonic_ms() == HELD_MS_MAX
+
+
+@in_virtual_time
+async def test_nobody_is_told_that_a_group_has_no_progress() -> None:
+    gate = Gate(REPLICA)
+    gate.role.change(Role())
+    assert (await gate.asked(PROGRESS)).code == 0, "a refusal would send the group to the end"
+    gate.role.change(FENCED)
+    assert (await gate.asked(PROGRESS)).code == 0
+
+
+@pytest.mark.parametrize("code", QUEUE_ENDS)
+@in_virtual_time
+async def test_a_broker_tells_the_ends_of_queues_once_it_knows_its_role(code: RequestCode) -> None:
+    gate = Gate(FENCED)
+    held = gate.asked(code)
+    await asyncio.sleep(5)
+    assert not held.done()
+    gate.role.change(REPLICA)
+    with pytest.raises(CallRefused, match="busy"):  # who asked takes it for the master it was
+        await held
+    assert (await gate.asked(code)).code == 0
+
+
+def test_a_master_whose_lease_lapsed_goes_on_to_tell_offsets() -> None:
+    gate = Gate(Role())
+    gate.role.change(Role(is_fenced=True))
+    assert gate.refused() == {*REFUSED, *READS}
+
+
+@in_virtual_time
+async def test_a_stop_releases_who_is_held() -> None:
+    gate = Gate(FENCED)
+    held = gate.asked(RequestCode.GET_MAX_OFFSET)
+    await asyncio.sleep(1)
+    gate.gate.release()
+    with pytest.raises(CallRefused, match="busy"):
+        await held

@@ -442,3 +442,31 @@ async def test_a_name_server_that_returns_without_knowing_the_master_takes_it_fr
     await ours.unregister()
     await anew.server.stop()
     await other.server.stop()
+
+
+@in_virtual_time
+async def test_a_new_master_is_registered_as_soon_as_its_queues_are_built() -> None:
+    server, news, role = NameServer(), RegistrationTrigger(), RoleCell(REPLICA)
+    await server.server.start()
+    config = BrokerConfig(name_servers=(server.address,))
+    settings, clock = RuntimeSettings(config), this_loop().clock
+    ours = NameServerRegistration(settings, clock, ADDRESSES, lambda: TABLE, news, role)
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    await asyncio.sleep(1)
+    role.change(Role())
+    news.request()
+    await asyncio.sleep(1)
+    assert [call.broker_id for call in server.registered] == [2]
+    before_ms = clock.monotonic_ms()
+    for _ in range(3):
+        news.request()
+        await asyncio.sleep(0)
+    role.note_taken_over()
+    news.request()
+    await news.wait_registered()
+    assert [call.broker_id for call in server.registered] == [2, 0]
+    assert clock.monotonic_ms() == before_ms, "no pause for what nobody was told"
+    serving.cancel()
+    await ours.unregister()
+    await server.server.stop()

@@ -16,7 +16,7 @@ from roquet.rules.send_retry import NOT_DONE
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.options import SourceOptions, parse
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.admin.namesrv import SystemTopics
+from roquet.wire.calls.admin.namesrv import GetBrokerMembers, SystemTopics
 from roquet.wire.calls.admin.stats import GetTopicStats
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
 from roquet.wire.codes import ResponseCode
@@ -167,6 +167,42 @@ def test_tasks_and_streams_read_from_the_leader_alone(
     stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
     with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
         stream.latest()
+
+
+def test_a_follower_that_stands_in_is_no_leader(canned: "CannedCluster") -> None:
+    canned.true_ids["broker-b"] = {1: canned.addresses["broker-b"]}
+    assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
+        stream.latest()
+    assert stream.addresses == {"broker-a": canned.addresses["broker-a"]}
+
+
+def test_a_broker_is_away_while_nobody_says_whether_it_leads(
+    canned: "CannedCluster", caplog: pytest.LogCaptureFixture
+) -> None:
+    canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"]}
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    usual = canned.route
+
+    def route(call: Any) -> Any:
+        if isinstance(call, GetBrokerMembers):
+            raise CallRefused(ResponseCode.NO_PERMISSION, "not for you")
+        return usual(call)
+
+    canned.route = route  # type: ignore[method-assign]
+    stream.route("orders")
+    assert stream.addresses == {"broker-a": canned.addresses["broker-a"]}
+    assert "allow the user of the read to Get its cluster" in caplog.text
+
+
+def test_a_topic_that_nobody_may_write_is_read_from_its_leader(canned: "CannedCluster") -> None:
+    canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"], 1: "broker-b-copy:10911"}
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
+    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    assert stream.latest() == ends(canned)
 
 
 @pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR])

@@ -70,19 +70,21 @@ def directed(
     if reply.code not in READ_CODES:
         return reply
     config, role = control.settings.config, replication.role.current
+    # A pull that a replica has begun to serve may end while its queues are being built.
+    leads = role.is_master and replication.role.is_settled
     backlog = ReadBacklog(
         bytes_behind=_bytes_behind(message_log, call, reply),
         memory=message_log.memory,
         memory_share=config.memory_share,
     )
     returns = returns_to_master(
-        backlog, is_replica=not role.is_master, is_master_alive=role.master is not None
+        backlog, is_replica=not leads, is_master_alive=role.master is not None
     )
     group = tables.groups.get(call.consumer_group) or SubscriptionGroup()
     suggested = suggested_broker_id(
         group, backlog, reads_replicas=config.slave_read_enable, returns_to_master=returns
     )
-    if role.is_master:
+    if leads:
         return msgspec.structs.replace(reply, suggest_which_broker_id=suggested)
     answer = replica_answer(
         reply.code,

@@ -93,7 +93,6 @@ async def take_lead(broker: Broker, epoch: int) -> None:
             await asyncio.sleep(0)
             if not leads():
                 return
-    broker.control.registration.request()
 
 
 def lower_progress(broker: Broker) -> None:

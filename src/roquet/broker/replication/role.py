@@ -42,12 +42,28 @@ class RoleCell:
         self.on_change: list[Callable[[Role, Role], None]] = []
         """Each is called with the role before and the new one, in the order of subscription."""
         self._breaks = 0
+        self._has_taken_over = role.is_active
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the queues and tables of this broker are those of its role.
+
+        False while it does not know its role, and at a new master from its election until its
+        queues have all that its log has (`note_taken_over`). A lease that lapses changes nothing.
+        """
+        role = self.current
+        return self._has_taken_over if role.is_master else not role.is_fenced
+
+    def note_taken_over(self) -> None:
+        """Note that the queues of this master have all that its log has."""
+        self._has_taken_over = True
 
     def change(self, role: Role) -> None:
         """Take another role; nothing happens if it is the same one."""
         before, self.current = self.current, role
         if before.is_active and not role.is_active:
             self._breaks += 1
+        self._has_taken_over &= role.is_master
         if role != before:
             for callback in self.on_change:
                 callback(before, role)

@@ -5,11 +5,17 @@
     changes of tables        1   the next copy of the master's tables would undo them
     pull                     2   unless slaveReadEnable, or while it acts as master
 
+A new master refuses the same until its queues are built, except for pulls: these it holds, as it
+does questions about progress and the ends of queues. A broker that does not know its role yet holds
+the latter.
+
 A refused code gets another handler, so that requests to a master pay nothing. Apache's replicas
 carry out changes of tables, which the next copy then undoes. Source: Apache RocketMQ 5.5.0.
 """
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -18,7 +24,7 @@ from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer, RequestHandler, Router
-from roquet.wire.call import Call
+from roquet.wire.call import Call, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -74,6 +80,24 @@ REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyTyp
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 """Requests that a replica serves only with `slave_read_enable`, or while it acts as master."""
 
+QUEUE_ENDS: Final = (
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+)
+"""Requests about the ends of queues, which nobody is told before they are those of the role."""
+
+PROGRESS: Final = RequestCode.QUERY_CONSUMER_OFFSET
+"""A request that is held, but never refused: Java clients of 4.x and C++ clients take any refusal
+for a group without progress, which begins at the end of the queue."""
+
+HELD_MS_MAX: Final = 10_000
+"""Longest hold of a request in ms: who asks for ends or progress waits for 5 s at most."""
+
 
 class RoleGate:
     """Refuses requests while this broker is no active master."""
@@ -90,11 +114,12 @@ class RoleGate:
         self._settings = settings
         self._role = role
         self._is_open = True
+        self._settled = asyncio.Event()
         self.follow_role()
         settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
         if acting is not None:
             acting.on_change.append(self._refuse_reads)
-        role.on_change.append(lambda *_: None if role.current.is_active else self.follow_role())
+        role.on_change.append(lambda *_: self._follow_change())
 
     def follow_role(self) -> None:
         """Take requests if this broker is an active master, and refuse them otherwise.
@@ -107,6 +132,16 @@ class RoleGate:
             self._refuse(code, answer, remark, is_refused=not self._is_open)
         self._refuse_reads()
 
+    def release(self) -> None:
+        """Hold nobody any more: the broker stops."""
+        self._settled.set()
+
+    def _follow_change(self) -> None:
+        if self._role.current.is_active:
+            self._refuse_reads()
+        else:
+            self.follow_role()
+
     def _refuse(
         self, code: RequestCode, answer: ResponseCode, remark: str, *, is_refused: bool
     ) -> None:
@@ -115,10 +150,40 @@ class RoleGate:
         self._router.override(code, _refusal(answer, remark) if is_refused else None)
 
     def _refuse_reads(self) -> None:
+        is_settled = self._role.is_settled
+        is_new_master = self._role.current.is_master and not is_settled
         acts = self._acting is not None and self._acting.is_acting
         may_read = self._is_open or acts or self._settings.config.slave_read_enable
         for code in READS:
-            self._refuse(code, *_BUSY, is_refused=not may_read)
+            if is_new_master:
+                self._router.override(code, self._hold(code))
+            else:
+                self._refuse(code, *_BUSY, is_refused=not may_read)
+        for code in QUEUE_ENDS:
+            self._router.override(code, None if is_settled else self._hold(code))
+        self._router.override(PROGRESS, self._hold(PROGRESS) if is_new_master else None)
+        if is_settled:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    def _hold(self, code: RequestCode) -> RequestHandler[Any]:
+        """A handler that serves requests once this broker is a master whose queues are built.
+
+        A Java client whose pull is refused comes back after 3 s, and one whose question about the
+        end of a queue is refused after up to 20 s.
+        """
+
+        async def hold(call: Call[Any], peer: Peer) -> Reply | None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_MS_MAX / 1000):
+                    await self._settled.wait()
+            if not self._is_open and code != PROGRESS:
+                raise CallRefused(*_BUSY)
+            answer = self._router.own_handler(code)(call, peer)
+            return answer if isinstance(answer, Reply) or answer is None else await answer
+
+        return hold
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:

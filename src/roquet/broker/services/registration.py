@@ -137,7 +137,8 @@ class NameServerRegistration:
                 log.exception("the name servers could not be told; they are told again")
                 await self._clock.sleep(AGAIN_MS)
                 self._trigger.request()
-            await self._clock.sleep(PAUSE_MS)
+            if not self._is_silent:  # a new master is registered at once when it is ready
+                await self._clock.sleep(PAUSE_MS)
 
     def _interval_ms(self) -> int:
         """Ms until everything is registered again."""
@@ -190,8 +191,11 @@ class NameServerRegistration:
 
     @property
     def _is_silent(self) -> bool:
-        """Whether name servers are told nothing: the broker stops, or does not know its role."""
-        return self._left or self._role.current.is_fenced
+        """Whether name servers are told nothing: the broker stops, or does not know its role.
+
+        Nor does a new master before its queues are built: clients take their ends for the group's.
+        """
+        return self._left or self._role.current.is_fenced or not self._role.is_settled
 
     async def unregister(self) -> None:
         """Unregister at every name server, and close the connections."""

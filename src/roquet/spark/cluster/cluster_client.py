@@ -22,8 +22,9 @@ from roquet.model.errors import (
     RoquetError,
     UsageError,
 )
+from roquet.model.flags import Permission
 from roquet.model.queue import MessageQueue
-from roquet.model.route import TopicRoute
+from roquet.model.route import BrokerData, TopicRoute
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
 from roquet.net.blocking import BlockingChannel
@@ -37,7 +38,7 @@ from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.topic_pattern import matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConnections
-from roquet.wire.calls.admin.namesrv import SystemTopics
+from roquet.wire.calls.admin.namesrv import BrokerMembersBody, GetBrokerMembers, SystemTopics
 from roquet.wire.calls.admin.stats import GetTopicStats, TopicStats
 from roquet.wire.calls.bodies import ConsumerConnection, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, QueryOffset
@@ -164,7 +165,7 @@ class ClusterClient:
         self._seen.add(topic)
         route = loads(bytes(reply.body), TopicRoute)
         for data in route.broker_datas:
-            address = data.leader if self._leaders_only else data.any_address
+            address = self._leader(data, route) if self._leaders_only else data.any_address
             if address:
                 self._addresses[data.broker_name] = address
             self._replicas[data.broker_name] = {
@@ -173,6 +174,33 @@ class ClusterClient:
                 if broker_id != MASTER_ID
             }
         return route
+
+    def _leader(self, data: BrokerData, route: TopicRoute) -> str | None:
+        """Address of a broker's leader; None without one, or while a follower stands in for it.
+
+        A follower that stands in has the leader's id in a route. Its queues cannot be written, but
+        neither can those of a read-only topic: name servers tell these apart by the true ids.
+        """
+        can_be_written = any(
+            queues.perm & Permission.WRITE
+            for queues in route.queue_datas
+            if queues.broker_name == data.broker_name
+        )
+        if not data.enable_acting_master or can_be_written:
+            return data.leader
+        call = GetBrokerMembers(cluster_name=data.cluster, broker_name=data.broker_name)
+        try:
+            body = self._ask_servers(call).body
+        except CallRefused as error:
+            log.warning(
+                "nobody may write to %s, so a copy may stand in for it, which name servers do not "
+                "tell: allow the user of the read to Get its cluster (%s)",
+                data.broker_name,
+                error,
+            )
+            return None
+        group = loads(bytes(body), BrokerMembersBody).broker_member_group
+        return group.broker_addrs.get(MASTER_ID) if group else None
 
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's reply; retried until the read's timeout."""
