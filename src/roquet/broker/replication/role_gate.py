@@ -5,6 +5,9 @@
     changes of tables        1   the next copy of the master's tables would undo them
     pull                     2   unless slaveReadEnable, or while it acts as master
 
+A replica whose log is known not to be a part of its master's serves no pull: its messages may be
+others than the master's at the same offsets. It sends the reader to the master, if there is one.
+
 A refused code gets another handler, so that requests to a master pay nothing. Apache's replicas
 carry out changes of tables, which the next copy then undoes. Source: Apache RocketMQ 5.5.0.
 """
@@ -15,10 +18,13 @@ from typing import Any, Final, NoReturn
 
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
+from roquet.model.topic import MASTER_ID
 from roquet.net.router import Peer, RequestHandler, Router
 from roquet.wire.call import Call
+from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import RequestCode, ResponseCode
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -38,6 +44,9 @@ NO_STORE: Final = "this broker is a replica and stores no message of its own: as
 NO_CHANGE: Final = (
     "this broker is a replica, whose tables are copies of its master's: change them at the master"
 )
+
+DIVERGED: Final = "this replica has another past than its master (its log says which): read there"
+"""Remark to who reads from a replica whose messages may be others than its master's."""
 
 _BUSY: Final = (ResponseCode.SYSTEM_BUSY, BUSY)
 _NOT_AVAILABLE: Final = (ResponseCode.SLAVE_NOT_AVAILABLE, NO_STORE)
@@ -72,7 +81,8 @@ REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyTyp
 """Code and remark of the answer to requests that are for a master alone."""
 
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-"""Requests that a replica serves only with `slave_read_enable`, or while it acts as master."""
+"""Requests that a replica serves only with `slave_read_enable`, or while it acts as master, and
+never after its log has turned out not to be a part of its master's."""
 
 
 class RoleGate:
@@ -84,9 +94,11 @@ class RoleGate:
         settings: RuntimeSettings,
         role: RoleCell,
         acting: ActingMaster | None = None,
+        stream: StreamClient | None = None,
     ) -> None:
         self._router = router
         self._acting = acting
+        self._stream = stream
         self._settings = settings
         self._role = role
         self._is_open = True
@@ -94,6 +106,8 @@ class RoleGate:
         settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
         if acting is not None:
             acting.on_change.append(self._refuse_reads)
+        if stream is not None:
+            stream.on_compared.append(self._refuse_reads)
         role.on_change.append(lambda *_: None if role.current.is_active else self.follow_role())
 
     def follow_role(self) -> None:
@@ -119,6 +133,28 @@ class RoleGate:
         may_read = self._is_open or acts or self._settings.config.slave_read_enable
         for code in READS:
             self._refuse(code, *_BUSY, is_refused=not may_read)
+            if self._has_diverged and may_read and not self._is_open:
+                self._router.override(code, self._send_to_master)
+
+    @property
+    def _has_diverged(self) -> bool:
+        return self._stream is not None and self._stream.has_diverged
+
+    def _send_to_master(self, call: Pull, _peer: Peer) -> PullReply:
+        """Send a reader to the master; refuse it while none is known.
+
+        A Java client that is refused would ask the same replica again, for ever.
+        """
+        if self._role.current.master is None:
+            raise CallRefused(ResponseCode.SYSTEM_BUSY, DIVERGED)
+        return PullReply(
+            code=ResponseCode.PULL_RETRY_IMMEDIATELY,
+            remark=DIVERGED,
+            suggest_which_broker_id=MASTER_ID,
+            next_begin_offset=call.queue_offset,
+            min_offset=call.queue_offset,
+            max_offset=call.queue_offset,
+        )
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:
