@@ -150,6 +150,18 @@ async def test_a_new_master_tells_nobody_where_queues_end_that_it_is_still_build
             assert reply.next_begin_offset == count, "nobody is sent back"
 
 
+async def test_where_roles_are_fixed_replicas_are_told_of_all_progress(
+    tmp_path: Path, peer: FakePeer, message: MakeSend
+) -> None:
+    """What is not on the disk yet is hidden from consumers, but nothing is cut from the log."""
+    async with BrokerServer(config_of(tmp_path, sync_flush=True)) as server:
+        await take_over(server.broker)
+        server.broker.log.ingest.append(message(), 0, peer)
+        server.broker.tables.delay_offsets.advance(3, 7)
+        assert server.broker.log.store.bounds("orders", 0) == (0, 0)
+        assert server.broker.delivery.checkpoints.told().delays.offset_table[3] == 7
+
+
 async def test_a_master_that_hands_over_saves_how_far_its_services_are(
     tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:

@@ -541,6 +541,32 @@ async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followe
         assert log_of(replica) == log_before
 
 
+@in_virtual_time
+async def test_no_reader_gets_messages_of_a_replica_that_its_master_has_lost_and_replaced() -> None:
+    async with group_of_brokers() as running:
+        replica = await running.add_replica(slave_read_enable=True)
+        async with producer_of(running) as producer:
+            for number in range(16):
+                await producer.send("orders", b"gone %d" % number)
+        await caught_up(running.brokers[0], replica)
+        replica.broker.tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
+        pull = Pull(
+            consumer_group="readers", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=8,
+            sys_flag=6, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+        )  # fmt: skip
+        async with ChannelPool(clock=this_loop().clock) as pool:
+            assert b"gone" in bytes((await pool.call(replica.address, pull)).body)
+            await running.stop_broker(0)
+            assert b"gone" in bytes((await pool.call(replica.address, pull)).body)
+            master = await running.start_broker(0)  # in memory: it begins anew
+            for _ in range(20):
+                master.broker.log.ingest.append(send_call(), 0, FakePeer())
+            await this_loop().clock.sleep(10_000)
+            reply = await pool.call(replica.address, pull)
+            assert (reply.code, reply.body) == (ResponseCode.PULL_RETRY_IMMEDIATELY, b"")
+            assert reply.suggest_which_broker_id == MASTER_ID
+
+
 def test_a_replica_needs_an_id_of_its_own() -> None:
     with pytest.raises(ConfigError, match="give this replica brokerId=1"):
         BrokerConfig(broker_role=BrokerRole.SLAVE)

@@ -230,7 +230,13 @@ class BrokerServer:
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
         Throttle(self.broker.log, control, router)
         replication = self.broker.replication
-        gate = RoleGate(router, control.settings, replication.role, replication.acting_master)
+        gate = RoleGate(
+            router,
+            control.settings,
+            replication.role,
+            replication.acting_master,
+            replication.stream_client,
+        )
         server = Server(
             router,
             host=config.host,

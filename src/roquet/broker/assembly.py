@@ -25,6 +25,7 @@ from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
+from roquet.broker.log.flushed_view import FlushedView
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.quotas import RequestQuotas
@@ -146,6 +147,7 @@ def _replication(
     if config.controller_mode:
         return _with_controller(environment, message_log, settings)
     store = message_log.store
+    FlushedView(message_log, settings)
     role = RoleCell(_first_role(config))
     mode = DeploymentMode.FIXED_ROLES
     if config.has_acting_master:

@@ -95,7 +95,8 @@ async def take_over(broker: Broker) -> bool:
     broker.replication.role.note_taken_over()
     for store_copy in set_aside:
         store_copy()
-    broker.delivery.checkpoints.begin()
+    if broker.replication.controller_mode is not None:
+        broker.delivery.checkpoints.begin()
     log.info("this broker is the master now: its log ends at %d", store.end_position)
     return True
 

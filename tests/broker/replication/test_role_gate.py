@@ -1,7 +1,8 @@
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.conftest import FakePeer
 
@@ -19,14 +20,29 @@ from roquet.broker.replication.role_gate import (
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
+from roquet.model.topic import MASTER_ID
 from roquet.net.router import Router
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import RequestCode, ResponseCode
 
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1)
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
+
+PULL = Pull(
+    consumer_group="g",
+    topic="orders",
+    queue_id=0,
+    queue_offset=7,
+    max_msg_nums=32,
+    sys_flag=0,
+    commit_offset=0,
+    suspend_timeout_millis=0,
+    subscription="*",
+    sub_version=0,
+)
 
 
 class Gate:
@@ -250,3 +266,60 @@ async def test_a_stop_releases_who_is_held() -> None:
     gate.gate.release()
     with pytest.raises(CallRefused, match="busy"):
         await held
+
+
+class Stream:
+    """A replica's stream, of which a test says what the comparison of the logs found."""
+
+    def __init__(self) -> None:
+        self.has_diverged = False
+        self.on_compared: list[Callable[[], object]] = []
+
+    def compare(self, *, has_diverged: bool) -> None:
+        self.has_diverged = has_diverged
+        for callback in self.on_compared:
+            callback()
+
+
+@pytest.mark.parametrize("code", READS)
+def test_a_replica_whose_log_has_diverged_sends_readers_to_the_master(code: RequestCode) -> None:
+    gate: Any = Gate(msgspec.structs.replace(REPLICA, master="m:1"), slave_read_enable=True)
+    stream: Any = Stream()
+    RoleGate(gate.router, gate.settings, gate.role, None, stream)
+
+    def answer() -> Any:
+        (handler,) = (h for call, h in gate.router.handlers.items() if call.code == code)
+        return handler(PULL, FakePeer())
+
+    assert gate.refused() == {*REFUSED}
+    stream.compare(has_diverged=True)
+    reply = answer()
+    assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert (reply.suggest_which_broker_id, reply.next_begin_offset) == (MASTER_ID, 7)
+    gate.role.change(REPLICA)
+    with pytest.raises(CallRefused, match="another past than its master") as refused:
+        answer()
+    assert refused.value.code == ResponseCode.SYSTEM_BUSY
+    stream.compare(has_diverged=False)
+    assert gate.refused() == {*REFUSED}
+
+
+def test_a_diverged_replica_that_nobody_may_read_from_is_only_busy() -> None:
+    gate: Any = Gate(REPLICA)
+    stream: Any = Stream()
+    RoleGate(gate.router, gate.settings, gate.role, None, stream)
+    stream.compare(has_diverged=True)
+    (handler,) = (h for call, h in gate.router.handlers.items() if call.code == READS[0])
+    with pytest.raises(CallRefused, match="REJECTREQUEST"):
+        handler(PULL, FakePeer())
+
+
+def test_a_master_that_was_a_diverged_replica_serves_readers() -> None:
+    gate: Any = Gate(REPLICA, slave_read_enable=True)
+    stream: Any = Stream()
+    role_gate = RoleGate(gate.router, gate.settings, gate.role, None, stream)
+    stream.compare(has_diverged=True)
+    gate.role.change(Role())
+    gate.role.note_taken_over()
+    role_gate.follow_role()
+    assert gate.refused() == set()

@@ -9,6 +9,9 @@ A new master refuses the same until its queues are built, except for pulls: thes
 does questions about progress and the ends of queues. A broker that does not know its role yet holds
 the latter.
 
+A replica whose log is known not to be a part of its master's serves no pull: its messages may be
+others than the master's at the same offsets. It sends the reader to the master, if there is one.
+
 A refused code gets another handler, so that requests to a master pay nothing. Apache's replicas
 carry out changes of tables, which the next copy then undoes. Source: Apache RocketMQ 5.5.0.
 """
@@ -21,10 +24,13 @@ from typing import Any, Final, NoReturn
 
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
+from roquet.model.topic import MASTER_ID
 from roquet.net.router import Peer, RequestHandler, Router
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import RequestCode, ResponseCode
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -44,6 +50,9 @@ NO_STORE: Final = "this broker is a replica and stores no message of its own: as
 NO_CHANGE: Final = (
     "this broker is a replica, whose tables are copies of its master's: change them at the master"
 )
+
+DIVERGED: Final = "this replica has another past than its master (its log says which): read there"
+"""Remark to who reads from a replica whose messages may be others than its master's."""
 
 _BUSY: Final = (ResponseCode.SYSTEM_BUSY, BUSY)
 _NOT_AVAILABLE: Final = (ResponseCode.SLAVE_NOT_AVAILABLE, NO_STORE)
@@ -78,7 +87,8 @@ REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyTyp
 """Code and remark of the answer to requests that are for a master alone."""
 
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-"""Requests that a replica serves only with `slave_read_enable`, or while it acts as master."""
+"""Requests that a replica serves only with `slave_read_enable`, or while it acts as master, and
+never after its log has turned out not to be a part of its master's."""
 
 QUEUE_ENDS: Final = (
     RequestCode.GET_MAX_OFFSET,
@@ -108,9 +118,11 @@ class RoleGate:
         settings: RuntimeSettings,
         role: RoleCell,
         acting: ActingMaster | None = None,
+        stream: StreamClient | None = None,
     ) -> None:
         self._router = router
         self._acting = acting
+        self._stream = stream
         self._settings = settings
         self._role = role
         self._is_open = True
@@ -119,6 +131,8 @@ class RoleGate:
         settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
         if acting is not None:
             acting.on_change.append(self._refuse_reads)
+        if stream is not None:
+            stream.on_compared.append(self._refuse_reads)
         role.on_change.append(lambda *_: self._follow_change())
 
     def follow_role(self) -> None:
@@ -159,6 +173,8 @@ class RoleGate:
                 self._router.override(code, self._hold(code))
             else:
                 self._refuse(code, *_BUSY, is_refused=not may_read)
+                if self._has_diverged and may_read and not self._is_open:
+                    self._router.override(code, self._send_to_master)
         for code in QUEUE_ENDS:
             self._router.override(code, None if is_settled else self._hold(code))
         self._router.override(PROGRESS, self._hold(PROGRESS) if is_new_master else None)
@@ -184,6 +200,26 @@ class RoleGate:
             return answer if isinstance(answer, Reply) or answer is None else await answer
 
         return hold
+
+    @property
+    def _has_diverged(self) -> bool:
+        return self._stream is not None and self._stream.has_diverged
+
+    def _send_to_master(self, call: Pull, _peer: Peer) -> PullReply:
+        """Send a reader to the master; refuse it while none is known.
+
+        A Java client that is refused would ask the same replica again, for ever.
+        """
+        if self._role.current.master is None:
+            raise CallRefused(ResponseCode.SYSTEM_BUSY, DIVERGED)
+        return PullReply(
+            code=ResponseCode.PULL_RETRY_IMMEDIATELY,
+            remark=DIVERGED,
+            suggest_which_broker_id=MASTER_ID,
+            next_begin_offset=call.queue_offset,
+            min_offset=call.queue_offset,
+            max_offset=call.queue_offset,
+        )
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:

@@ -7,8 +7,8 @@ elected again before it has copied the progress of the master in between, its ow
 messages that nobody has: it goes back to the last progress that was safe, and some messages come
 twice. Replicas are told of safe progress alone, and no other is saved: a master that is killed
 begins from its files, and a replica may lose the end of its log as well. So it is with delay
-levels, the timer, popped messages and transactions. Where roles are fixed all of the log is
-confirmed.
+levels, the timer, popped messages and transactions. Where roles are fixed nothing is noted: a log
+is never cut, and is brought to the disk before progress is saved.
 """
 
 from collections import deque

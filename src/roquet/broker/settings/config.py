@@ -115,7 +115,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     log_path: ClassVar[Annotated[None, setting(PATH, "storePathCommitLog", restart=True)]] = None
     """Where the log has to be: below `store_dir`, or the broker does not start."""
     sync_flush: Annotated[bool, setting(FLUSH_TYPE, "flushDiskType")] = False
-    """Acknowledge only what is on the disk."""
+    """Acknowledge only what is on the disk, and show consumers nothing else."""
     sync_flush_timeout: Annotated[int, setting(MILLIS, "syncFlushTimeout")] = 5_000
     """A send that waits longer for the disk is told so: the message is stored all the same."""
     flush_interval: Annotated[int, setting(MILLIS, "flushIntervalCommitLog")] = 500

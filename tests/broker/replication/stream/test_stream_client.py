@@ -504,6 +504,8 @@ def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
         log, made = masters_log(parts), parts(**SLAVE)
         made.store.raw.append(0, log)
         checked: list[str] = []
+        changes: list[bool] = []
+        made.client.on_compared.append(lambda: changes.append(made.client.has_diverged))
         is_other = True
 
         async def check(address: str, _stop: int) -> None:
@@ -519,9 +521,11 @@ def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
             assert set(checked) == {master.address}
             (line,) = [r for r in caplog.records if "of different pasts" in r.getMessage()]
             assert line.levelno == logging.ERROR
+            assert changes == [True]
             is_other = False
             await made.clock.sleep(6_000)
             assert master.reports[0] == len(log)
+            assert changes == [True, False]
 
     run()
 

@@ -168,7 +168,7 @@ class LogComparison:
     async def _record(self, address: str, position: int) -> bytes:
         """The master's record at a position; empty if it has none."""
         try:
-            call = ViewMessage(offset=position, unconfirmed=self._has_epochs or None)
+            call = ViewMessage(offset=position, unconfirmed=True)
             return (await self._pool.call(address, call, TIMEOUT_MS)).body
         except CallRefused as error:
             if error.code == ResponseCode.SYSTEM_ERROR and NOT_FOUND in (error.remark or ""):

@@ -108,6 +108,10 @@ class StreamClient:
         self.check_log: Callable[[str, int], Awaitable[None]] | None = None
         """Called before the first report with the address of a master, and a position in front of
         which the log should be the master's; raises StreamError."""
+        self.has_diverged = False
+        """Whether the last comparison found that the log is not a part of the master's."""
+        self.on_compared: list[Callable[[], object]] = []
+        """Each is called after a change of `has_diverged`."""
         role.on_change.append(self._follow_role)
 
     @property
@@ -228,8 +232,19 @@ class StreamClient:
     async def _compare(self, position: int) -> None:
         """Compare the log in front of a position with the master's. Raises StreamError."""
         if self.check_log is not None:
-            await self.check_log(self._address or "", position)
+            try:
+                await self.check_log(self._address or "", position)
+            except LogDiverged:
+                self._note_comparison(has_diverged=True)
+                raise
             self._check_master()
+        self._note_comparison(has_diverged=False)
+
+    def _note_comparison(self, *, has_diverged: bool) -> None:
+        if has_diverged != self.has_diverged:
+            self.has_diverged = has_diverged
+            for callback in self.on_compared:
+                callback()
 
     def _check_peer(self, writer: asyncio.StreamWriter) -> None:
         """Raise StreamError when the master's address leads to this broker itself."""
