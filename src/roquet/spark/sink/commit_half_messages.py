@@ -210,7 +210,13 @@ class HalfMessageCommitter:
             properties=encode_properties(kept).decode("utf-8", "surrogatepass"),
         )
         self._check_lock()  # the calls before may have taken longer than the lease
-        await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
+        reply = await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:  # it may be lost: readers tell whether it is there
+            raise CallError(
+                f"{half.topic}: a row is stored less durably than its broker promises (code "
+                f"{reply.code})",
+                definite=False,
+            )
 
     async def _read_record(self, half: HalfMessageRef) -> Record:
         """The record of a half message, from its position or from TRANS_CHECK_MAX_TIME_TOPIC."""
