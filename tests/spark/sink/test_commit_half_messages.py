@@ -14,9 +14,9 @@ from roquet.model.errors import (
     ConnectionLost,
     RecordError,
 )
-from roquet.rules.send_retry import NOT_DONE
 from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.spark.sink.commit_half_messages import (
+    END_NOT_DONE,
     CommitOutcome,
     HalfMessageCommitter,
     HalfMessageRef,
@@ -115,7 +115,7 @@ def test_each_reply_has_an_outcome() -> None:
     assert late == [False, True]
 
 
-@pytest.mark.parametrize("code", sorted(NOT_DONE))
+@pytest.mark.parametrize("code", sorted(END_NOT_DONE))
 def test_a_commit_that_certainly_changed_nothing_is_sent_again(code: int) -> None:
     net = FakeNetwork({1: [CallRefused(code)] * 9})
     assert work(net, "commit", [half(1)]) == {1: CommitOutcome.DONE}
@@ -123,7 +123,7 @@ def test_a_commit_that_certainly_changed_nothing_is_sent_again(code: int) -> Non
     assert net.pauses_ms == [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]
 
 
-FINAL = set(ResponseCode) - NOT_DONE - {ResponseCode.ILLEGAL_OPERATION, ResponseCode.SUCCESS}
+FINAL = set(ResponseCode) - END_NOT_DONE - {ResponseCode.ILLEGAL_OPERATION, ResponseCode.SUCCESS}
 
 
 @pytest.mark.parametrize("code", sorted(FINAL))

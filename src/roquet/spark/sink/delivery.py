@@ -27,7 +27,7 @@ from roquet.rules.latency_penalty import (
     updated_fault,
 )
 from roquet.rules.queue_selection import next_queue
-from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, is_transient, retry_of
+from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, retry_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import Send, SendBatch, SendReply
@@ -115,7 +115,7 @@ class RequestDelivery:
                     error.add_note(_failure_note(request, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
-                await self._refresh_route(request.topic, error)
+                await self._refresh_route(request.topic)
             else:
                 self._faults.pop(queue.broker_name, None)
                 return DeliveredRequest(request, queue.broker_name, reply)
@@ -170,14 +170,14 @@ class RequestDelivery:
             known = self._queues[topic] = (queues, mixed)
         return known[1]
 
-    async def _refresh_route(self, topic: str, error: CallError) -> None:
-        """Look the route up again, unless a refusal is transient: the broker may have moved.
+    async def _refresh_route(self, topic: str) -> None:
+        """Look the route up again: the broker may have moved, or have another master by now.
 
-        Other refusals count as well, since nothing else refreshes the routes of a task.
+        After each failure, since nothing else refreshes the routes of a task, and a former master
+        refuses messages as a busy one does.
         """
-        if not isinstance(error, CallRefused) or not is_transient(error, TRANSIENT_AT_SINK):
-            with suppress(CallError):
-                await self._routes.refresh(topic)
+        with suppress(CallError):
+            await self._routes.refresh(topic)
 
     async def _try(self, request: SendRequest, queue: MessageQueue, deadline_ms: int) -> SendReply:
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
