@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.admin import dead_letters
@@ -11,6 +12,7 @@ from roquet.client.pull import PullConsumer
 from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
+from roquet.model.results import SendStatus
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.testing.cluster import Cluster, cluster
@@ -189,6 +191,23 @@ async def test_messages_that_could_not_be_resent_are_named(
 
     async with Failing(running.namesrv_addr) as producer:
         with pytest.raises(RoquetError, match=f"1 of 2 were sent again.*{ids[1]}: not this one"):
+            await dead_letters.resend(producer, letters, lambda _: None)
+
+
+async def test_a_letter_that_is_resent_less_durably_than_promised_stays_to_be_resent(
+    running: Cluster, reader: PullConsumer
+) -> None:
+    ids = await bury(running, 1)
+    letters = await dead_letters.newest(reader, "billing", 1)
+
+    class Alone(Producer):
+        async def send(self, message: Any, *args: Any, **fields: Any) -> Any:
+            receipt = await super().send(message, *args, **fields)
+            return msgspec.structs.replace(receipt, status=SendStatus.FLUSH_SLAVE_TIMEOUT)
+
+    async with Alone(running.namesrv_addr) as producer:
+        text = f"0 of 1 were sent again.*{ids[0]}: .*FLUSH_SLAVE_TIMEOUT.*bring back"
+        with pytest.raises(RoquetError, match=text):
             await dead_letters.resend(producer, letters, lambda _: None)
 
 

@@ -172,13 +172,15 @@ async def resend(
 ) -> None:
     """Send letters to their original topics; `sent` is called with the size of each batch.
 
-    Raises RoquetError, with the number that was stored, when a send fails.
+    Raises RoquetError, with the number that was stored, when a send fails or its message is less
+    durable than the broker's settings promise: it may be lost, so the letter is sent once more.
     """
     messages = [letter.to_message() for letter in letters]
     done = 0
     for first in range(0, len(messages), CONCURRENT_SENDS):
         batch = messages[first : first + CONCURRENT_SENDS]
-        results = await asyncio.gather(*map(producer.send, batch), return_exceptions=True)
+        sends = [_send_durably(producer, message) for message in batch]
+        results = await asyncio.gather(*sends, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         done += len(batch) - len(failures)
         sent(len(batch) - len(failures))
@@ -188,6 +190,16 @@ async def resend(
                 f"{done} of {len(messages)} were sent again; the first that was not is {unsent}: "
                 f"{failures[0]}"
             )
+
+
+async def _send_durably(producer: Producer, message: Message) -> None:
+    receipt = await producer.send(message)
+    if not receipt.ok:
+        raise RoquetError(
+            f"it is stored in {receipt.queue}, but less durably than its broker promises "
+            f"({receipt.status.value}); bring back the broker's replicas or its disk, or lower its "
+            "inSyncReplicas, and send it again"
+        )
 
 
 async def save_resent(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:

@@ -26,8 +26,8 @@ TRANSIENT: Final = NOT_DONE | {1}
 
 LESS_DURABLE: Final = frozenset({10, 11, 12})
 """FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT: the message is stored, less durably
-than its broker promises. Transient for half messages of the Spark sink: one that a power cut loses
-could not be committed later."""
+than its broker promises, and a new master may lack it. Transient for the Spark sink, unless a write
+accepts that."""
 
 OTHER_BROKER: Final = frozenset({16, 17, 204, 205})
 """NO_PERMISSION, TOPIC_NOT_EXIST, NO_BUYER_ID, NOT_IN_CURRENT_UNIT: refusals that another broker

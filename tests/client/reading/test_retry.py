@@ -21,8 +21,14 @@ from roquet.client.reading.retry import (
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
+from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Reply
+from roquet.wire.calls.query import ViewMessage
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
+from roquet.wire.records.message_id import offset_message_id
 
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 RETRY = "%RETRY%g"
@@ -105,6 +111,44 @@ async def test_a_send_back_goes_to_another_broker_when_its_own_refuses(
             "DELAY": "5",
         }
         assert (dead.reconsume_times, dead.max_reconsume_times) == (3, 0)
+
+
+@in_virtual_time
+async def test_a_message_that_is_stored_less_durably_than_promised_counts_once_readers_see_it(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
+        back_of(virtual, cluster) as back,
+    ):
+        broker = cluster.brokers["a"]
+        send, shown = broker.send, list[bytes]()
+
+        async def send_less_durably(call: Send, peer: Peer) -> SendReply:
+            await send(call, peer)
+            text = offset_message_id(HOST, 100 * (len(broker.queues[RETRY, 0]) - 1))
+            return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, msg_id=text)
+
+        def view(call: ViewMessage, _peer: Peer) -> Reply:
+            if not shown:
+                raise CallRefused(ResponseCode.SYSTEM_ERROR, "can not find message")
+            return Reply(body=shown[0] if call.offset == 0 else broker.queues[RETRY, 0][-1])
+
+        broker.handlers[Send] = send_less_durably
+        broker.handlers[ViewMessage] = view
+        broker.router.add(ViewMessage, view)
+        broker.back_faults = [CallRefused(1, "no")] * 3
+        failures = RetryByBroker(back, lambda: None)
+        assert await failures.settle(message(), None) == 5_000, "nobody sees it"
+        shown += [broker.queues[RETRY, 0][0]]
+        assert await failures.settle(message(), None) is None
+        other = record.pack(
+            0, 0, 0, 0, 0, 1, HOST, 2, HOST, 0, 0, b"x", b"t",
+            record.encode_properties({"UNIQ_KEY": "OTHER"}),
+        )  # fmt: skip
+        broker.queues[RETRY, 0].clear()
+        shown[0] = other
+        assert await failures.settle(message(), None) == 5_000, "another is in its place"
 
 
 @in_virtual_time

@@ -155,6 +155,26 @@ def test_a_broker_that_came_back_elsewhere_is_found(canned: "CannedCluster") -> 
     assert cluster.addresses["broker-a"] == "elsewhere:1"
 
 
+@pytest.mark.parametrize("code", sorted(NOT_DONE))
+def test_another_master_is_looked_up_when_the_former_one_refuses(
+    canned: "CannedCluster", code: int
+) -> None:
+    former = dict(canned.addresses)
+    cluster = ClusterClient(cluster_of(canned).settings, former, lambda _: None)
+    canned.failures.append(CallRefused(code, "this broker is a replica"))
+    canned.addresses["broker-a"] = "elsewhere:1"
+    assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 0
+    assert cluster.addresses["broker-a"] == "elsewhere:1"
+
+
+def test_a_busy_broker_is_asked_where_it_was_while_no_name_server_answers(
+    canned: "CannedCluster",
+) -> None:
+    cluster = ClusterClient(cluster_of(canned).settings, canned.addresses, lambda _: None)
+    canned.failures += [CallRefused(ResponseCode.SYSTEM_BUSY, "busy"), ConnectFailed("no server")]
+    assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 0
+
+
 def test_tasks_and_streams_read_from_the_leader_alone(
     canned: "CannedCluster",
 ) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,12 +15,17 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.progress_publisher import ProgressPublisher, check_progress_group
 from roquet.spark.options import parse
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.bodies import ConsumeStats
+from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
+from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import SendBatch
-from roquet.wire.fastjson.codec import loads
+from roquet.wire.fastjson.codec import dumps, loads
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
 
 TOPIC = "orders"
 
@@ -89,6 +95,28 @@ def test_only_changed_offsets_are_published(running: BlockingCluster) -> None:
     progress_publisher.publish({(TOPIC, "broker-a", 0): 1})
     progress_publisher.publish({(TOPIC, "broker-a", 0): 3, (TOPIC, "broker-a", 1): 0})
     assert progress(running, "again") == {0: (3, 0), 1: (0, 0)}
+
+
+def test_a_new_master_gets_all_offsets(canned: "CannedCluster") -> None:
+    """The former one is alive, and accepts offsets as well."""
+    saved: list[tuple[str, int, int]] = []
+
+    def answer(broker: str, call: Call[Any]) -> Reply:
+        if isinstance(call, UpdateOffset):
+            saved.append((canned.addresses[broker], call.queue_id, call.commit_offset))
+        return Reply(body=dumps(ConsumerConnection()))
+
+    canned.answer = answer
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
+    progress_publisher = ProgressPublisher(settings, "lake")
+    progress_publisher.publish({(TOPIC, "broker-a", 0): 1, (TOPIC, "broker-a", 1): 4})
+    canned.addresses["broker-a"] = "elsewhere:1"
+    progress_publisher.publish({(TOPIC, "broker-a", 0): 2, (TOPIC, "broker-a", 1): 4})
+    progress_publisher.publish({(TOPIC, "broker-a", 0): 2, (TOPIC, "broker-a", 1): 4})
+    assert saved == [
+        ("broker-a:10911", 0, 1), ("broker-a:10911", 1, 4),
+        ("elsewhere:1", 0, 2), ("elsewhere:1", 1, 4),
+    ]  # fmt: skip
 
 
 def test_a_broker_that_is_away_is_a_warning_once(

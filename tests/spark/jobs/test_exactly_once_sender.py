@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
-from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import dumps
 
@@ -94,6 +95,67 @@ def test_a_batch_without_a_reply_is_searched_for(
     assert send(sending, 5, 5) == 5
     assert bodies(archived_topic) == list(range(10))
     assert sending.doubled == 0
+
+
+def answer_less_durable(really: Callable[[], Any]) -> Any:
+    return msgspec.structs.replace(really(), code=int(ResponseCode.FLUSH_SLAVE_TIMEOUT))
+
+
+def hide_new_messages(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """Let the queue end where it did, in the next looks: a master shows what is confirmed."""
+    queue_bounds, left = ClusterClient.queue_bounds, [looks]
+
+    def knows(self: ClusterClient, topic: str, broker: str, ids: Sequence[int]) -> Any:
+        left[0] -= 1
+        bounds = queue_bounds(self, topic, broker, ids)
+        return {number: (0, 0 if left[0] >= 0 else end) for number, (_, end) in bounds.items()}
+
+    monkeypatch.setattr(ClusterClient, "queue_bounds", knows)
+
+
+def test_a_batch_that_is_less_durable_than_promised_is_stored_once_readers_see_it(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_replies(monkeypatch, answer_less_durable)
+    hide_new_messages(monkeypatch, 3)
+    sending = sender_of(archived_topic)
+    assert send(sending, 0, 5) == 5
+    assert send(sending, 5, 5) == 5
+    assert bodies(archived_topic) == list(range(10))
+    assert sending.doubled == 0
+
+
+def test_a_batch_that_nobody_sees_is_an_error_and_not_sent_again(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_replies(monkeypatch, answer_less_durable)
+    hide_new_messages(monkeypatch, 1_000)
+    with pytest.raises(BrokerUnavailable, match=r"code 12.*start the job again"):
+        send(sender_of(archived_topic, timeout_ms=500), 0, 5)
+    monkeypatch.undo()
+    assert bodies(archived_topic) == list(range(5))
+
+
+def test_a_batch_that_was_cut_is_sent_again(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another master has other messages in its place."""
+    lost = SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, queue_id=1, queue_offset=0)
+
+    def cut(_really: Callable[[], Any]) -> Any:
+        with BlockingChannel(archived_topic.topic.running.broker_addrs[0]) as channel:
+            items = resend_items(rows(70, 2), "bills", pa.array(["ID", "IE"]))
+            body = b"".join(items.to_pylist())
+            channel.call(
+                SendBatch(
+                    producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body
+                )
+            )
+        return lost
+
+    replace_replies(monkeypatch, cut)
+    assert send(sender_of(archived_topic), 0, 2) == 2
+    assert bodies(archived_topic) == [70, 71, 0, 1]
 
 
 def test_rows_that_were_sent_before_are_skipped(archived_topic: "ArchivedTopic") -> None:

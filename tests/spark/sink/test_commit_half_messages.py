@@ -14,9 +14,9 @@ from roquet.model.errors import (
     ConnectionLost,
     RecordError,
 )
-from roquet.rules.send_retry import NOT_DONE
 from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.spark.sink.commit_half_messages import (
+    END_NOT_DONE,
     CommitOutcome,
     HalfMessageCommitter,
     HalfMessageRef,
@@ -24,8 +24,10 @@ from roquet.spark.sink.commit_half_messages import (
 from roquet.testing.clock import run, this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.query import QueryByKey, ViewMessage
+from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import encode_properties, pack
 
 LATE = CallRefused(ResponseCode.ILLEGAL_OPERATION, "too late")
 BUSY = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
@@ -113,7 +115,7 @@ def test_each_reply_has_an_outcome() -> None:
     assert late == [False, True]
 
 
-@pytest.mark.parametrize("code", sorted(NOT_DONE))
+@pytest.mark.parametrize("code", sorted(END_NOT_DONE))
 def test_a_commit_that_certainly_changed_nothing_is_sent_again(code: int) -> None:
     net = FakeNetwork({1: [CallRefused(code)] * 9})
     assert work(net, "commit", [half(1)]) == {1: CommitOutcome.DONE}
@@ -121,7 +123,7 @@ def test_a_commit_that_certainly_changed_nothing_is_sent_again(code: int) -> Non
     assert net.pauses_ms == [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]
 
 
-FINAL = set(ResponseCode) - NOT_DONE - {ResponseCode.ILLEGAL_OPERATION, ResponseCode.SUCCESS}
+FINAL = set(ResponseCode) - END_NOT_DONE - {ResponseCode.ILLEGAL_OPERATION, ResponseCode.SUCCESS}
 
 
 @pytest.mark.parametrize("code", sorted(FINAL))
@@ -169,6 +171,20 @@ def test_a_busy_broker_is_asked_again_for_a_discarded_half_message() -> None:
     with pytest.raises(RecordError, match="no longer has the half message at 100"):
         work(net, "commit", [lost])
     assert [type(call) for call in net.all_calls] == [ViewMessage, ViewMessage, QueryByKey]
+
+
+def test_a_discarded_row_that_is_sent_again_less_durably_than_promised_is_looked_for() -> None:
+    class Slow(FakeNetwork):
+        async def call(self, _address: str, call: Call[Any], _timeout_ms: int) -> Any:
+            if isinstance(call, ViewMessage):
+                host = bytes(8)
+                properties = encode_properties({"UNIQ_KEY": "U1"})
+                body = pack(0, 0, 0, 100, 0, 1, host, 2, host, 0, 0, b"x", b"orders", properties)
+                return Reply(body=body)
+            return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    row = HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
+    assert work(Slow(), "commit", [row]) == {1: CommitOutcome.UNKNOWN}
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:

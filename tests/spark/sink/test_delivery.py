@@ -122,12 +122,21 @@ def test_pauses_grow_up_to_a_second() -> None:
     assert net.pauses_ms == [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]
 
 
-@pytest.mark.parametrize("code", sorted(TRANSIENT | LESS_DURABLE))
+@pytest.mark.parametrize("code", sorted(TRANSIENT))
 def test_a_transient_refusal_is_waited_out_where_an_order_is_at_stake(code: int) -> None:
     net = FakeNetwork(*[CallRefused(code)] * 20)
     assert sending(net, [request(QUEUES[1])]) == ["a"]
     assert net.places == [("a:1", 1)] * 21
-    assert net.refreshed == 0
+
+
+@pytest.mark.parametrize("code", sorted(TRANSIENT | LESS_DURABLE))
+def test_the_route_is_looked_up_after_a_refusal_that_a_former_master_gives(code: int) -> None:
+    net = FakeNetwork(CallRefused(code))
+    masters = iter(["old:1", "new:1"])
+    net.leader = lambda _broker: next(masters)  # type: ignore[method-assign]
+    assert sending(net, [request(QUEUES[1])]) == ["a"]
+    assert net.refreshed == 1
+    assert net.places == [("old:1", 1), ("new:1", 1)]
 
 
 @pytest.mark.parametrize("code", sorted(OTHER_BROKER | STALE_QUEUE))
@@ -198,6 +207,28 @@ def test_a_half_message_wants_the_whole_promise(code: int) -> None:
     sending(net, [request(properties="TRAN_MSG\x01true\x02")], transactional=True)
     assert len(net.calls) == 2
     assert net.calls[0][1].sys_flag == 4
-    net = FakeNetwork(weak)
-    sending(net, [request()])
-    assert len(net.calls) == 1
+
+
+@pytest.mark.parametrize("code", sorted(LESS_DURABLE))
+def test_rows_that_are_stored_less_durably_than_promised_are_sent_again(code: int) -> None:
+    net = FakeNetwork(SendReply(code=code))
+    assert sending(net, [request()]) == ["b"]
+    net = FakeNetwork(*[SendReply(code=code)] * 6)
+    assert sending(net, [request(QUEUES[1])]) == ["a"]
+    assert net.pauses_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 16_000], "each makes a copy"
+
+
+def test_rows_that_stay_less_durable_than_promised_fail_the_write_with_advice() -> None:
+    net = FakeNetwork(*[SendReply(code=12, remark="too few replicas")] * 9)
+    with pytest.raises(CallRefused, match="code 12: too few replicas") as caught:
+        sending(net, [request()], timeout_ms=20_000)
+    assert sum(net.pauses_ms) == 20_000
+    (note,) = caught.value.__notes__
+    assert "rows from 10 to about 14 of this partition are stored in " in note
+    assert "lower its inSyncReplicas" in note
+
+
+@pytest.mark.parametrize("code", sorted(LESS_DURABLE))
+def test_a_write_may_accept_rows_that_are_less_durable_than_promised(code: int) -> None:
+    net = FakeNetwork(SendReply(code=code))
+    assert sending(net, [request()], accepts_less_durable=True) == ["a"]

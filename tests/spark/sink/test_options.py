@@ -50,6 +50,11 @@ def test_an_unknown_option_is_named_with_the_right_one() -> None:
         ({"batchBytes": "8MiB"}, "not between 1KiB and"),
         ({"batchBytes": "10"}, "not between 1KiB and"),
         ({"otherColumns": "drop"}, "neither error nor ignore"),
+        ({"lessDurable": "ignore"}, "neither retry nor accept"),
+        (
+            {"transactional": "true", "commits": "/c", "lessDurable": "accept"},
+            "leave out lessDurable=accept",
+        ),
         ({"job": "a/b"}, "is no name"),
         ({"job": "job-1"}, "is no name"),
         ({"transactionTime": "10ms"}, "less than a second"),
@@ -86,9 +91,11 @@ def test_the_records_of_a_stream_may_be_in_an_object_store() -> None:
 def test_the_rest_is_read_in_its_units() -> None:
     parsed = options(
         batchBytes="2MiB", timeout="2m", transactionTime="1h", maxMessageSize="1MiB",
-        otherColumns="ignore", job="nightly", group="tax",
+        otherColumns="ignore", job="nightly", group="tax", lessDurable="accept",
     )  # fmt: skip
     assert (parsed.batch_bytes, parsed.timeout_ms) == (2 * 1024 * 1024, 120_000)
     assert (parsed.transaction_time_ms, parsed.body_bytes_max) == (3_600_000, 1024 * 1024)
     assert (parsed.ignores_others, parsed.job, parsed.group) == (True, "nightly", "tax")
+    assert parsed.accepts_less_durable
+    assert not options(lessDurable="retry").accepts_less_durable
     assert parsed.batch_bytes < BATCH_BYTES_MAX

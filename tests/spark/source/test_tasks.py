@@ -82,6 +82,17 @@ def test_a_task_whose_broker_is_away_waits_and_fails_with_advice(
         list(read_task(impatient, ("body",), task))
 
 
+def test_a_task_whose_broker_refuses_until_the_timeout_fails_with_advice(
+    canned: "CannedCluster",
+) -> None:
+    """A former master refuses so until the name server knows the new one."""
+    (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
+    canned.failures.append(CallRefused(ResponseCode.SYSTEM_BUSY, "this broker is a replica"))
+    impatient = msgspec.structs.replace(SETTINGS, timeout_ms=0)
+    with pytest.raises(BrokerUnavailable, match=r"got no answer within 0 s: .* is a replica"):
+        list(read_task(impatient, ("body",), task))
+
+
 def test_a_refusal_is_raised_unchanged(canned: "CannedCluster") -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))

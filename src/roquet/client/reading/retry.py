@@ -2,7 +2,9 @@
 
 A group's failed message goes back to its broker, which stores it in the group's retry topic after a
 delay, or as a dead letter after the last try. When that broker cannot be reached, the message
-itself is sent to another one; when none can, it is tried again locally. It is never lost.
+itself is sent to another one; when none can, it is tried again locally. It is never lost. An
+answer that it was stored less durably than promised counts once readers see it: a master under a
+controller hides what another master may lack.
 """
 
 from bisect import bisect_left
@@ -15,13 +17,16 @@ from roquet.client.connection.session import Session
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
 from roquet.log_records import logger
 from roquet.model import properties as names
-from roquet.model.errors import ConnectFailed, RoquetError
+from roquet.model.errors import CallRefused, ConnectFailed, RoquetError
 from roquet.model.names import retry_topic
 from roquet.model.queue import MessageQueue
 from roquet.rules.consumption.progress import retry_pause_ms
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS, retry_level
-from roquet.wire.calls.send import Send, SendBack
-from roquet.wire.records.record import encode_properties
+from roquet.wire.calls.query import ViewMessage
+from roquet.wire.calls.send import Send, SendBack, SendReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode, decode_properties, encode_properties
 
 log = logger(__name__)
 
@@ -113,7 +118,10 @@ class RetrySender:
     async def send_again(
         self, message: InboundMessage, times: int, level: int, retries_max: int | None
     ) -> None:
-        """Store the message itself in the retry topic with its number of tries; or CallError."""
+        """Store the message itself in the retry topic with its number of tries; or CallError.
+
+        CallRefused when it was stored less durably than promised, and readers do not see it.
+        """
         topic = retry_topic(self.group)
         routes, clock = self._session.routes, self._config.clock
         deadline_ms = clock.monotonic_ms() + self._config.timeout_ms
@@ -127,12 +135,29 @@ class RetrySender:
                 call = self._retry_call(message, queue, times, level, retries_max)
                 address = routes.leader(queue.broker_name)
                 with self._session.settle_span("nack", message):
-                    await self._session.pool.call(address, call, self._config.timeout_ms)
+                    reply = await self._session.pool.call(address, call, self._config.timeout_ms)
+                    if reply.code != ResponseCode.SUCCESS:
+                        await self._check_visible(call, address, reply)
             except RoquetError as error:
                 reason = error
             else:
                 return
         raise reason
+
+    async def _check_visible(self, sent: Send, address: str, reply: SendReply) -> None:
+        """Raise a RoquetError unless readers see what the reply says was stored.
+
+        Where roles are fixed they always do. Apache's broker under a controller shows it, too.
+        """
+        _, position = parse_offset_message_id(reply.msg_id)
+        view = ViewMessage(topic=sent.topic, offset=position)
+        shown = decode((await self._session.pool.call(address, view, self._config.timeout_ms)).body)
+        keys = [
+            decode_properties(properties).get(names.UNIQUE_KEY)
+            for properties in (shown.properties, sent.properties.encode("utf-8", "surrogatepass"))
+        ]
+        if keys[0] != keys[1] or shown.body != sent.body:
+            raise CallRefused(reply.code, reply.remark, definite=False)
 
     def _retry_call(
         self,

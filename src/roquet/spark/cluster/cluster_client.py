@@ -1,12 +1,14 @@
 """Cluster client: routes, offsets and calls of a read, retried while brokers are away.
 
 A call to a broker that does not answer, because it restarts for example, is retried until the
-read's timeout; each attempt looks its address up again. Connections stay open for the life of the
-process: Spark's workers serve many batches.
+read's timeout; each attempt looks its address up again. So does one after a refusal that may pass:
+the broker may not be the master any more. Connections stay open for the life of the process: Spark's
+workers serve many batches.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -114,6 +116,8 @@ class ClusterClient:
         self._addresses = dict(addresses or {})
         self._replicas = dict(replicas or {})
         self._is_planned = bool(addresses)
+        self._doubted: set[str] = set()
+        """Brokers that gave a refusal that may pass: another may be the master by now."""
         self._seen: set[str] = set()
         """Topics whose route was found at least once."""
         self.pause = pause
@@ -375,19 +379,29 @@ class ClusterClient:
     def ask_once(self, broker: str, call: Call[R]) -> R:
         """A broker's reply, without retries."""
         if broker not in self._addresses:
-            for topic in self.topics():
-                self.route(topic)
+            self._look_up()
+        elif broker in self._doubted:
+            with suppress(RoquetError):  # without an answer the known address stays
+                self._look_up()
+        self._doubted.discard(broker)
         address = self._addresses.get(broker)
         if address is None:
             topics = ", ".join(self.topics())
             raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
         try:
             return self._call(address, call)
-        except CallRefused:
+        except CallRefused as error:
+            if is_transient(error, NOT_DONE):
+                self._doubted.add(broker)
             raise
         except CallError:
             del self._addresses[broker]  # it may return under another address
             raise
+
+    def _look_up(self) -> None:
+        """Look up the addresses of the brokers of all topics."""
+        for topic in self.topics():
+            self.route(topic)
 
     def _call(self, address: str, call: Call[R]) -> R:
         channels = self._channels

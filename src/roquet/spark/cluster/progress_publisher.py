@@ -1,7 +1,8 @@
 """Progress publisher: a stream's offsets committed as a consumer group's, for operators' tools.
 
 Spark's checkpoint decides what a stream reads; published offsets are never read back. So a broker
-that refuses them causes a warning and does not stop the stream.
+that refuses them causes a warning and does not stop the stream. Masters are looked up each time: a
+former master accepts offsets as well, and nobody sees them there.
 """
 
 from collections.abc import Mapping
@@ -39,9 +40,13 @@ class ProgressPublisher:
     """Saves a stream's offsets as the progress of a group that has no members."""
 
     def __init__(self, settings: SourceOptions, group: str) -> None:
-        self._cluster = ClusterClient(msgspec.structs.replace(settings, timeout_ms=0))
+        self._cluster = ClusterClient(
+            msgspec.structs.replace(settings, timeout_ms=0), leaders_only=True
+        )
         self._group = check_progress_group(group)
         self._published: QueueOffsets = {}
+        self._masters: dict[str, str] = {}
+        """Where the published offsets are, by broker."""
         self._failing: set[str] = set()
 
     def check(self) -> None:
@@ -66,8 +71,10 @@ class ProgressPublisher:
     def publish(self, offsets: QueueOffsets, ids: Mapping[tuple[str, str], str] = {}) -> None:
         """Commit the offsets that changed; a broker that fails gets them the next time.
 
-        Brokers on which the group has members by now are skipped.
+        Brokers on which the group has members by now are skipped. A new master gets all offsets: it
+        may lack those that the former one accepted.
         """
+        self._forget_former_masters()
         failed, checked = dict[str, Exception](), set[str]()
         for queue, offset in sorted(offsets.items()):
             broker = queue[1]
@@ -94,6 +101,15 @@ class ProgressPublisher:
             text = "broker %r does not take the progress of group %r: %s"
             log.warning(text, broker, self._group, failed[broker])
         self._failing = set(failed)
+
+    def _forget_former_masters(self) -> None:
+        self._brokers()
+        masters = dict(self._cluster.addresses)
+        moved = {name for name, address in self._masters.items() if masters.get(name) != address}
+        self._published = {
+            queue: offset for queue, offset in self._published.items() if queue[1] not in moved
+        }
+        self._masters = masters
 
     def _save(self, broker: str, call: UpdateOffset) -> None:
         try:

@@ -6,6 +6,8 @@ Each queue has one request in flight; the next one follows when a broker has sto
 - When a reply is lost, the sender waits until the queue covers its broker's whole log, and reads it
   before it sends anything again: Apache's broker replies once the log has a message, and adds it to
   the queue later.
+- A batch that is stored less durably than its broker promises counts as stored once readers see it:
+  a master under a controller hides what another master may lack.
 - A reply says at which offset the messages are. Messages that others sent in between are read; if
   they are copies of the same rows, another run is active, and this one stops. A few requests of
   both may have been stored by then.
@@ -17,6 +19,7 @@ the same rows were already sent again. It is detected and counted in `doubled`.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +44,7 @@ from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch, SendReply
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import loads
 
 log = logger(__name__)
@@ -77,6 +81,15 @@ class RowBatch:
         self.source, self.body = source, body
         self.offsets = OffsetSet.of(offsets)
         self.count = len(offsets)
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """An attempt to send a batch that may have stored it."""
+
+    error: CallError
+    end: int = 0
+    """Where the batch ends in its queue, if it is there: until the queue ends there readers do not
+    see it, and it is not sent again. 0 is unknown."""
 
 
 class ExactlyOnceSender:
@@ -135,21 +148,31 @@ class ExactlyOnceSender:
         """Send a batch until it is stored, once; BrokerUnavailable after the timeout."""
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        while True:
-            try:
-                reply = self._cluster.ask_once(queue[1], _call(batch, queue))
-            except CallError as error:
-                _raise_unless_transient(error, batch, queue)
+        while (failure := self._attempt(batch, queue)) is not None:
+            is_covered = False
+            while not is_covered:
                 if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
                     raise BrokerUnavailable(
-                        f"{queue_text(queue)} takes no messages: {error}; start the job again"
-                    ) from error
+                        f"{queue_text(queue)} takes no messages: {failure.error}; "
+                        "start the job again"
+                    ) from failure.error
                 self._cluster.pause(next(pauses_ms))
                 if self._is_batch(batch, self._read_new_copies(queue), is_acknowledged=False):
                     return
-            else:
-                self._check_offset(batch, queue, reply)
-                return
+                is_covered = self._ends[queue] >= failure.end
+
+    def _attempt(self, batch: RowBatch, queue: QueueKey) -> FailedAttempt | None:
+        """Send a batch; None when it is stored as durably as its broker promises."""
+        try:
+            reply = self._cluster.ask_once(queue[1], _call(batch, queue))
+        except CallError as error:
+            _raise_unless_transient(error, batch, queue)
+            return FailedAttempt(error)
+        if reply.code != ResponseCode.SUCCESS:
+            refused = CallRefused(reply.code, reply.remark, definite=False)
+            return FailedAttempt(refused, reply.queue_offset + batch.count)
+        self._check_offset(batch, queue, reply)
+        return None
 
     def _check_offset(self, batch: RowBatch, queue: QueueKey, reply: SendReply) -> None:
         """Read the messages that others stored between the last batch and this one."""

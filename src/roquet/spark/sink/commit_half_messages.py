@@ -35,6 +35,9 @@ TOO_LATE: Final = ResponseCode.ILLEGAL_OPERATION
 """The refusal of an end that came after the half message's check time; the broker still accepts it
 as the answer to a check."""
 
+END_NOT_DONE: Final = NOT_DONE | {ResponseCode.SLAVE_NOT_AVAILABLE}
+"""Refusals of an end that has certainly changed nothing; SLAVE_NOT_AVAILABLE is a replica's."""
+
 HALF_MESSAGE_PROPERTIES: Final = frozenset(
     {
         names.TRANSACTION_PREPARED, names.PRODUCER_GROUP, names.CHECK_IMMUNITY_TIME,
@@ -150,7 +153,7 @@ class HalfMessageCommitter:
                 await self._end_or_resend(half)
             except (CallRefused, ConnectFailed) as error:
                 # SYSTEM_ERROR is no transient refusal here: the half message may have ended before.
-                if not is_transient(error, NOT_DONE):
+                if not is_transient(error, END_NOT_DONE):
                     if half.is_discarded:  # its message was sent plainly: no other way is left
                         raise
                     return CommitOutcome.REFUSED
@@ -210,7 +213,13 @@ class HalfMessageCommitter:
             properties=encode_properties(kept).decode("utf-8", "surrogatepass"),
         )
         self._check_lock()  # the calls before may have taken longer than the lease
-        await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
+        reply = await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
+        if reply.code != ResponseCode.SUCCESS:  # it may be lost: readers tell whether it is there
+            raise CallError(
+                f"{half.topic}: a row is stored less durably than its broker promises (code "
+                f"{reply.code})",
+                definite=False,
+            )
 
     async def _read_record(self, half: HalfMessageRef) -> Record:
         """The record of a half message, from its position or from TRANS_CHECK_MAX_TIME_TOPIC."""

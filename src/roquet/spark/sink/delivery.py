@@ -2,7 +2,8 @@
 
 A request that an order key binds to a queue waits for that queue's broker. All others avoid brokers
 that failed and go to any other. A request whose fate is unknown is sent again: its messages may
-then be stored twice, with the same row keys.
+then be stored twice, with the same row keys. So is one that was stored less durably than its broker
+promises, unless the write accepts that.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from roquet.rules.latency_penalty import (
     updated_fault,
 )
 from roquet.rules.queue_selection import next_queue
-from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, is_transient, retry_of
+from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, retry_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import Send, SendBatch, SendReply
@@ -43,6 +44,13 @@ RETRY_PAUSE_MS: Final = 20
 RETRY_PAUSE_MS_MAX: Final = 1_000
 """Longest pause between attempts: a broker that comes back is found within it."""
 
+LESS_DURABLE_PAUSE_MS: Final = 1_000
+"""First pause after a reply that promises too little: the messages are stored, and each further
+attempt stores them once more."""
+
+LESS_DURABLE_PAUSE_MS_MAX: Final = 16_000
+"""Longest pause after such a reply: about six copies in a minute, with a slaveTimeout of 3 s."""
+
 AVOID_MS: Final = 2_000
 """How long other requests avoid a broker that failed."""
 
@@ -50,7 +58,7 @@ NEW_QUEUES: Final = 8
 """Queues of a topic that brokers create with its first message, if they create topics."""
 
 TRANSIENT_AT_SINK: Final = TRANSIENT | LESS_DURABLE
-"""Refusals that are retried, and replies that promise too little for a transaction."""
+"""Refusals that are retried, and replies that promise less than the broker's settings."""
 
 UNKNOWN_QUEUE_TRIES: Final = 13
 """Most attempts at queues that a broker does not know, about six seconds: the topic was just
@@ -94,6 +102,7 @@ class RequestDelivery:
         """Send a request until it is stored; raises the last CallError otherwise."""
         deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
         pauses_ms, is_first = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX), True
+        long_pauses_ms = backoff_ms(LESS_DURABLE_PAUSE_MS, LESS_DURABLE_PAUSE_MS_MAX)
         refused: list[str] = []
         failed: str | None = None
         while True:
@@ -101,16 +110,20 @@ class RequestDelivery:
             try:
                 reply = await self._try(request, queue, deadline_ms)
             except CallError as error:
+                is_stored = _is_less_durable(error)
                 if not self._may_retry(error, request, queue, refused, deadline_ms):
                     error.add_note(_failure_note(request, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
-                await self._refresh_route(request.topic, error)
+                await self._refresh_route(request.topic)
             else:
                 self._faults.pop(queue.broker_name, None)
                 return DeliveredRequest(request, queue.broker_name, reply)
             failed = queue.broker_name
-            if not is_first or request.queue is not None:  # another broker is tried at once
+            if is_stored:
+                left_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
+                await self._clock.sleep(min(next(long_pauses_ms), left_ms))
+            elif not is_first or request.queue is not None:  # another broker is tried at once
                 await self._clock.sleep(next(pauses_ms))
             is_first = False
 
@@ -157,14 +170,14 @@ class RequestDelivery:
             known = self._queues[topic] = (queues, mixed)
         return known[1]
 
-    async def _refresh_route(self, topic: str, error: CallError) -> None:
-        """Look the route up again, unless a refusal is transient: the broker may have moved.
+    async def _refresh_route(self, topic: str) -> None:
+        """Look the route up again: the broker may have moved, or have another master by now.
 
-        Other refusals count as well, since nothing else refreshes the routes of a task.
+        After each failure, since nothing else refreshes the routes of a task, and a former master
+        refuses messages as a busy one does.
         """
-        if not isinstance(error, CallRefused) or not is_transient(error, TRANSIENT_AT_SINK):
-            with suppress(CallError):
-                await self._routes.refresh(topic)
+        with suppress(CallError):
+            await self._routes.refresh(topic)
 
     async def _try(self, request: SendRequest, queue: MessageQueue, deadline_ms: int) -> SendReply:
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
@@ -172,9 +185,11 @@ class RequestDelivery:
         reply = await self._pool.call(
             address, self._call(request, queue), min(left_ms, ATTEMPT_TIMEOUT_MS)
         )
-        if self._options.transactional and reply.code != ResponseCode.SUCCESS:
-            # A half message that a power cut loses could not be committed later.
-            raise CallRefused(reply.code, "stored less durably than it should be", definite=False)
+        if reply.code != ResponseCode.SUCCESS and not self._options.accepts_less_durable:
+            # A new master may lack the messages, and half messages could not be committed then.
+            raise CallRefused(
+                reply.code, reply.remark or "stored less durably than promised", definite=False
+            )
         return reply
 
     def _call(self, request: SendRequest, queue: MessageQueue) -> Send:
@@ -201,10 +216,21 @@ class RequestDelivery:
         )
 
 
+def _is_less_durable(error: CallError) -> bool:
+    return isinstance(error, CallRefused) and error.code in LESS_DURABLE
+
+
 def _failure_note(request: SendRequest, queue: MessageQueue, error: CallError) -> str:
     last = request.row + request.count - 1
     rows = f"row {last}" if request.count == 1 else f"rows from {request.row} to about {last}"
     text = f"{rows} of this partition could not be sent to {queue}"
+    if _is_less_durable(error):
+        return (
+            f"{rows} of this partition are stored in {queue}, but less durably than its broker "
+            "promises, and a new master may lack them: bring back its replicas or its disk, or "
+            "lower its inSyncReplicas, and write again; where roles are fixed "
+            "lessDurable=accept counts such rows as written"
+        )
     if isinstance(error, CallRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL:
         return f"{text}; if the broker's limits are lower, set maxMessageSize and batchBytes"
     return text

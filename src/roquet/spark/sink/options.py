@@ -53,6 +53,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_MAX
     ignores_others: bool = False
     """Whether unknown columns are ignored instead of refused."""
+    accepts_less_durable: bool = False
+    """Whether rows count as written that a broker stored less durably than its settings promise."""
     job: str | None = None
     """The name of a batch write: a repetition under the same name gives rows the same keys."""
     transactional: bool = False
@@ -82,6 +84,11 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions
     if fields["namesrv"] is None:
         raise ConfigError("option 'namesrv' is missing: .option('namesrv', '127.0.0.1:9876')")
     settings = SinkOptions(**fields)
+    if settings.transactional and settings.accepts_less_durable:
+        raise ConfigError(
+            "transactional=true needs half messages that are as durable as promised: leave out "
+            "lessDurable=accept"
+        )
     if settings.transactional and settings.commits is None:
         checkpoint = {name.lower(): text for name, text in options.items()}.get(_CHECKPOINT)
         return msgspec.structs.replace(settings, commits=_beside_checkpoint(checkpoint))
@@ -148,6 +155,12 @@ def _ignores_others(text: str, name: str) -> bool:
     return text.strip().lower() == "ignore"
 
 
+def _accepts_less_durable(text: str, name: str) -> bool:
+    if text.strip().lower() not in ("retry", "accept"):
+        raise ConfigError(f"{name}: {text!r} is neither retry nor accept")
+    return text.strip().lower() == "accept"
+
+
 def _seconds(text: str, name: str) -> int:
     time_ms = parse_millis(text, name)
     if time_ms < 1_000:
@@ -169,6 +182,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "batchBytes": ("batch_bytes", _batch_bytes),
         "maxMessageSize": ("body_bytes_max", parse_bytes),
         "otherColumns": ("ignores_others", _ignores_others),
+        "lessDurable": ("accepts_less_durable", _accepts_less_durable),
         "job": ("job", _job),
         "transactional": ("transactional", parse_bool),
         "transactionTime": ("transaction_time_ms", _seconds),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from roquet import __version__
-from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError
+from roquet.model.errors import CallError, ConfigError, RoquetError
+from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.session import cores_of_environment
@@ -70,9 +71,9 @@ def read_task(
         cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
         try:
             yield from RangeReader(cluster, columns).batches(partition.value)
-        except CallRefused:
-            raise
         except CallError as error:
+            if not is_transient(error, NOT_DONE):
+                raise
             raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
 
 
