@@ -2,8 +2,8 @@
 
 A call to a broker that does not answer, because it restarts for example, is retried until the
 read's timeout; each attempt looks its address up again. So does one after a refusal that may pass:
-the broker may not be the master any more. Connections stay open for the life of the process: Spark's
-workers serve many batches.
+the broker may not be the master any more. Connections stay open for the life of the process:
+Spark's workers serve many batches.
 """
 
 import time
