@@ -7,21 +7,21 @@ from roquet.testing.simulation.replicated.defects import DEFECTS
 from roquet.testing.simulation.workloads import run_seed
 
 SEEDS = {
-    "unwaited-acknowledgement": 8,
+    "unwaited-acknowledgement": 10,
     "ignored-lease": 1,
     "unapproved-shrink": 1,
     "frozen-master": 1,
-    "unconfirmed-reads": 6,
-    "skipped-truncation": 6,
+    "unconfirmed-reads": 10,
+    "skipped-truncation": 10,
     "excessive-truncation": 0,
     "outsider-election": 2,
     "learner-in-set": 1,
     "repeated-epoch": 0,
     "unflushed-report": 46,
     "trusted-log": 11,
-    "forgotten-epoch": 6,
-    "unsafe-answers": 29,
-    "unrevived-pops": 4,
+    "forgotten-epoch": 10,
+    "unsafe-answers": 5,
+    "unrevived-pops": 5,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 
