@@ -22,6 +22,7 @@ from roquet.model.errors import CallTimeout
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs import exactly_once_sender
 from roquet.spark.jobs.archive import archive_job
@@ -324,7 +325,7 @@ def test_acknowledged_messages_are_in_their_queue_after_dispatch(there: ApacheTo
     there.make("JobBehind", queues=1)
     for first in range(0, 20_000, 1_000):
         reply = there.send("JobBehind", 0, first, 1_000, waits=False)
-        exactly_once_sender.wait_for_dispatch(there.cluster("JobBehind"), BROKER)
+        wait_for_dispatch(there.cluster("JobBehind"), BROKER)
         assert there.cluster("JobBehind").latest() == {("JobBehind", BROKER, 0): first + 1_000}
         assert reply.queue_offset == first
 

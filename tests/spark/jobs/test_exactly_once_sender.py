@@ -116,6 +116,7 @@ def hide_new_messages(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
 def test_a_batch_that_is_less_durable_than_promised_is_stored_once_readers_see_it(
     archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    delay_dispatch(monkeypatch, [])
     replace_replies(monkeypatch, answer_less_durable)
     hide_new_messages(monkeypatch, 3)
     sending = sender_of(archived_topic)
@@ -125,9 +126,10 @@ def test_a_batch_that_is_less_durable_than_promised_is_stored_once_readers_see_i
     assert sending.doubled == 0
 
 
-def test_a_batch_that_nobody_sees_is_an_error_and_not_sent_again(
+def test_a_batch_that_nobody_sees_at_a_broker_that_may_hide_it_is_not_sent_again(
     archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    delay_dispatch(monkeypatch, [])
     replace_replies(monkeypatch, answer_less_durable)
     hide_new_messages(monkeypatch, 1_000)
     with pytest.raises(BrokerUnavailable, match=r"code 12.*start the job again"):
@@ -248,16 +250,14 @@ def test_a_batch_that_is_in_the_log_and_not_in_its_queue_yet_is_found(
     assert bodies(archived_topic) == list(range(5))
 
 
-def test_the_wait_for_dispatch_has_a_limit(
-    archived_topic: "ArchivedTopic",
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_broker_that_stays_behind_its_log_is_an_error(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(sender_of(archived_topic), 0, 5)
     delay_dispatch(monkeypatch, [1] * 1_000_000)
-    monkeypatch.setattr(exactly_once_sender, "DISPATCH_WAIT_MS_MAX", 5)
-    sender_of(archived_topic).begin()
-    assert "queues of broker 'broker-a' are 1 bytes behind its log" in caplog.text
+    text = "queue 1 of broker 'broker-a' cannot be read to its end: .* hides the last 1 bytes"
+    with pytest.raises(BrokerUnavailable, match=text):
+        sender_of(archived_topic, timeout_ms=50).begin()
 
 
 def test_without_runtime_info_the_ends_of_the_queues_count(

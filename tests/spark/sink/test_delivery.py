@@ -133,7 +133,7 @@ def test_a_transient_refusal_is_waited_out_where_an_order_is_at_stake(code: int)
 def test_the_route_is_looked_up_after_a_refusal_that_a_former_master_gives(code: int) -> None:
     net = FakeNetwork(CallRefused(code))
     masters = iter(["old:1", "new:1"])
-    net.leader = lambda _broker: next(masters)  # type: ignore[assignment]
+    net.leader = lambda _broker: next(masters)  # type: ignore[method-assign, assignment]
     assert sending(net, [request(QUEUES[1])]) == ["a"]
     assert net.refreshed == 1
     assert net.places == [("old:1", 1), ("new:1", 1)]

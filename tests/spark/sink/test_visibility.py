@@ -7,6 +7,9 @@ import pytest
 
 from roquet.model.errors import ConnectFailed
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
+from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
+from roquet.spark.queue_offsets import QueueOffsets
+from roquet.spark.sink import visibility
 from roquet.spark.sink.half_message_refs import PARTITION_SHIFT
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
@@ -46,6 +49,53 @@ def test_only_messages_stored_since_the_decision_are_read(sink_cluster: "SinkClu
     rows = reader.since(ends, "q/1/")
     assert (sorted(rows.visible.tolist()), rows.discarded.tolist()) == ([0, 1], [])
     assert reader.since(rows.ends, "q/1/").visible.tolist() == []
+
+
+def test_rows_that_a_master_hides_are_waited_for(
+    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are stored, but a replica is behind: each would be committed twice."""
+    sink_cluster.create("hidden")
+    options = sink_cluster.options(topic="hidden")
+    reader = VisibilityReader(options.namesrv, ["hidden"], 5_000)
+    ends = reader.ends(["broker-a", "broker-b"])
+    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 3})
+    send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", 1, 0))
+    hidden, bounds = [True], ClusterClient.bounds
+
+    def read_bounds(self: ClusterClient) -> OffsetBounds:
+        found = bounds(self)
+        none = QueueOffsets.fromkeys(found.latest, 0)
+        return OffsetBounds(none, none) if hidden else found
+
+    def wait(_cluster: ClusterClient, _broker: str) -> bool:
+        hidden.clear()
+        return True
+
+    monkeypatch.setattr(ClusterClient, "bounds", read_bounds)
+    monkeypatch.setattr(visibility, "wait_for_dispatch", wait)
+    assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2]
+
+
+def test_a_master_that_changes_while_rows_are_looked_for_is_asked_again(
+    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink_cluster.create("moving")
+    reader = VisibilityReader((sink_cluster.namesrv,), ["moving"], 5_000)
+    ends, waits, bounds = reader.ends(["broker-a"]), list[str](), ClusterClient.bounds
+
+    def read_bounds(self: ClusterClient) -> OffsetBounds:
+        found = bounds(self)
+        if waits == ["broker-a", "broker-b"]:
+            self._addresses["broker-b"] = "127.0.0.1:1"
+        return found
+
+    monkeypatch.setattr(ClusterClient, "bounds", read_bounds)
+    monkeypatch.setattr(
+        visibility, "wait_for_dispatch", lambda _cluster, broker: waits.append(broker)
+    )
+    reader.since(ends, "q/1/")
+    assert waits[:4] == ["broker-a", "broker-b"] * 2
 
 
 def test_a_missing_queue_is_not_taken_for_empty(

@@ -379,10 +379,10 @@ class ClusterClient:
     def ask_once(self, broker: str, call: Call[R]) -> R:
         """A broker's reply, without retries."""
         if broker not in self._addresses:
-            self._look_up()
+            self.look_up()
         elif broker in self._doubted:
             with suppress(RoquetError):  # without an answer the known address stays
-                self._look_up()
+                self.look_up()
         self._doubted.discard(broker)
         address = self._addresses.get(broker)
         if address is None:
@@ -398,7 +398,7 @@ class ClusterClient:
             del self._addresses[broker]  # it may return under another address
             raise
 
-    def _look_up(self) -> None:
+    def look_up(self) -> None:
         """Look up the addresses of the brokers of all topics."""
         for topic in self.topics():
             self.route(topic)

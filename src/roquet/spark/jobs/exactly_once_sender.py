@@ -3,17 +3,17 @@
 Each queue has one request in flight; the next one follows when a broker has stored it.
 
 - A run first reads the copies that its earlier attempts have sent.
-- When a reply is lost, the sender waits until the queue covers its broker's whole log, and reads it
-  before it sends anything again: Apache's broker replies once the log has a message, and adds it to
-  the queue later.
+- When a reply is lost, the sender waits until the queue shows its broker's whole log, and reads it
+  before it sends anything again: see `dispatch_wait`.
 - A batch that is stored less durably than its broker promises counts as stored once readers see it:
   a master under a controller hides what another master may lack.
 - A reply says at which offset the messages are. Messages that others sent in between are read; if
   they are copies of the same rows, another run is active, and this one stops. A few requests of
   both may have been stored by then.
 
-One case cannot be excluded: a broker that stores a request long after its connection ended, when
-the same rows were already sent again. It is detected and counted in `doubled`.
+Two cases cannot be excluded: a broker that stores a request long after its connection ended, when
+the same rows were already sent again; and a lost reply of an Apache broker under a controller,
+which does not say what it hides. They are detected and counted in `doubled`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from roquet.arrow.encode import join_items, split_evenly
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet.model.errors import CallError, CallRefused, CallTimeout, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
 from roquet.rules.send_retry import is_transient
@@ -35,17 +35,15 @@ from roquet.spark.cluster.cluster_client import (
     RETRY_PAUSE_MS_MAX,
     ClusterClient,
 )
+from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import originals_in
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, queue_text
 from roquet.spark.source.tasks import BrokerUnavailable
-from roquet.wire.calls.admin.stats import GetRuntimeInfo
-from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.fastjson.codec import loads
 
 log = logger(__name__)
 
@@ -60,14 +58,6 @@ RECORD_OVERHEAD_BYTES: Final = 256
 
 BATCH_COUNT_MAX: Final = 8_192
 """Messages of one request."""
-
-DISPATCH_WAIT_MS_MAX: Final = 10_000
-"""Longest wait for queues that are behind their log. On Apache's broker this lasts milliseconds, or
-longer without a free core. Our queues are never behind, but the number that a broker reports also
-counts its key index."""
-
-DISPATCH_POLL_MS: Final = 50
-"""Pause between two looks at whether queues cover their log."""
 
 
 class ConcurrentRun(RoquetError):
@@ -115,6 +105,8 @@ class ExactlyOnceSender:
         """By source, the offsets that earlier attempts have sent."""
         self._last_sent = dict.fromkeys(queue_map, -1)
         """By source, the offset that this attempt sent last."""
+        self._hides_nothing = False
+        """Whether the broker read last showed all that its log held."""
         self.doubled = 0
 
     def begin(self) -> int:
@@ -159,7 +151,7 @@ class ExactlyOnceSender:
                 self._cluster.pause(next(pauses_ms))
                 if self._is_batch(batch, self._read_new_copies(queue), is_acknowledged=False):
                     return
-                is_covered = self._ends[queue] >= failure.end
+                is_covered = self._hides_nothing or self._ends[queue] >= failure.end
 
     def _attempt(self, batch: RowBatch, queue: QueueKey) -> FailedAttempt | None:
         """Send a batch; None when it is stored as durably as its broker promises."""
@@ -204,7 +196,12 @@ class ExactlyOnceSender:
     def _read_new_copies(self, queue: QueueKey) -> dict[QueueKey, OffsetSet]:
         """Read the copies stored since the last read, once the queue covers its broker's log."""
         topic, broker, queue_id = queue
-        wait_for_dispatch(self._cluster, broker)
+        try:
+            self._hides_nothing = wait_for_dispatch(self._cluster, broker)
+        except CallTimeout as error:
+            raise BrokerUnavailable(
+                f"{queue_text(queue)} cannot be read to its end: {error}; start the job again"
+            ) from error
         bounds = self._cluster.with_retries(
             lambda: self._cluster.queue_bounds(topic, broker, (queue_id,)), broker
         )
@@ -215,32 +212,6 @@ class ExactlyOnceSender:
     def _read_copies(self, queue: QueueKey, start: int, end: int) -> dict[QueueKey, OffsetSet]:
         ranges = [OffsetRange(*queue, start, end)] if start < end else []
         return read_originals(self._cluster, ranges)
-
-
-def wait_for_dispatch(cluster: ClusterClient, broker: str) -> None:
-    """Wait until a broker's queues have an entry for everything that its log holds now."""
-    deadline_ms = SYSTEM_CLOCK.monotonic_ms() + DISPATCH_WAIT_MS_MAX
-    end, dispatched = _dispatch_progress(cluster, broker)
-    while dispatched < end:
-        if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
-            behind = end - dispatched
-            log.warning("queues of broker %r are %d bytes behind its log", broker, behind)
-            return
-        cluster.pause(DISPATCH_POLL_MS)
-        dispatched = _dispatch_progress(cluster, broker)[1]
-
-
-def _dispatch_progress(cluster: ClusterClient, broker: str) -> tuple[int, int]:
-    """The position at which a broker's log ends, and the one up to which queues have entries."""
-    try:
-        reply = cluster.ask(broker, GetRuntimeInfo())
-    except CallRefused:
-        return 0, 0  # without this permission the queues' own ends have to do
-    table = loads(bytes(reply.body), KVTable).table
-    end, behind = (
-        int(table.get(name, 0)) for name in ("commitLogMaxOffset", "dispatchBehindBytes")
-    )
-    return end, end - behind
 
 
 def read_originals(

@@ -56,7 +56,8 @@ class CommitOutcome(Enum):
     DONE = auto()
     """The message is stored and visible."""
     REFUSED = auto()
-    """The broker has no such half message to end."""
+    """The broker has no such half message to end, or has ended it and may lose that: both are
+    answered SYSTEM_ERROR. What readers see decides."""
     UNKNOWN = auto()
     """No reply: the commit may be done, now or a moment later."""
     NOT_ASKED = auto()

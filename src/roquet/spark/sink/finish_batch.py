@@ -70,7 +70,7 @@ class BatchFinisher:
                 ends = rows.ends
                 open_ &= ~np.isin(numbers, rows.visible)
                 discarded |= np.isin(numbers, rows.discarded)
-                log.info("%s: %d rows are not visible yet", record.prefix, open_.sum())
+                log.info("%s: %d rows are not visible yet", record.prefix, int(open_.sum()))
             before = int(open_.sum())
             outcomes = self._commit(_remaining(table, open_, discarded))
             for number, outcome in outcomes.items():

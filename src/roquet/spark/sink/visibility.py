@@ -13,6 +13,7 @@ from roquet.model import properties as names
 from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
+from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import (
@@ -64,9 +65,7 @@ class VisibilityReader:
         """Rows with this key prefix whose messages were stored, or discarded, since `ends`."""
         before = from_json(ends)
         brokers = {queue[1] for queue in before if queue[0] == CHECK_MAX_TIME_TOPIC}
-        first, now = self._cluster.with_retries(
-            lambda: self._complete_bounds(before, brokers), "route"
-        )
+        first, now = self._shown_bounds(before, brokers)
         ranges = [
             OffsetRange(*queue, start, end)
             for queue, end in sorted(now.items())
@@ -83,6 +82,29 @@ class VisibilityReader:
             discarded=self._rows(discarded, prefix),
             ends=to_json(now),
         )
+
+    def _shown_bounds(
+        self, before: QueueOffsets, brokers: Iterable[str]
+    ) -> tuple[QueueOffsets, QueueOffsets]:
+        """First and next offsets of all queues, once these show what their brokers' logs hold.
+
+        A message that a master hides until its replicas have it would count as invisible, and be
+        committed twice. Raises CallTimeout when they are behind for longer than the timeout.
+        """
+
+        def bounds() -> tuple[QueueOffsets, QueueOffsets]:
+            return self._cluster.with_retries(
+                lambda: self._complete_bounds(before, brokers), "route"
+            )
+
+        bounds()  # each broker is there
+        while True:
+            masters = dict(self._cluster.addresses)
+            for broker in sorted({queue[1] for queue in before}):
+                wait_for_dispatch(self._cluster, broker)
+            shown = bounds()
+            if masters == self._cluster.addresses:
+                return shown
 
     def _complete_bounds(
         self, before: QueueOffsets, brokers: Iterable[str]

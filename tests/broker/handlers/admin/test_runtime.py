@@ -45,7 +45,7 @@ async def info(broker: Broker) -> dict[str, str]:
 
 async def test_a_new_broker_reports_the_fields_of_apaches_broker(broker: Broker) -> None:
     table = await info(broker)
-    assert table.keys() == GENUINE | {"roquetVersion"}, "besides, which Roquet it is"
+    assert table.keys() == GENUINE | {"roquetVersion", "commitLogConfirmedOffset"}
     assert table["roquetVersion"] == __version__
     assert all(isinstance(value, str) for value in table.values())
     assert table["earliestMessageTimeStamp"] == "-1"

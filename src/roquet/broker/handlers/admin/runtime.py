@@ -125,6 +125,7 @@ def _disk(message_log: MessageLog, control: ControlPlane) -> dict[str, str]:
     return {
         "commitLogMinOffset": str(store.begin_position),
         "commitLogMaxOffset": str(store.end_position),
+        "commitLogConfirmedOffset": str(store.confirmed_position),  # ours: readers see no further
         "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
         "commitLogDiskRatio": ratio,
         f"commitLogDiskRatio_{log_dir}": ratio,

@@ -320,7 +320,9 @@ class _Resender:
         return count
 
     def _cluster(self, topic: str) -> ClusterClient:
-        return ClusterClient(parse({**self._params.options, "topic": topic}, os.environ))
+        # A replica may lack copies that its master has, which would be sent twice.
+        settings = parse({**self._params.options, "topic": topic}, os.environ)
+        return ClusterClient(settings, leaders_only=True)
 
 
 def _scan_start(

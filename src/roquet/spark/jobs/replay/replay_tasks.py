@@ -50,7 +50,8 @@ class ReplayTasks(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, number: int) -> TaskResult:
         """Send the rows of one plan; a repeated attempt sends those that are missing."""
         plan = self.plans[number]
-        cluster = ClusterClient(self.settings)
+        # A replica may lack copies that its master has, which would be sent twice.
+        cluster = ClusterClient(self.settings, leaders_only=True)
         sources = {queue_rows.source: queue_rows for queue_rows in plan.sources}
         queue_map = {source: self.queue_map[source] for source in sources}
         rate_limit = RowRateLimit(plan.rate, cluster.pause)

@@ -1,0 +1,95 @@
+"""Dispatch wait: a broker's queues show what its log holds."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roquet.model.errors import CallRefused, CallTimeout
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
+from roquet.spark.options import SourceOptions
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson.codec import dumps
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
+
+
+def cluster_of(
+    canned: "CannedCluster", looks: Sequence[dict[str, int]], timeout_ms: int = 60_000
+) -> tuple[ClusterClient, list[int]]:
+    """A client of a broker that reports these numbers, the last of them for ever; its pauses."""
+    left = list(looks)
+
+    def answer(_broker: str, call: Call[Any]) -> Reply:
+        assert isinstance(call, GetRuntimeInfo)
+        table = left.pop(0) if len(left) > 1 else left[0]
+        return Reply(body=dumps(KVTable(table={name: str(at) for name, at in table.items()})))
+
+    canned.answer = answer
+    pauses: list[int] = []
+    settings = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",), timeout_ms=timeout_ms)
+    return ClusterClient(settings, pause=pauses.append, leaders_only=True), pauses
+
+
+def report(end: int, behind: int, confirmed: int | None = None) -> dict[str, int]:
+    table = {"commitLogMaxOffset": end, "dispatchBehindBytes": behind}
+    return table if confirmed is None else {**table, "commitLogConfirmedOffset": confirmed}
+
+
+def test_queues_that_are_behind_their_log_are_waited_for(canned: "CannedCluster") -> None:
+    looks = [report(900, 700), report(950, 300), report(980, 50)]
+    cluster, pauses = cluster_of(canned, looks)
+    assert not wait_for_dispatch(cluster, "broker-a"), "Apache's does not say what it hides"
+    assert len(pauses) == 2, "the log held 900 bytes at first"
+
+
+def test_what_a_master_hides_is_waited_for(canned: "CannedCluster") -> None:
+    looks = [report(900, 0, 500), report(950, 0, 899), report(950, 0, 900)]
+    cluster, pauses = cluster_of(canned, looks)
+    assert wait_for_dispatch(cluster, "broker-a")
+    assert len(pauses) == 2
+
+
+def test_the_shorter_log_of_a_new_master_counts(canned: "CannedCluster") -> None:
+    cluster, pauses = cluster_of(canned, [report(900, 0, 500), report(600, 0, 600)])
+    assert wait_for_dispatch(cluster, "broker-a")
+    assert len(pauses) == 1
+
+
+def test_a_master_that_was_replaced_meanwhile_is_not_believed(canned: "CannedCluster") -> None:
+    cluster, pauses = cluster_of(canned, [report(900, 0, 500), report(900, 0, 900)])
+    moved: list[int] = []
+
+    def move(pause_ms: int) -> None:
+        pauses.append(pause_ms)
+        if not moved:
+            canned.addresses["broker-a"] = "elsewhere:1"
+            moved.append(1)
+
+    cluster.pause = move
+    assert wait_for_dispatch(cluster, "broker-a")
+    asked = sum(isinstance(call, GetRuntimeInfo) for call in canned.calls)
+    assert asked == 4, "the former one and where it was, and the new one from the beginning"
+    assert cluster.addresses["broker-a"] == "elsewhere:1"
+
+
+def test_what_stays_hidden_is_an_error(canned: "CannedCluster") -> None:
+    cluster, _ = cluster_of(canned, [report(900, 0, 500)], timeout_ms=0)
+    with pytest.raises(CallTimeout, match="'broker-a' hides the last 400 bytes of its log"):
+        wait_for_dispatch(cluster, "broker-a")
+
+
+def test_without_runtime_info_nothing_is_waited_for(canned: "CannedCluster") -> None:
+    cluster, pauses = cluster_of(canned, [report(0, 0)])
+
+    def refuse(_broker: str, _call: Call[Any]) -> Reply:
+        raise CallRefused(ResponseCode.NO_PERMISSION, "not you")
+
+    canned.answer = refuse
+    assert not wait_for_dispatch(cluster, "broker-a")
+    assert pauses == []
