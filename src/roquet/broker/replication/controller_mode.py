@@ -43,9 +43,6 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.replication.identity_file import IdentityFile
 
-RECONNECT_MS = 1_000
-"""Ms between two tries to reach a master: until a replica is in the set, too few may be in sync."""
-
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 """Role of a broker that has no news of its controller yet."""
 
@@ -112,9 +109,8 @@ class ControllerMode:
             ),
         )
         self.stream_client = StreamClient(
-            message_log, settings, clock, self.role, lambda: EpochReplicaFraming(replica),
-            RECONNECT_MS,
-        )  # fmt: skip
+            message_log, settings, clock, self.role, lambda: EpochReplicaFraming(replica)
+        )
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
             note=files.boot_note, flush=message_log.flush.step,

@@ -207,7 +207,7 @@ async def test_a_store_that_refuses_messages_is_reported(
     assert refusal(broker, peer, call) == ResponseCode.SYSTEM_ERROR
 
 
-@pytest.mark.parametrize("settings", [{"sync_flush": True, "sync_flush_timeout": 100}])
+@pytest.mark.parametrize("settings", [{"sync_flush": True}])
 async def test_the_answer_comes_when_the_message_is_on_the_disk(
     broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,8 @@ TIMEOUT_MS: Final = 3_000
 STREAM_ABOVE: Final = 1
 """How far a broker's stream is above its port for clients, unless haListenPort says otherwise."""
 
-MISSES_MAX: Final = 5
-"""Looks in a row, 5 s apart, that find no master at the port that is guessed; then it is believed
+MISSES_MAX: Final = 20
+"""Looks in a row, 1 s apart, that find no master at the port that is guessed; then it is believed
 not to be there. A master that starts listens there a moment after its stream."""
 
 NOT_FOUND: Final = "can not find message by the offset"

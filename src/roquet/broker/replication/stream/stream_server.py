@@ -32,8 +32,8 @@ CONNECTIONS_MAX: Final = 64
 """Replicas at once: a group has a few, and each may hold `WRITE_SIZE` of memory."""
 
 REASONS_REMEMBERED: Final = 256
-"""Reasons of hosts that were logged, so that a replica that comes back every 5 s does not fill the
-log."""
+"""Reasons of hosts that were logged, so that a replica that comes back every second does not fill
+the log."""
 
 REASON_AGAIN_MS: Final = 60 * 60 * 1_000
 """Ms after which a reason of a host is logged again."""
