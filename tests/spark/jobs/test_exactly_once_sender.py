@@ -131,9 +131,9 @@ def test_a_batch_that_nobody_sees_at_a_broker_that_may_hide_it_is_not_sent_again
 ) -> None:
     delay_dispatch(monkeypatch, [])
     replace_replies(monkeypatch, answer_less_durable)
-    hide_new_messages(monkeypatch, 1_000)
+    hide_new_messages(monkeypatch, 1_000_000)  # looks follow each other without a pause
     with pytest.raises(BrokerUnavailable, match=r"code 12.*start the job again"):
-        send(sender_of(archived_topic, timeout_ms=2_000), 0, 5)
+        send(sender_of(archived_topic, timeout_ms=500), 0, 5)
     monkeypatch.undo()
     assert bodies(archived_topic) == list(range(5))
 
