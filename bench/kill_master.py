@@ -90,13 +90,17 @@ async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
             ledger.failures += 1
 
 
-async def healed(admin: AdminClient) -> list[replicas.ReplicaStatus]:
-    """Wait until one broker leads and all are in sync; returns them, the master first."""
+async def healed(cluster: KillCluster, admin: AdminClient) -> list[replicas.ReplicaStatus]:
+    """Wait until one broker leads and all are in sync; returns them, the master first.
+
+    The controller names replicas as its proxies show them: these are no brokers of their own.
+    """
+    own = {cluster.address(name) for name in BROKERS}
     deadline = time.monotonic() + HEAL_SECONDS_MAX
     rows: list[replicas.ReplicaStatus] = []
     while time.monotonic() < deadline:
         with contextlib.suppress(RoquetError):
-            rows = await replicas.statuses(admin)
+            rows = [row for row in await replicas.statuses(admin) if row.address in own]
             masters = [row for row in rows if row.is_master]
             in_sync = [row for row in rows if row.fault is None and row.is_in_sync]
             if len(masters) == 1 and len(rows) == len(in_sync) == len(BROKERS):
@@ -117,7 +121,7 @@ class Rounds:
     async def run(self, number: int, kind: str) -> None:
         """Wait for a healthy cluster, cause one fault, and mend it."""
         master, *others = [
-            self._cluster.broker_at(row.address) for row in await healed(self._admin)
+            self._cluster.broker_at(row.address) for row in await healed(self._cluster, self._admin)
         ]
         await asyncio.sleep(random.uniform(*LOAD_SECONDS))
         fault = await KINDS[kind](Scene(self._cluster, master, others))
@@ -179,15 +183,15 @@ async def run(plan: Plan, folder: Path) -> Pauses:
         KillCluster(folder, has_etcd=plan.has_etcd) as cluster,
         AdminClient(cluster.address("namesrv")) as admin,
     ):
-        await healed(admin)
+        await healed(cluster, admin)
         wanted = topics.TopicSettings(read_queues=plan.queues, write_queues=plan.queues)
         await topics.create(admin, TOPIC, wanted)
         rounds = Rounds(cluster, admin, ledger)
         async with load(cluster, plan, ledger):
             for number in range(plan.rounds):
                 await rounds.run(number + 1, plan.names[number % len(plan.names)])
-            await healed(admin)
-        master, *_ = await healed(admin)
+            await healed(cluster, admin)
+        master, *_ = await healed(cluster, admin)
         await verify(master.address, ledger)
     return rounds.pauses
 
