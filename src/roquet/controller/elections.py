@@ -238,8 +238,8 @@ class Elections:
         """Log, once as long as it is so, that an election waits for members of the set."""
         if missing and missing != self._waiting.get(name):
             log.error(
-                "group %s has no master: %d more of its set %s must be alive, since messages were "
-                "acknowledged before all of it had them; see 'roquet cluster elect'",
+                "group %s: nobody is elected: %d more of its set %s must be alive, since messages "
+                "were acknowledged before all of it had them; see 'roquet cluster elect --unclean'",
                 name, missing, sorted(group.in_sync),
             )  # fmt: skip
         self._waiting.pop(name, None)

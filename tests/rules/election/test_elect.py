@@ -132,10 +132,22 @@ def test_members_that_surely_include_one_with_each_message_elect(
         assert asked(group, live).missing == 1, "one member fewer may lack some"
 
 
-def test_an_operator_elects_where_too_few_members_are_left() -> None:
-    for request in ({"unclean": True}, {"asker": 3, "designated": True}):
-        result = asked(TRIO, {3: QUICK}, **request)
+def test_an_operator_who_accepts_losses_elects_where_too_few_members_are_left() -> None:
+    for request in ({}, {"asker": 3, "designated": True}):
+        result = asked(TRIO, {3: QUICK}, unclean=True, **request)
         assert (result.group.master, result.is_unclean) == (3, True)
+
+
+def test_a_named_broker_waits_for_as_many_members_as_any_other() -> None:
+    named = {"asker": 3, "designated": True}
+    alone = asked(TRIO, {3: QUICK}, **named)
+    assert (alone.group, refused(alone), alone.missing, alone.retry_ms) == (
+        TRIO, RefusalCode.ELECT_MASTER_FAILED, 1, 100
+    )  # fmt: skip
+    assert alone.refusal is not None
+    assert "an operator elects a broker as unclean" in alone.refusal.remark
+    both = asked(TRIO, {2: QUICK, 3: QUICK}, **named)
+    assert (both.group.master, both.is_unclean) == (3, False)
 
 
 def test_the_stored_number_of_logs_counts_whatever_living_members_report() -> None:

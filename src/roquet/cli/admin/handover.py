@@ -47,7 +47,8 @@ def elect(
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="Also one that is not in sync: acknowledged messages are lost."
+            "--unclean",
+            help="Also one that may lack acknowledged messages: what it lacks is lost.",
         ),
     ] = False,
     controller: ControllerOption = None,

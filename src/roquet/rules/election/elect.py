@@ -2,9 +2,9 @@
 
     a group without a set         whoever asks: it never had a master, or was removed
     brokers of a later epoch      nobody: the state is older than the brokers
-    the master is alive           it stays, unless an operator names another one, which has all
-                                  that living members have, or accepts losses
-    members of the set alive      the named one, or the best one
+    the master is alive           it stays, unless an operator names another one
+    members of the set alive      the named one if it has all that the others have, or the best one,
+                                  as soon as there are enough to compare
     none alive                    nobody; if an operator accepts losses, the best of all that do
                                   not only learn
 
@@ -100,9 +100,9 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
 
     Where acknowledgements do not wait for the whole set, members are compared by heartbeats that
     came after the end of the lease: an earlier one may be from before the last message that was
-    acknowledged. And so many are compared that one of them has every acknowledged message; an
-    operator who names a broker decides without those that are dead. Apache's controller elects
-    whichever member is alive.
+    acknowledged. And so many are compared that one of them has every acknowledged message, also
+    where an operator names a broker: a controller that has just begun to lead has not heard of all
+    that live. Apache's controller elects whichever member is alive.
     """
     if facts.epoch_known > group.master_epoch:
         return _outdated(group, facts.epoch_known)
@@ -159,11 +159,12 @@ def _premature(
     is_certain = not needs_comparison or _are_comparable(group, facts)
     if not is_certain or not may_replace_master(group, facts.lease, winner, facts.now_ms):
         return _too_early(group, facts.lease)
-    if request.designated:
-        return _behind(group, facts, winner) if needs_comparison else None
-    if request.unclean or not (missing := _missing(group, facts)):
+    if request.unclean:
         return None
-    return _too_few(group, facts.now_ms, missing)
+    if missing := _missing(group, facts):
+        return _too_few(group, facts.now_ms, missing)
+    is_compared = request.designated and needs_comparison
+    return _behind(group, facts, winner) if is_compared else None
 
 
 def _may_lack_messages(group: ReplicaGroup, facts: ElectionFacts) -> bool:
@@ -224,7 +225,7 @@ def _too_few(group: ReplicaGroup, now_ms: int, missing: int) -> ElectionResult:
     remark = (
         f"Failed to elect a new master: {missing} more of the set {sorted(group.in_sync)} must be"
         " alive, since messages were acknowledged before all of it had them; or an operator elects"
-        " a broker by name"
+        " a broker as unclean, and loses those that it lacks"
     )
     return ElectionResult(
         group=group,
