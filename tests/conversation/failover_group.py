@@ -35,6 +35,7 @@ CONTROLLER = "10.0.2.1"
 CLIENT = "10.0.3.1"
 PORT = 10911
 TOPIC = "orders"
+ELECT_TIMEOUT_MS = 15_000
 
 
 class WrongClock:
@@ -92,13 +93,17 @@ class Group:
         self.hosts.kill(CONTROLLER)
         await self.hosts.wait_ended(CONTROLLER)
 
-    async def elect(self, number: int) -> None:
+    async def elect(self, number: int, *, unclean: bool = False) -> None:
         """Let an operator name the next master."""
         call = ElectMaster(
-            cluster_name="c", broker_name="g", broker_id=number, designate_elect=True
+            cluster_name="c",
+            broker_name="g",
+            broker_id=number,
+            designate_elect=True,
+            unclean=unclean,
         )
         async with await Channel.connect(CONTROLLER, 9878, clock=self.loop.clock) as channel:
-            await channel.call(call)
+            await channel.call(call, ELECT_TIMEOUT_MS)
 
     async def start_broker(self, number: int, **settings: Any) -> BrokerServer:
         host = self.host(number)

@@ -192,7 +192,7 @@ async def test_with_a_controller_the_next_master_has_what_the_table_says(
     running, _ = await led(row, logs)
     await LOSSES[loss](running)
     if loss is Loss.TWO and logs == 2:  # the last one cannot know whether it has everything
-        await running.elect(3)
+        await running.elect(3, unclean=True)
     await running.until(lambda: running.master())
     number = running.master()
     assert number is not None

@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, UsageError
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.limits.request_limits import RequestLimit
+from roquet.net.reply_when import ReplyWhen
 from roquet.net.router import (
     DeferredReply,
     HandlerReply,
+    HeldReply,
     Peer,
-    ReplyWhen,
     RequestHandler,
     Router,
 )
@@ -49,8 +52,19 @@ def answer(frame: object) -> Command:
 
 
 async def later(dispatched: object) -> bytes | None:
+    if isinstance(dispatched, HeldReply):
+        return await decided(dispatched)
     assert isinstance(dispatched, DeferredReply)
     return await dispatched.frame
+
+
+async def decided(held: HeldReply) -> bytes | None:
+    """What a connection does with a held reply."""
+    outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    held.begin(lambda _, reached: outcome.set_result(reached))
+    frame = held.frame(held, await outcome)
+    assert held.done()
+    return frame if frame is None or isinstance(frame, bytes) else await frame
 
 
 def test_a_plain_function_answers_at_once(router: Router) -> None:
@@ -205,13 +219,14 @@ async def test_a_deferred_reply_keeps_the_size_of_its_request_but_not_the_body()
 
 
 class Decided:
-    """A handler whose replies one future decides: True, a reply at once, False, one that waits."""
+    """A handler whose replies one number decides: if it grows, at once, else after a wait."""
 
     def __init__(self) -> None:
-        self.reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.mark = AsyncWatermark()
 
     def __call__(self, call: GetKV, _peer: Peer) -> HandlerReply:
-        return ReplyWhen(self.reached, lambda reached: self.reply(call.key, reached))
+        later_ms = SYSTEM_CLOCK.monotonic_ms() + 5
+        return ReplyWhen(self.mark, 1, 0, later_ms, lambda reached: self.reply(call.key, reached))
 
     def reply(self, key: str, reached: bool) -> Any:
         if key == "refused":
@@ -227,18 +242,21 @@ class Decided:
     ("key", "reached", "expected"),
     [("k", True, (0, "k")), ("k", False, (0, "k at last")), ("refused", True, (2, None))],
 )
-async def test_a_future_decides_a_reply(key: str, reached: bool, expected: object) -> None:
+async def test_a_number_decides_a_reply(key: str, reached: bool, expected: object) -> None:
     router, handler = Router(), Decided()
     router.add(GetKV, handler)
-    found = later(router.dispatch(request(GetKV(namespace="n", key=key)), PEER))
-    handler.reached.set_result(reached)
+    found = asyncio.ensure_future(
+        later(router.dispatch(request(GetKV(namespace="n", key=key)), PEER))
+    )
+    await asyncio.sleep(0)
+    if reached:
+        handler.mark.advance(1)
     reply = answer(await found)
     assert (reply.code, (reply.ext or {}).get("value")) == expected
 
 
 async def test_a_handler_s_reply_can_be_awaited_whatever_decides_it() -> None:
     handler = Decided()
-    handler.reached.set_result(False)
     reply = handler(GetKV(namespace="n", key="k"), PEER)
     assert await cast("ReplyWhen", reply) == ValueReply(value="k at last")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.rules.watermark import Watermark
@@ -10,7 +10,15 @@ from roquet.rules.watermark import Watermark
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
 """Longest wait in ms, a day: a later deadline was computed from the wrong clock."""
 
-Waiter = asyncio.Future[bool]
+
+class Waiter(Protocol):
+    """What waits for a value: a future of a coroutine, or what costs less."""
+
+    def done(self) -> bool:
+        """Whether it waits no longer, for instance because it was cancelled."""
+
+    def set_result(self, reached: bool, /) -> None:
+        """End the wait: the value is reached, or will not be in time. Must not raise."""
 
 
 class AsyncWatermark:
@@ -48,12 +56,16 @@ class AsyncWatermark:
         assert left_ms <= WAIT_MS_MAX, "a deadline is a time of clock.monotonic_ms()"
         return left_ms > 0 and await self.future(target, deadline_ms)
 
-    def future(self, target: int, deadline_ms: int) -> Waiter:
+    def future(self, target: int, deadline_ms: int) -> "asyncio.Future[bool]":
         """The outcome of `reach` as a future, for a value that is not reached yet."""
-        reached: Waiter = asyncio.get_running_loop().create_future()
-        self._rule.wait(target, deadline_ms, reached)
-        self._ring_at(deadline_ms)
+        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.add(target, deadline_ms, reached)
         return reached
+
+    def add(self, target: int, deadline_ms: int, waiter: Waiter) -> None:
+        """Add a waiter for a value that is not reached yet; its wait is ended once."""
+        self._rule.wait(target, deadline_ms, waiter)
+        self._ring_at(deadline_ms)
 
     def advance(self, value: int) -> None:
         """Raise the value to `value`, and wake the coroutines that wait for it."""
@@ -68,8 +80,8 @@ class AsyncWatermark:
     def _ring_at(self, deadline_ms: int) -> None:
         """Set the timer for this deadline, unless it is set for an earlier one.
 
-        It is not cancelled when the coroutine is woken earlier: one idle timeout is cheaper than a
-        timer for every wait.
+        It is not cancelled when all are woken earlier: one idle timeout is cheaper than a timer for
+        every wait.
         """
         if self._timer is not None:
             if self._timer_ms <= deadline_ms:
@@ -88,7 +100,7 @@ class AsyncWatermark:
 
 
 def _settle(waiters: Iterable[Waiter], *, outcome: bool) -> None:
-    """Complete the futures that were not cancelled."""
+    """End the waits that were not cancelled."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(outcome)

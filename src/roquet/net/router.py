@@ -1,10 +1,11 @@
 """Router: dispatches each request to the handler of its call type."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from roquet.log_records import logger
 from roquet.metrics.request_counts import RequestLatencies
@@ -13,6 +14,7 @@ from roquet.net import error_replies
 from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_lines import request_fields
+from roquet.net.reply_when import ReplyWhen
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
@@ -67,27 +69,14 @@ class Peer(Protocol):
         """Call back once when the connection has ended; at once when it already has."""
 
 
-class ReplyWhen(NamedTuple):
-    """A reply that one future decides; unlike an awaitable it costs no task."""
-
-    reached: "asyncio.Future[bool]"
-    """Cancelled when the peer goes, unless the request was one-way."""
-    reply: Callable[[bool], Reply | Awaitable[Reply | None]]
-    """Gives the reply for the future's result, or one that takes longer still."""
-
-    def __await__(self) -> Generator[Any, Any, Reply | None]:
-        """Wait for the reply, as for any awaitable."""
-        answer = self.reply((yield from self.reached))
-        return answer if isinstance(answer, Reply) else (yield from answer.__await__())
-
-
 HandlerReply = Reply | Awaitable[Reply | None] | None
 RequestHandler = Callable[[C, Peer], HandlerReply]
 """Serves one type of call.
 
 A plain function replies at once and costs no task; None is a plain success. An awaitable replies
 when it is ready, while others are served; it is cancelled when its peer goes, unless the request
-was one-way. An exception refuses the request: CallRefused has the code and the remark.
+was one-way; a ReplyWhen costs less. An exception refuses the request: CallRefused has the code and
+the remark.
 """
 
 
@@ -95,33 +84,53 @@ Frame = bytes | Coroutine[Any, Any, bytes | None] | None
 """A frame to send, one that is not ready yet, or None for a one-way request."""
 
 
-class FrameWhen(NamedTuple):
-    """A frame that one future decides."""
+class HeldReply(msgspec.Struct, eq=False):
+    """A request that waits for a watermark: one of its waiters."""
 
-    reached: "asyncio.Future[bool]"
-    frame: Callable[[bool], Frame]
-    """Gives the frame for the future's result; never raises."""
-    cancelled: Callable[[], object] | None = None
-    """Called instead when the future is cancelled, since the peer has gone."""
+    when: ReplyWhen
+    request: Command
+    """Without its body, which nobody needs any more."""
+    peer: Peer
+    begun_ms: int
+    """Monotonic time at which it was served."""
+    gate: RequestLimit | None
+    """The limit that counts it."""
+    size: int
+    """Bytes of its body."""
+    frame: Callable[["HeldReply", bool], Frame]
+    """Gives the frame by whether the target was reached; never raises."""
+    cancelled: Callable[["HeldReply"], object]
+    """Called instead of `frame` when the peer has gone."""
+    decide: Callable[["HeldReply", bool], object] = lambda *_: None
+    """The connection's: it sends the frame."""
+    is_over: bool = False
+    """Whether it was decided or cancelled."""
 
-    def __await__(self) -> Generator[Any, Any, bytes | None]:
-        """Wait for the frame."""
-        answer = self.frame((yield from self.reached))
-        if answer is None or isinstance(answer, bytes):
-            return answer
-        return (yield from answer.__await__())
+    def begin(self, decide: Callable[["HeldReply", bool], object]) -> None:
+        """Wait from now on; `decide` is called once, unless `is_over` is set before."""
+        self.decide = decide
+        self.when.mark.add(self.when.target, self.when.deadline_ms, self)
+
+    def done(self) -> bool:
+        """See async_watermark.Waiter."""
+        return self.is_over
+
+    def set_result(self, reached: bool, /) -> None:
+        """See async_watermark.Waiter."""
+        self.is_over = True
+        self.decide(self, reached)
 
 
 class DeferredReply(NamedTuple):
     """A reply that is not ready yet, and the limit that counts its request until then."""
 
-    frame: Coroutine[Any, Any, bytes | None] | FrameWhen
+    frame: Coroutine[Any, Any, bytes | None]
     gate: RequestLimit | None = None
     size: int = 0
     """Bytes of the request's body."""
 
 
-DispatchResult = bytes | DeferredReply | None
+DispatchResult = bytes | HeldReply | DeferredReply | None
 """A frame to send, a reply that is not ready yet, or nothing to send."""
 
 _DONE: Final = Reply()
@@ -241,7 +250,7 @@ class Router:
         peer: Peer,
         gate: RequestLimit | None,
         begun_ms: int,
-    ) -> DeferredReply:
+    ) -> HeldReply | DeferredReply:
         # The body is not kept while the reply is awaited: it may be a send that waits for the disk.
         request = Command(
             command.code,
@@ -249,35 +258,34 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        if self._meter is not None and begun_ms == UNTIMED:
-            begun_ms = self._meter.now_ms()
         size = len(command.body)
         if type(answer) is ReplyWhen:
-            frame = partial(self._decided, answer.reply, request, peer, begun_ms)
-            cancelled = None
-            if self._meter is not None:
-                cancelled = partial(self._meter.cancelled, command.code, begun_ms)
-            return DeferredReply(FrameWhen(answer.reached, frame, cancelled), gate, size)
+            if begun_ms == UNTIMED:
+                begun_ms = answer.begun_ms
+            return HeldReply(
+                answer, request, peer, begun_ms, gate, size, self._decided, self._cancelled
+            )
+        if self._meter is not None and begun_ms == UNTIMED:
+            begun_ms = self._meter.now_ms()
         return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
-    def _decided(
-        self,
-        reply: Callable[[bool], Reply | Awaitable[Reply | None]],
-        command: Command,
-        peer: Peer,
-        begun_ms: int,
-        reached: bool,
-    ) -> Frame:
-        """The frame for the result of a future."""
+    def _decided(self, held: HeldReply, reached: bool) -> Frame:
+        """The frame of a held reply."""
+        request, peer, begun_ms = held.request, held.peer, held.begun_ms
         try:
-            answer = reply(reached)
+            answer = held.when.reply(reached)
             if isinstance(answer, Reply) and not peer.is_full:
                 if self._meter is not None:
-                    self._meter.replied_later(command.code, command.flag, answer.code, begun_ms)
-                return _frame(answer, command)
+                    self._meter.replied_later(request.code, request.flag, answer.code, begun_ms)
+                return _frame(answer, request)
         except Exception as error:
-            return self._refuse(error, command, peer, begun_ms)
-        return self._later(answer, command, peer, begun_ms)
+            return self._refuse(error, request, peer, begun_ms)
+        return self._later(answer, request, peer, begun_ms)
+
+    def _cancelled(self, held: HeldReply) -> None:
+        """Count a held reply that nobody waits for any more."""
+        if self._meter is not None:
+            self._meter.cancelled(held.request.code, held.begun_ms)
 
     async def _later(
         self,

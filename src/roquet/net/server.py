@@ -4,6 +4,7 @@ import asyncio
 import errno
 import sys
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from typing import Final, Self
 
 from roquet.log_records import logger
@@ -164,10 +165,11 @@ class Server:
             connection.serve_with(error_replies.go_away)
         for callback in self._on_stopping:
             callback()
-        tasks = [task for connection in self._connections for task in connection.in_flight]
-        if tasks:
+        if busy := [each for each in self._connections if each.in_flight]:
             grace_s = (self._grace_ms if grace_ms is None else grace_ms) / 1000
-            await asyncio.wait(tasks, timeout=grace_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await asyncio.gather(*(each.served_all() for each in busy))
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
     async def __aenter__(self) -> Self:

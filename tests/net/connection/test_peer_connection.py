@@ -7,6 +7,7 @@ import pytest
 
 from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.connection import peer_connection as link_module
 from roquet.net.connection.peer_connection import (
     WRITE_BUFFER_HIGH,
@@ -15,7 +16,8 @@ from roquet.net.connection.peer_connection import (
 )
 from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import Peer, ReplyWhen, Router
+from roquet.net.reply_when import ReplyWhen
+from roquet.net.router import Peer, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.heartbeat import ConsumersChanged
@@ -104,7 +106,7 @@ async def test_a_slow_request_does_not_keep_others_waiting(router: Router) -> No
     assert [c.opaque for c in wire.commands] == [3]
     await asyncio.sleep(0.1)
     assert [c.opaque for c in wire.commands] == [3, 2]
-    assert len(link.in_flight) == 1
+    assert link.in_flight == 1
     await asyncio.sleep(15)
     assert [c.opaque for c in wire.commands] == [3, 2, 1]
     assert not link.in_flight
@@ -435,27 +437,26 @@ async def wait_and_give(value: str) -> ValueReply:
 
 
 @in_virtual_time
-async def test_replies_that_futures_decide_leave_together_and_without_tasks() -> None:
-    futures: dict[str, asyncio.Future[bool]] = {}
+async def test_replies_that_a_number_decides_leave_together_and_without_tasks() -> None:
+    mark = AsyncWatermark(clock=this_loop().clock)
 
     def serve(call: GetKV, _peer: Peer) -> ReplyWhen:
-        futures[call.key] = asyncio.get_running_loop().create_future()
+        target, limit_ms = map(int, call.key.split())
         return ReplyWhen(
-            futures[call.key],
+            mark, target, 0, limit_ms,
             lambda reached: ValueReply(value="soon") if reached else wait_and_give("late"),
-        )
+        )  # fmt: skip
 
     gate, router = RequestLimit(AdmissionLimits(count=9)), Router()
     router.add(GetKV, serve, gate)
     router.meter = meter = RequestMeter(this_loop().clock)
     link, wire = connect(router)
     tasks = asyncio.all_tasks()
-    link.data_received(asks("a", 1) + asks("b", 2) + asks("c", 3) + asks("d", 4))
+    keys = {1: "20 9999", 2: "10 9999", 3: "30 100", 4: "40 9999"}
+    link.data_received(b"".join(asks(key, opaque) for opaque, key in keys.items()))
     assert asyncio.all_tasks() == tasks
-    assert (gate.count, wire.writes) == (4, [])
-    futures["b"].set_result(True)
-    futures["a"].set_result(True)
-    futures["c"].set_result(False)
+    assert (gate.count, link.in_flight, wire.writes) == (4, 4, [])
+    mark.advance(25)
     await asyncio.sleep(0.5)
     assert len(wire.writes) == 1
     assert [(c.opaque, c.ext) for c in wire.commands] == [
@@ -466,10 +467,10 @@ async def test_replies_that_futures_decide_leave_together_and_without_tasks() ->
     await asyncio.sleep(1)
     assert [(c.opaque, c.ext) for c in wire.commands[2:]] == [(3, {"value": "late"})]
     link.connection_lost(None)
-    await asyncio.sleep(0)
-    assert futures["d"].cancelled()
     assert gate.count == 0
     assert not link.in_flight
+    mark.advance(99)
+    assert len(wire.commands) == 3
     ends = {kind.result: latencies.count for kind, latencies in meter.counts.items()}
     assert ends == {RequestResult.SUCCESS: 3, RequestResult.CANCELLED: 1}
 

@@ -6,9 +6,9 @@ Both ends are alike: ServerConnection and Channel are subclasses.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, cast
 
 from roquet.log_records import logger
@@ -23,7 +23,7 @@ from roquet.net.router import (
     CALL_TIMEOUT_MS,
     DeferredReply,
     DispatchResult,
-    FrameWhen,
+    HeldReply,
     Peer,
     R,
 )
@@ -87,8 +87,11 @@ class PeerConnection(asyncio.Protocol):
         self._reader = self._connection.reader
         self._questions = PendingCalls(self._connection, clock)
         self._tasks: dict[asyncio.Future[Any], tuple[int, RequestLimit | None, int]] = {}
-        """Requests being served, by task or by the future that decides the reply: the flag, the
-        limit that counts it, and the size of each."""
+        """Tasks of requests being served: the flag, the limit that counts it, and the size."""
+        self._held_replies: set[HeldReply] = set()
+        """Further requests being served."""
+        self._served_all: asyncio.Event | None = None
+        """Created when a coroutine waits until none is."""
         self._postponed: deque[ConnectionEvent] | None = None
         """Events postponed behind a request whose reply the peer did not read, or that took
         long."""
@@ -181,9 +184,17 @@ class PeerConnection(asyncio.Protocol):
     # For its owner.
 
     @property
-    def in_flight(self) -> Set[asyncio.Future[Any]]:
-        """Tasks of the requests that are being served, and futures that decide replies."""
-        return self._tasks.keys()
+    def in_flight(self) -> int:
+        """Requests that are being served."""
+        return len(self._tasks) + len(self._held_replies)
+
+    async def served_all(self) -> None:
+        """Wait until no request is being served."""
+        while self.in_flight:
+            if self._served_all is None:
+                self._served_all = asyncio.Event()
+            self._served_all.clear()
+            await self._served_all.wait()
 
     @property
     def taken(self) -> int:
@@ -197,7 +208,7 @@ class PeerConnection(asyncio.Protocol):
 
     def idle_ms(self) -> int:
         """Ms since the last received bytes; 0 while a call is pending or a request is served."""
-        if self._questions or self._tasks:
+        if self._questions or self._tasks or self._held_replies:
             return 0
         return self._clock.monotonic_ms() - self._received_ms
 
@@ -288,6 +299,11 @@ class PeerConnection(asyncio.Protocol):
         for task, (flag, _, _) in self._tasks.items():
             if not flag & FLAG_ONEWAY:
                 task.cancel()
+        for held in tuple(self._held_replies):
+            if not held.request.flag & FLAG_ONEWAY:
+                held.is_over = True
+                self._leave(held)
+                held.cancelled(held)
         self._has_ended = True
         self._postponed = None
         if self._ended is not None:
@@ -348,7 +364,10 @@ class PeerConnection(asyncio.Protocol):
         answer = self._dispatch(command, self)
         if answer is None or isinstance(answer, bytes):
             return answer
-        self._serve_later(answer, command)
+        if isinstance(answer, HeldReply):
+            self._hold(answer)
+        else:
+            self._serve_later(answer, command)
         return None
 
     def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
@@ -379,14 +398,8 @@ class PeerConnection(asyncio.Protocol):
 
     def _serve_later(self, later: DeferredReply, command: Command) -> None:
         frame, gate, size = later
-        served: asyncio.Future[Any]
-        if isinstance(frame, FrameWhen):
-            served = frame.reached
-            # Without the body, which nobody needs any more.
-            served.add_done_callback(partial(self._decided, frame, command.code))
-        else:
-            served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
-            served.add_done_callback(self._served)
+        served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
+        served.add_done_callback(self._served)
         self._tasks[served] = (command.flag, gate, size)
         if gate is not None:
             gate.enter(self, size)
@@ -403,26 +416,35 @@ class PeerConnection(asyncio.Protocol):
         if frame is not None and not self.closed:
             self._send(frame)
 
-    def _decided(self, when: FrameWhen, code: int, reached: "asyncio.Future[bool]") -> None:
-        """Send the reply that a future has decided, or go on waiting for it."""
-        flag, gate, size = self._tasks.pop(reached)
-        if gate is not None:
-            gate.leave(self, size)
-        if reached.cancelled():
-            if when.cancelled is not None:
-                when.cancelled()
-            return
-        answer = when.frame(reached.result())
+    def _hold(self, held: HeldReply) -> None:
+        self._held_replies.add(held)
+        if held.gate is not None:
+            held.gate.enter(self, held.size)
+        held.begin(self._decided)
+
+    def _decided(self, held: HeldReply, reached: bool) -> None:
+        """Send a held reply, or go on waiting for it."""
+        answer = held.frame(held, reached)
         if answer is None or isinstance(answer, bytes):
             if answer is not None and not self.closed:
                 self._send(answer)
         else:
-            self._serve_later(DeferredReply(answer, gate, size), Command(code, flag=flag))
+            self._serve_later(DeferredReply(answer, held.gate, held.size), held.request)
+        self._leave(held)
+
+    def _leave(self, held: HeldReply) -> None:
+        self._held_replies.discard(held)
+        if held.gate is not None:
+            held.gate.leave(self, held.size)
+        if self._served_all is not None:
+            self._served_all.set()
 
     def _served(self, task: asyncio.Future[None]) -> None:
         _, gate, size = self._tasks.pop(task)
         if gate is not None:
             gate.leave(self, size)
+        if self._served_all is not None:
+            self._served_all.set()
         if not task.cancelled():
             task.result()  # raises a fault of our own, for the event loop to log
 

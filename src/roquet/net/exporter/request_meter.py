@@ -51,6 +51,7 @@ class RequestMeter:
         """Monotonic time in ms."""
         self._frequent = frequent
         self._at_once: dict[tuple[int, int, int], RequestLatencies] = {}
+        self._later: dict[tuple[int, int, int], RequestLatencies] = {}
 
     def successes(self, code: int) -> RequestLatencies | None:
         """Latencies of a frequent code's requests that succeed at once; None for other codes.
@@ -79,9 +80,14 @@ class RequestMeter:
 
     def replied_later(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
         """Count a request whose reply had to wait, for messages or for the disk."""
-        result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
-        kind = RequestKind(code, response_code, code in LONG_POLLING_CODES, result)
-        self.counts.of(kind).observe(self.now_ms() - begun_ms)
+        known = code, response_code, flag & FLAG_ONEWAY
+        if (latencies := self._later.get(known)) is None:
+            result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
+            kind = RequestKind(code, response_code, code in LONG_POLLING_CODES, result)
+            latencies = self.counts.of(kind)
+            if len(self._later) < KINDS_MAX:  # clients may send any code
+                self._later[known] = latencies
+        latencies.observe(self.now_ms() - begun_ms)
 
     def failed(self, code: int, begun_ms: int) -> None:
         """Count a request that a fault of the server refused."""

@@ -17,7 +17,8 @@ from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
-from roquet.net.router import HandlerReply, Peer, ReplyWhen
+from roquet.net.reply_when import ReplyWhen
+from roquet.net.router import HandlerReply, Peer
 from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendReply
@@ -124,7 +125,8 @@ def _when_safe(
     wait = acknowledgements.wait(position)
     if wait is None:
         return _after(acknowledgements.status(position), reply)
-    return ReplyWhen(wait.reached, partial(_reply, wait, reply))
+    decide = partial(_reply, wait, reply)
+    return ReplyWhen(wait.mark, position, wait.begun_ms, wait.deadline_ms, decide)
 
 
 def _reply(wait: StatusWait, reply: SendReply, reached: bool) -> SendReply | Awaitable[SendReply]:

@@ -10,7 +10,6 @@ says so by `is_needed`.
 """
 
 from collections.abc import Awaitable
-from functools import partial
 from typing import Final
 
 from roquet.broker.log.flush import Flush
@@ -158,14 +157,12 @@ class Acknowledgements:
             return None
         if not self._role.current.is_master or self._needed() == 1:
             return None
-        began_ms = self._clock.monotonic_ms()
-        reached = mark.future(position, began_ms + config.slave_timeout)
-        return StatusWait(reached, partial(self._status_after, position, began_ms))
+        begun_ms = self._clock.monotonic_ms()
+        return StatusWait(self, mark, position, begun_ms, begun_ms + config.slave_timeout)
 
-    def _status_after(
-        self, position: int, began_ms: int, reached: bool
-    ) -> PutStatus | Awaitable[PutStatus]:
-        return PutStatus.PUT_OK if reached else self._status(position, began_ms)
+    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
+        """See StatusSource."""
+        return PutStatus.PUT_OK if reached else self._status(wait.position, wait.begun_ms)
 
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for.

@@ -8,8 +8,6 @@ Lease and epoch are looked at last, when the reply is about to be sent: a master
 in between has perhaps been replaced.
 """
 
-from functools import partial
-
 from roquet.broker.log.flush import Flush
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.status_wait import StatusWait
@@ -18,7 +16,6 @@ from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
-from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import (
     NOT_ENOUGH_REMARK,
@@ -94,14 +91,14 @@ class SetAcknowledgements:
         config, mark = self._settings.config, self._set.acknowledged_mark
         if config.sync_flush or mark.value >= position or not self._set.needs_reports:
             return None
-        deadline_ms = self._clock.monotonic_ms() + config.slave_timeout
-        epoch = self._role.current.epoch
-        reached = mark.future(position, deadline_ms)
-        return StatusWait(reached, partial(self._status_after, mark, epoch))
+        begun_ms, epoch = self._clock.monotonic_ms(), self._role.current.epoch
+        return StatusWait(self, mark, position, begun_ms, begun_ms + config.slave_timeout, epoch)
 
-    def _status_after(self, mark: AsyncWatermark, epoch: int, reached: bool) -> PutStatus:
-        replicated = reached and mark is self._set.acknowledged_mark
-        return put_status(on_disk=True, replicated=replicated and self._may_acknowledge(epoch))
+    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus:
+        """See StatusSource."""
+        replicated = reached and wait.mark is self._set.acknowledged_mark
+        may_acknowledge = replicated and self._may_acknowledge(wait.epoch)
+        return put_status(on_disk=True, replicated=may_acknowledge)
 
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for.

@@ -128,18 +128,19 @@ class ReplicaConnection:
         self._position = self.framing.start(self._report)
         self._is_started = True
         log.info("the replica at %s gets the log from %d on", self.address, self._position)
-        grown = self._source.grown
+        grown, store = self._source.grown, self._source.store
         while True:
             grown.clear()
             if frames := b"".join(self._frames()):
                 write_open(self._writer, frames)
                 self._written_ms = self._clock.monotonic_ms()
                 await self._writer.drain()
-                await asyncio.sleep(0)
-            elif self._position < self._source.store.end_position:
-                await self._clock.sleep(next_second_ms(self._clock.monotonic_ms()))
-            else:
+            if self._position == store.end_position:
                 await grown.wait()
+            elif frames:
+                await asyncio.sleep(0)
+            else:
+                await self._clock.sleep(next_second_ms(self._clock.monotonic_ms()))
 
     def _frames(self) -> Iterator[bytes | memoryview]:
         """Headers and slices of the log, `WRITE_SIZE` together at most."""

@@ -1,12 +1,14 @@
 """Observation: decisions of brokers and controller that no client sees, noted for the checks."""
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
-from roquet.broker.replication.confirmation.status_wait import StatusWait
+from roquet.broker.replication.confirmation.status_wait import StatusSource, StatusWait
 from roquet.broker.replication.role import Role
 from roquet.controller.leader_state import LeaderState
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
@@ -21,6 +23,20 @@ from roquet.testing.simulation.replicated.servers import HOSTS, ReplicatedServer
 
 ROUNDING_MS: Final = 5
 """Added to the time in which a lease ends: clocks are read in whole ms."""
+
+
+class NotedStatuses(NamedTuple):
+    """The statuses of a source; `note` is called with the position of each that promises most."""
+
+    source: StatusSource
+    note: Callable[[int], None]
+
+    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
+        """See StatusSource."""
+        decision = self.source.status_after(wait, reached)
+        if decision is PutStatus.PUT_OK:
+            self.note(wait.position)
+        return decision
 
 
 class GroupObserver:
@@ -81,15 +97,8 @@ class GroupObserver:
             found = begin(acknowledgements, position)
             if found is None:
                 return None
-            place = self._place()
-
-            def status(reached: bool) -> PutStatus | Awaitable[PutStatus]:
-                decision = found.status(reached)
-                if decision is PutStatus.PUT_OK:
-                    self._note_position(*place, position)
-                return decision
-
-            return StatusWait(found.reached, status)
+            note = partial(self._note_position, *self._place())
+            return replace(found, source=NotedStatuses(found.source, note))
 
         async def status(acknowledgements: SetAcknowledgements, position: int) -> PutStatus:
             if (waiting := acknowledgements.wait(position)) is not None:
