@@ -13,7 +13,7 @@ import pytest
 from roquet.model.errors import StoreError, StoreFull
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import CHECKPOINT, TimerUnit, unpack_checkpoint
-from roquet.store.timer.timers import TimerConfig, TimerStore
+from roquet.store.timer.timers import CURSOR_NOT_BEGUN, TimerConfig, TimerStore
 
 if TYPE_CHECKING:
     from tests.store.conftest import PowerLossFiles, StoreDirectory
@@ -536,7 +536,7 @@ def test_seconds_ahead_are_listed_and_cleared_a_few_at_a_time(
 
 def test_the_progress_of_a_master_is_taken_even_if_it_is_behind() -> None:
     timers = opened(MemoryFiles())
-    position = add(timers, 0, 10)
+    add(timers, 0, 10)
     timers.advance_to(NOW + 20_000)
     save(timers)
     timers.follow(7, NOW + 5_000)
@@ -544,9 +544,21 @@ def test_the_progress_of_a_master_is_taken_even_if_it_is_behind() -> None:
     assert timers.unsaved
     assert chain(timers, 10) == [0]
     save(timers)
+    timers.follow(7, NOW + 5_000)
+    assert timers.is_saved, "nothing is new"
+
+
+def test_own_deliveries_since_the_same_progress_was_taken_do_not_count() -> None:
+    timers = opened(MemoryFiles())
+    position = add(timers, 0, 10)
+    timers.follow(7, NOW + 5_000)
+    save(timers)
     timers.note_delivered(NOW + 5_500, position)
     timers.follow(7, NOW + 5_000)
-    assert timers.cursor == (NOW + 5_500, position)
+    assert (timers.read_ms, timers.cursor, timers.unsaved) == (NOW + 5_000, CURSOR_NOT_BEGUN, True)
+    timers.advance_to(NOW + 20_000)
+    timers.follow(7, NOW + 5_000)
+    assert timers.read_ms == NOW + 5_000
 
 
 def test_a_wheel_without_messages_has_nothing_to_save_of_a_master() -> None:

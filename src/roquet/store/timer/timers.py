@@ -240,9 +240,11 @@ class TimerStore:
         """Take the progress of the master that this store replicates, which may be behind its own.
 
         The master has delivered the messages of the timer topic in front of `offset` whose second
-        is before `read_ms`. The wheel still holds the seconds from there on.
+        is before `read_ms`. The wheel still holds the seconds from there on. What this store has
+        delivered since it took the same progress before does not count either: it may be lost.
         """
-        if (offset, read_ms) != self.replayed:
+        has_moved = (self.read_ms, self.cursor) != (read_ms, CURSOR_NOT_BEGUN)
+        if has_moved or (offset, read_ms) != self.replayed:
             self.replayed = (offset, read_ms)
             self.advance_to(read_ms)
             self.unsaved = self.exists
