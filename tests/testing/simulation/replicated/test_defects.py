@@ -20,7 +20,7 @@ SEEDS = {
     "unflushed-report": 46,
     "trusted-log": 11,
     "forgotten-epoch": 10,
-    "unsafe-answers": 5,
+    "unsafe-answers": 10,
     "unrevived-pops": 5,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
