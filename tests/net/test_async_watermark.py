@@ -85,6 +85,26 @@ async def test_a_release_ends_all_waits_before_their_target() -> None:
 
 
 @in_virtual_time
+async def test_a_waiter_that_fails_does_not_keep_others_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Faulty:
+        def done(self) -> bool:
+            return False
+
+        def set_result(self, reached: bool, /) -> None:
+            raise OSError("no transport")
+
+    mark, clock = new_mark()
+    mark.add(1, 1_000, Faulty())
+    other = asyncio.create_task(mark.reach(1, 1_000))
+    await clock.sleep(1)
+    mark.advance(1)
+    assert await other
+    assert "no transport" in caplog.text
+
+
+@in_virtual_time
 async def test_a_deadline_off_the_walls_clock_is_a_mistake() -> None:
     mark, clock = new_mark()
     with pytest.raises(AssertionError, match="monotonic"):

@@ -255,12 +255,6 @@ async def test_a_number_decides_a_reply(key: str, reached: bool, expected: objec
     assert (reply.code, (reply.ext or {}).get("value")) == expected
 
 
-async def test_a_handler_s_reply_can_be_awaited_whatever_decides_it() -> None:
-    handler = Decided()
-    reply = handler(GetKV(namespace="n", key="k"), PEER)
-    assert await cast("ReplyWhen", reply) == ValueReply(value="k at last")
-
-
 async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -> None:
     drain = asyncio.Event()
 

@@ -11,6 +11,7 @@ import pytest
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, ConnectionLost
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.channel import Channel
+from roquet.net.reply_when import ReplyWhen
 from roquet.net.router import Peer, Router
 from roquet.net.server import DESCRIPTORS_KEPT, GRACE_MS, IDLE_MS, Server, descriptors_max
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -161,6 +162,28 @@ async def test_a_stop_releases_waiting_handlers(router: Router) -> None:
     await server.stop()
     assert (await call).body == b""
     assert clock.monotonic_ms() < 1_000
+
+
+@in_virtual_time
+async def test_a_stop_answers_what_waits_for_a_number(router: Router) -> None:
+    clock = this_loop().clock
+    mark = AsyncWatermark(clock=clock)
+
+    def hold(call: ListKV, peer: Peer) -> ReplyWhen:
+        now_ms = clock.monotonic_ms()
+        limit_ms = now_ms + int(call.namespace)
+        return ReplyWhen(mark, 1, now_ms, limit_ms, lambda reached: ValueReply(value=str(reached)))
+
+    router.add(ListKV, hold)
+    async with Server(router, clock=clock) as server:
+        channel = await Channel.connect("127.0.0.1", server.port, clock=clock)
+        calls = [
+            asyncio.create_task(channel.call(ListKV(namespace=wait_ms), 20_000))
+            for wait_ms in ("500", "1000")
+        ]
+        await channel.call(ECHO)
+    assert [(await call).code for call in calls] == [ResponseCode.SUCCESS] * 2
+    assert 1_000 <= clock.monotonic_ms() < 1_100
 
 
 @in_virtual_time

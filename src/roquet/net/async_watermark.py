@@ -4,21 +4,24 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.rules.watermark import Watermark
+
+log = logger(__name__)
 
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
 """Longest wait in ms, a day: a later deadline was computed from the wrong clock."""
 
 
 class Waiter(Protocol):
-    """What waits for a value: a future of a coroutine, or what costs less."""
+    """Waiter for a value: a future of a coroutine, or what costs less."""
 
     def done(self) -> bool:
         """Whether it waits no longer, for instance because it was cancelled."""
 
     def set_result(self, reached: bool, /) -> None:
-        """End the wait: the value is reached, or will not be in time. Must not raise."""
+        """End the wait: the value is reached, or will not be in time."""
 
 
 class AsyncWatermark:
@@ -103,4 +106,7 @@ def _settle(waiters: Iterable[Waiter], *, outcome: bool) -> None:
     """End the waits that were not cancelled."""
     for waiter in waiters:
         if not waiter.done():
-            waiter.set_result(outcome)
+            try:
+                waiter.set_result(outcome)
+            except Exception:  # the others must not wait for ever
+                log.exception("a reply that was due is lost")
