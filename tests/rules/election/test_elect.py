@@ -145,7 +145,7 @@ def test_a_named_broker_waits_for_as_many_members_as_any_other() -> None:
         TRIO, RefusalCode.ELECT_MASTER_FAILED, 1, 100
     )  # fmt: skip
     assert alone.refusal is not None
-    assert "an operator elects a broker as unclean" in alone.refusal.remark
+    assert "an operator elects one as unclean" in alone.refusal.remark
     both = asked(TRIO, {2: QUICK, 3: QUICK}, **named)
     assert (both.group.master, both.is_unclean) == (3, False)
 

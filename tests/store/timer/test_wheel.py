@@ -46,6 +46,17 @@ def test_a_second_holds_what_was_put_into_it(wheel: TimerWheel) -> None:
     assert list(wheel.used()) == [(SECOND, slot)]
 
 
+def test_used_slots_are_found_wherever_they_are_in_a_large_wheel() -> None:
+    wheel = TimerWheel(MapPool(MemoryFiles(), 4), PATH, 30_000)
+    wheel.prepare()
+    times = [
+        SECOND // 30_000_000 * 30_000_000 + 1_000 * n for n in (0, 8_191, 8_192, 20_000, 29_999)
+    ]
+    for time_ms in reversed(times):
+        wheel.put(time_ms, TimerSlot(52, 104, 2))
+    assert [time_ms for time_ms, _ in wheel.used()] == times
+
+
 @pytest.mark.parametrize("slots", [256, 300])
 @pytest.mark.parametrize("seed", range(5))
 def test_messages_of_a_time_are_those_of_its_seconds(slots: int, seed: int) -> None:

@@ -225,7 +225,7 @@ def _too_few(group: ReplicaGroup, now_ms: int, missing: int) -> ElectionResult:
     remark = (
         f"Failed to elect a new master: {missing} more of the set {sorted(group.in_sync)} must be"
         " alive, since messages were acknowledged before all of it had them; or an operator elects"
-        " a broker as unclean, and loses those that it lacks"
+        " one as unclean (roquet cluster elect --unclean), and loses those that it lacks"
     )
     return ElectionResult(
         group=group,

@@ -21,6 +21,11 @@ from roquet.store.timer.layout import NONE, SLOT, SLOT_SIZE, TimerSlot
 log = logger(__name__)
 
 _EMPTY_PAGE: Final = bytes(PAGE_SIZE)
+
+_CHUNK_SIZE: Final = 64 * PAGE_SIZE
+"""Bytes that are compared with zeros at once: a wheel that is used little is nearly all zeros."""
+
+_EMPTY_CHUNK: Final = bytes(_CHUNK_SIZE)
 _SLOTS_PER_PAGE: Final = PAGE_SIZE // SLOT_SIZE
 
 EMPTIED_SLOT: Final = TimerSlot(NONE, NONE, 0)
@@ -155,11 +160,15 @@ class TimerWheel:
         if not self.exists:
             return
         view = self._file.view()
-        for start in range(0, self._file.size, PAGE_SIZE):
-            page = bytes(view[start : start + PAGE_SIZE])
-            if page == _EMPTY_PAGE:
+        for begin in range(0, self._file.size, _CHUNK_SIZE):
+            chunk = bytes(view[begin : begin + _CHUNK_SIZE])
+            if chunk == _EMPTY_CHUNK:
                 continue
-            for second, first, last, count, _ in SLOT.iter_unpack(page):
-                if second and last != NONE:
-                    yield second * PRECISION_MS, TimerSlot(first, last, count)
+            for start in range(0, len(chunk), PAGE_SIZE):
+                page = chunk[start : start + PAGE_SIZE]
+                if page == _EMPTY_PAGE:
+                    continue
+                for second, first, last, count, _ in SLOT.iter_unpack(page):
+                    if second and last != NONE:
+                        yield second * PRECISION_MS, TimerSlot(first, last, count)
         self._pool.files.release_pages(view, self._file.size)

@@ -11,8 +11,13 @@ from tests.broker.replication.scripted_controller import (
     set_body,
 )
 
-from roquet.broker.replication.control.controller_client import NoController, heartbeat_of
-from roquet.model.errors import CallError, CallRefused
+from roquet.broker.replication.control.controller_client import (
+    REASONS_MAX,
+    Complaints,
+    NoController,
+    heartbeat_of,
+)
+from roquet.model.errors import CallError, CallRefused, ConnectionLost
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.replication.role_change import GroupView
@@ -278,3 +283,21 @@ async def test_the_connection_to_the_leader_can_be_ended() -> None:
         await client.hang_up()
         await asyncio.sleep(0.1)
         assert len(controller.server.peers) == 0
+
+
+def test_a_reason_is_logged_once_until_there_is_a_success() -> None:
+    complaints = Complaints()
+    refused = CallRefused(ResponseCode.CONTROLLER_NOT_LEADER, "not the leader")
+    lost = [ConnectionLost(f"lost after {ms} ms") for ms in (5, 7)]
+    assert [complaints.is_new(one) for one in (refused, *lost, refused)] == [
+        True, True, False, False
+    ]  # fmt: skip
+    assert complaints.end()
+    assert not complaints.end(), "nothing has failed since"
+    assert complaints.is_new(refused)
+
+
+def test_reasons_beyond_a_few_are_not_logged() -> None:
+    complaints = Complaints()
+    refusals = [CallRefused(ResponseCode.SYSTEM_ERROR, f"reason {n}") for n in range(20)]
+    assert sum(map(complaints.is_new, refusals)) == REASONS_MAX

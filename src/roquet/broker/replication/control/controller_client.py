@@ -35,6 +35,9 @@ TIMEOUT_MS: Final = 3_000
 FIND_TIMEOUT_MS: Final = 1_000
 """Timeout of the question who leads: a controller that does not answer must not hide the leader."""
 
+REASONS_MAX: Final = 8
+"""Reasons that are logged of one time without success: they may take turns."""
+
 
 class NoController(CallError):
     """No controller leads, or none can be reached."""
@@ -43,13 +46,29 @@ class NoController(CallError):
         super().__init__(text, definite=True)
 
 
-def reason(error: RoquetError) -> str:
-    """Reason of a failure, by which one is told from another.
+class Complaints:
+    """Reasons of failures that were logged since the last success, each once.
 
     Texts about the network differ in times, and take turns: each kind of error is one reason.
     """
-    is_of_network = isinstance(error, CallError) and not isinstance(error, CallRefused)
-    return type(error).__name__ if is_of_network else str(error)
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+
+    def is_new(self, error: RoquetError) -> bool:
+        """Whether to log a failure: its reason is new, and there are not too many."""
+        is_of_network = isinstance(error, CallError) and not isinstance(error, CallRefused)
+        reason = type(error).__name__ if is_of_network else str(error)
+        if reason in self._reasons or len(self._reasons) >= REASONS_MAX:
+            return False
+        self._reasons.add(reason)
+        return True
+
+    def end(self) -> bool:
+        """Note a success; whether anything had failed before it."""
+        had_any = bool(self._reasons)
+        self._reasons.clear()
+        return had_any
 
 
 class OwnBroker(msgspec.Struct, frozen=True, kw_only=True):

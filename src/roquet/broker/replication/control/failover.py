@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.replication.control.broker_id import obtain_id, register
-from roquet.broker.replication.control.controller_client import reason
+from roquet.broker.replication.control.controller_client import Complaints
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.log_records import logger
@@ -42,9 +42,6 @@ ELECTED_MS: Final = 50
 """Ms between an election and the question who leads: a controller that contradicts itself must not
 be asked without a pause."""
 
-REASONS_MAX: Final = 8
-"""Reasons that are logged of one time without news: they may take turns."""
-
 NOT_REGISTERED: Final = frozenset(
     {
         ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
@@ -62,7 +59,7 @@ class Failover:
         self._context = context
         self.standing = GroupStanding(epoch)
         self.heartbeats = LeaseHeartbeats(context, self.standing, self.notice)
-        self._complaints: set[str] = set()
+        self._complaints = Complaints()
         """Why there has been no news of the controller since there was some."""
         self._has_failed = False
         """Whether the failure of the disk was taken notice of."""
@@ -125,14 +122,12 @@ class Failover:
 
     def _complain(self, error: RoquetError) -> None:
         """Log why the controller is of no help; each reason once, until there is news."""
-        if (why := reason(error)) not in self._complaints and len(self._complaints) < REASONS_MAX:
-            self._complaints.add(why)
+        if self._complaints.is_new(error):
             log.warning("%s: no news of its controller: %s", self._context.member.name, error)
 
     def _note_news(self) -> None:
         """Log that the controller is heard again, if it was missed."""
-        if self._complaints:
-            self._complaints.clear()
+        if self._complaints.end():
             log.warning("%s: its controller is heard again", self._context.member.name)
 
     # -- roles --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from roquet.broker.replication.control.controller_client import heartbeat_of, reason
+from roquet.broker.replication.control.controller_client import Complaints, heartbeat_of
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
@@ -26,9 +26,6 @@ log = logger(__name__)
 HEARTBEATS_A_LEASE: Final = 4
 """Heartbeats in the time of one lease: two may be lost."""
 
-REASONS_MAX: Final = 8
-"""Reasons that are logged of one time without an answer: they may take turns."""
-
 
 class LeaseHeartbeats:
     """Heartbeats of one broker, and the end of its lease."""
@@ -39,7 +36,7 @@ class LeaseHeartbeats:
         self._context = context
         self._standing = standing
         self._on_doubt = on_doubt
-        self._complaints: set[str] = set()
+        self._complaints = Complaints()
         """Why no heartbeat has extended a lease since one did."""
         self._is_over = False
         """Whether the last lease is over."""
@@ -96,7 +93,7 @@ class LeaseHeartbeats:
                 self._heartbeat(epoch, releases=releases), context.settings.lease.length_ms
             )
             if epoch is None:
-                self._complaints.clear()
+                self._complaints.end()
                 return
             if reply.lease_millis is None:
                 await self._confirm(epoch, sent_ms)
@@ -113,8 +110,7 @@ class LeaseHeartbeats:
             if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and is_of_now:
                 self._standing.refused = epoch  # a late answer takes no later resignation back
             self._on_doubt()
-        if (why := reason(error)) not in self._complaints and len(self._complaints) < REASONS_MAX:
-            self._complaints.add(why)
+        if self._complaints.is_new(error):
             log.warning("heartbeat to the controller: %s", error)
 
     def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
@@ -153,7 +149,7 @@ class LeaseHeartbeats:
         """Take over a lease, and messages again if it had ended."""
         own, cell = self._standing.own, self._context.term
         if own.leads and own.epoch == term.epoch:
-            self._complaints.clear()
+            self._complaints.end()
             cell.extend(term)
             if cell.may_acknowledge(term.epoch):
                 if self._is_over:
