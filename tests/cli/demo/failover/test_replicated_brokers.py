@@ -66,6 +66,12 @@ def replaced(proxy: TcpProxy) -> dict[str, str]:
     return {old.decode(): new.decode() for old, new in proxy.replacements.items()}
 
 
+def test_no_port_is_chosen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = range(20_000, 20_004)
+    monkeypatch.setattr(replicated_brokers, "PORTS", ports)
+    assert {free_port(Random(seed), ports[:3]) for seed in range(9)} == {ports[3]}
+
+
 def test_a_port_that_somebody_listens_on_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         with socket.socket() as free:

@@ -10,7 +10,7 @@ these, so that nobody is led past them.
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
@@ -72,6 +72,8 @@ class ReplicatedBrokers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._rng = Random()
+        self._ports: set[int] = set()
+        """Those that were chosen: nothing listens on them before the brokers are started."""
         self._logs = directory / "logs"
         self._running = AsyncExitStack()
         self.namesrv = ""
@@ -169,7 +171,7 @@ class ReplicatedBrokers:
 
     async def _prepare(self, name: str, controller: str) -> BrokerNode:
         """Choose ports of a broker, and start its proxies."""
-        port, stream_port = free_port(self._rng), free_port(self._rng)
+        port, stream_port = self._free_port(), self._free_port()
         proxies = [
             await self._running.enter_async_context(TcpProxy(target))
             for target in (f"{LOOPBACK}:{port}", f"{LOOPBACK}:{stream_port}", controller)
@@ -204,6 +206,11 @@ class ReplicatedBrokers:
         }
         return "".join(f"{key}={value}\n" for key, value in settings.items())
 
+    def _free_port(self) -> int:
+        port = free_port(self._rng, self._ports)
+        self._ports.add(port)
+        return port
+
     async def _stop_brokers(self) -> None:
         """Stop all brokers, also those that are frozen or parted."""
         self.mend()
@@ -214,10 +221,12 @@ class ReplicatedBrokers:
             raise failures[0]
 
 
-def free_port(rng: Random) -> int:
-    """A port that nothing listens on."""
+def free_port(rng: Random, taken: Collection[int] = ()) -> int:
+    """A port that nothing listens on, and that is not taken."""
     while True:
         port = rng.choice(PORTS)
+        if port in taken:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
