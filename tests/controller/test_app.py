@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.controller.conftest import (
     CONFIG,
@@ -250,6 +251,26 @@ async def test_a_designated_broker_that_does_not_catch_up_leaves_the_master_its_
             await waiting
         await one.beat(epoch=1, max_offset=900, lease_epoch=1, logs_needed=2)
         assert stored(server).master == 1
+
+
+@in_virtual_time
+async def test_a_designated_broker_is_not_elected_while_too_few_others_are_heard_of() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        await one.beat(lease_epoch=1, logs_needed=2)
+        for sender in (one, three):
+            await sender.channel.close()
+        call = calls.ElectMaster(
+            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
+        )
+        waiting = asyncio.create_task(two.channel.call(call, 10_000))
+        await sleep_ms(WAIT_MS)
+        await two.beat()
+        with pytest.raises(CallRefused, match="1 more of the set"):
+            await waiting
+        assert stored(server).master == 1
+        reply = await two.channel.call(msgspec.structs.replace(call, unclean=True))
+        assert (reply.master_broker_id, stored(server).master) == (2, 2)
 
 
 @in_virtual_time
