@@ -57,13 +57,11 @@ class AsyncWatermark:
             return True
         left_ms = deadline_ms - self._clock.monotonic_ms()
         assert left_ms <= WAIT_MS_MAX, "a deadline is a time of clock.monotonic_ms()"
-        return left_ms > 0 and await self.future(target, deadline_ms)
-
-    def future(self, target: int, deadline_ms: int) -> "asyncio.Future[bool]":
-        """The outcome of `reach` as a future, for a value that is not reached yet."""
+        if left_ms <= 0:
+            return False
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.add(target, deadline_ms, reached)
-        return reached
+        return await reached
 
     def add(self, target: int, deadline_ms: int, waiter: Waiter) -> None:
         """Add a waiter for a value that is not reached yet; its wait is ended once."""

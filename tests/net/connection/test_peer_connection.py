@@ -475,6 +475,27 @@ async def test_replies_that_a_number_decides_leave_together_and_without_tasks() 
     assert ends == {RequestResult.SUCCESS: 3, RequestResult.CANCELLED: 1}
 
 
+@in_virtual_time
+async def test_a_held_reply_that_cannot_be_written_counts_no_longer() -> None:
+    class LostTransport(RecordingTransport):
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            raise RuntimeError("the handle is closed")
+
+    mark = AsyncWatermark(clock=this_loop().clock)
+
+    def serve(_call: GetKV, _peer: Peer) -> ReplyWhen:
+        return ReplyWhen(mark, 1, 0, 9_999, lambda _: ValueReply(body=bytes(300 * 1024)))
+
+    gate, router = RequestLimit(AdmissionLimits(count=9)), Router()
+    router.add(GetKV, serve, gate)
+    link = PeerConnection(router.dispatch, this_loop().clock)
+    link.connection_made(LostTransport())
+    link.data_received(asks("a", 1))
+    assert (gate.count, link.in_flight) == (1, 1)
+    mark.advance(1)
+    assert (gate.count, link.in_flight) == (0, 0)
+
+
 async def slow_route(call: GetRoute, peer: Peer) -> ValueReply:
     await asyncio.sleep(int(call.topic) / 1000)
     return ValueReply()

@@ -424,13 +424,13 @@ class PeerConnection(asyncio.Protocol):
 
     def _decided(self, held: HeldReply, reached: bool) -> None:
         """Send a held reply, or go on waiting for it."""
+        self._leave(held)
         answer = held.frame(held, reached)
         if answer is None or isinstance(answer, bytes):
             if answer is not None and not self.closed:
                 self._send(answer)
         else:
             self._serve_later(DeferredReply(answer, held.gate, held.size), held.request)
-        self._leave(held)
 
     def _leave(self, held: HeldReply) -> None:
         self._held_replies.discard(held)

@@ -50,8 +50,7 @@ class RequestMeter:
         self.now_ms = clock.monotonic_ms
         """Monotonic time in ms."""
         self._frequent = frequent
-        self._at_once: dict[tuple[int, int, int], RequestLatencies] = {}
-        self._later: dict[tuple[int, int, int], RequestLatencies] = {}
+        self._known: dict[tuple[int, int, int, bool], RequestLatencies] = {}
 
     def successes(self, code: int) -> RequestLatencies | None:
         """Latencies of a frequent code's requests that succeed at once; None for other codes.
@@ -80,13 +79,8 @@ class RequestMeter:
 
     def replied_later(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
         """Count a request whose reply had to wait, for messages or for the disk."""
-        known = code, response_code, flag & FLAG_ONEWAY
-        if (latencies := self._later.get(known)) is None:
-            result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
-            kind = RequestKind(code, response_code, code in LONG_POLLING_CODES, result)
-            latencies = self.counts.of(kind)
-            if len(self._later) < KINDS_MAX:  # clients may send any code
-                self._later[known] = latencies
+        is_long_polling = code in LONG_POLLING_CODES
+        latencies = self._of(code, flag, response_code, is_long_polling=is_long_polling)
         latencies.observe(self.now_ms() - begun_ms)
 
     def failed(self, code: int, begun_ms: int) -> None:
@@ -109,15 +103,17 @@ class RequestMeter:
         if (successes := self.successes(code)) is not None:
             successes.allow_untimed(successes.left - 1)
 
-    def _of(self, code: int, flag: int, response_code: int) -> RequestLatencies:
-        """Latencies of requests that were answered at once."""
-        known = code, response_code, flag & FLAG_ONEWAY
-        if (found := self._at_once.get(known)) is not None:
+    def _of(
+        self, code: int, flag: int, response_code: int, *, is_long_polling: bool = False
+    ) -> RequestLatencies:
+        """Latencies of requests that got a reply."""
+        known = code, response_code, flag & FLAG_ONEWAY, is_long_polling
+        if (found := self._known.get(known)) is not None:
             return found
         result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
         is_known = code in _KNOWN
         shown = code if is_known else OTHER_CODE  # clients may send any
-        latencies = self.counts.of(RequestKind(shown, response_code, False, result))
-        if is_known and len(self._at_once) < KINDS_MAX:
-            self._at_once[known] = latencies
+        latencies = self.counts.of(RequestKind(shown, response_code, is_long_polling, result))
+        if is_known and len(self._known) < KINDS_MAX:
+            self._known[known] = latencies
         return latencies

@@ -160,15 +160,17 @@ class TimerWheel:
         if not self.exists:
             return
         view = self._file.view()
-        for begin in range(0, self._file.size, _CHUNK_SIZE):
-            chunk = bytes(view[begin : begin + _CHUNK_SIZE])
-            if chunk == _EMPTY_CHUNK:
-                continue
-            for start in range(0, len(chunk), PAGE_SIZE):
-                page = chunk[start : start + PAGE_SIZE]
-                if page == _EMPTY_PAGE:
-                    continue
-                for second, first, last, count, _ in SLOT.iter_unpack(page):
-                    if second and last != NONE:
-                        yield second * PRECISION_MS, TimerSlot(first, last, count)
+        for page in _used_pages(view):
+            for second, first, last, count, _ in SLOT.iter_unpack(page):
+                if second and last != NONE:
+                    yield second * PRECISION_MS, TimerSlot(first, last, count)
         self._pool.files.release_pages(view, self._file.size)
+
+
+def _used_pages(view: memoryview) -> Iterator[bytes]:
+    """Pages of a wheel that are not all zeros."""
+    for begin in range(0, len(view), _CHUNK_SIZE):
+        chunk = bytes(view[begin : begin + _CHUNK_SIZE])
+        if chunk != _EMPTY_CHUNK:
+            pages = (chunk[at : at + PAGE_SIZE] for at in range(0, len(chunk), PAGE_SIZE))
+            yield from (page for page in pages if page != _EMPTY_PAGE)
