@@ -18,6 +18,9 @@ BODY_MAX = 64 * 1024 * 1024
 
 ROOT = Path(__file__).parents[2]
 
+PAIR_S = 5
+"""Most seconds that a request whose condition is ignored waits for another one of its path."""
+
 ADD, CLEAR, FAULTS = "/-/add", "/-/clear", "/-/faults"
 """Paths of requests to the proxy itself."""
 
@@ -44,7 +47,9 @@ class Fault(Enum):
     FORBIDDEN = auto()
     """An answer of 403: access is refused."""
     UNCONDITIONAL = auto()
-    """The server does it whether or not the object is there: the condition is ignored."""
+    """The server does it whether or not the object is there: the condition is ignored.
+
+    A request with a condition waits for another one of its path, so both have looked before."""
 
 
 ANSWERS = {
@@ -96,6 +101,7 @@ class Proxy:
         self._host, self._port = host, port
         self._rules: list[_Rule] = []
         self._faults: list[tuple[str, str, str]] = []
+        self._alone: dict[str, asyncio.Event] = {}
 
     def _control(self, path: str, body: bytes) -> bytes:
         """Obey a request of the test."""
@@ -132,7 +138,7 @@ class Proxy:
             return
         body = await _body(reader, request)
         if fault is Fault.UNCONDITIONAL:
-            request, fault = request._replace(head=without(request.head, self.condition)), None
+            request, fault = await self._unconditional(request), None
         if fault is None or fault in (Fault.LOST_ANSWER, Fault.FAILED_ANSWER):
             answer = await self.forwarded(request, body)
         if fault is Fault.LOST_ANSWER:
@@ -140,6 +146,23 @@ class Proxy:
             return
         writer.write(answer if fault is None else self.error(fault, request))
         await writer.drain()
+
+    async def _unconditional(self, request: Request) -> Request:
+        """The request without its condition, once another of its path has come, or has not."""
+        head = without(request.head, self.condition)
+        if head != request.head:
+            await self._paired(request.path)
+        return request._replace(head=head)
+
+    async def _paired(self, path: str) -> None:
+        if (first := self._alone.pop(path, None)) is not None:
+            first.set()
+            return
+        self._alone[path] = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._alone[path].wait(), PAIR_S)
+        except TimeoutError:
+            del self._alone[path]
 
     async def forwarded(self, request: Request, body: bytes) -> bytes:
         """The server's answer to a request."""
