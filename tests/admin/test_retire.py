@@ -54,6 +54,16 @@ async def test_a_replica_may_be_stopped_when_others_suffice() -> None:
 
 
 @in_virtual_time
+async def test_a_replica_stays_without_which_too_few_logs_would_hold_a_message() -> None:
+    async with group(all_ack_in_sync_set=False, in_sync_replicas=3) as running:
+        await running.settled(3)
+        with pytest.raises(
+            RoquetError, match=r"without it 2 would be in sync, and messages need 3"
+        ):
+            await retired(running, "g#2", wait_ms=1_000)
+
+
+@in_virtual_time
 async def test_a_broker_that_goes_for_good_loses_its_id_once_it_has_ended() -> None:
     async with group() as running:
         await running.settled(3)

@@ -197,8 +197,8 @@ async def _send_durably(producer: Producer, message: Message) -> None:
     if not receipt.ok:
         raise RoquetError(
             f"it is stored in {receipt.queue}, but less durably than its broker promises "
-            f"({receipt.status.value}); bring back the broker's replicas or its disk, or lower its "
-            "inSyncReplicas, and send it again"
+            f"({receipt.status.value}); bring back the broker's replicas or its disk, or where "
+            "roles are fixed lower its inSyncReplicas, and send it again"
         )
 
 

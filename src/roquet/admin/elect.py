@@ -81,7 +81,7 @@ async def elect(
         broker_name=group.broker,
         broker_id=NO_BROKER if chosen is None else chosen.broker_id,
         designate_elect=chosen is not None,
-        unclean=unclean or None,
+        unclean=unclean,
         invoke_time=admin.clock.now_ms(),
     )
     try:

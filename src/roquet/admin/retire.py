@@ -17,7 +17,7 @@ from roquet.admin import brokers, controllers, replicas
 from roquet.admin.client import AdminClient
 from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import candidate, elect
-from roquet.admin.replica_needs import count, needed_logs
+from roquet.admin.replica_needs import needed_logs
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.net.address import split_address
 from roquet.rules.election.handover import may_leave, stand_ins
@@ -100,7 +100,7 @@ async def retire(
     if controllers.has_controller(settings):
         text = settings[controllers.CONTROLLERS_KEY]
         named = named or controllers.controllers_named(text, controllers.CONTROLLERS_KEY)
-        needed = count(settings, "minInSyncReplicas")
+        needed = needed_logs(settings)
         return await _hand_over(admin, place, named, needed, deadline_ms)
     if settings.get("brokerRole") == BrokerRole.SLAVE:
         return await _leave_master(admin, place, deadline_ms)
@@ -140,7 +140,7 @@ async def _until_spare(
             raise RoquetError(
                 f"{place.name}: {group.member(place.address).place} must not be stopped yet:"
                 f" without it {others} would be in sync, and messages need {max(needed, 1)}"
-                " (minInSyncReplicas)"
+                " (minInSyncReplicas, or inSyncReplicas)"
             )
         await admin.clock.sleep(POLL_MS)
 

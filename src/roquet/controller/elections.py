@@ -209,7 +209,7 @@ class Elections:
             asker=asker,
             designated=request.designated,
             restarted=asker is not None and (releases or state.has_restarted(group.name, asker)),
-            unclean=self.elects_unclean or request.unclean,
+            unclean=request.unclean or (self.elects_unclean and not request.designated),
         )
 
     def _facts(self, state: LeaderState, group: ReplicaGroup) -> ElectionFacts:

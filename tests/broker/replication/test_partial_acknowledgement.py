@@ -291,6 +291,20 @@ async def test_settings_that_become_stricter_leave_earlier_messages_their_protec
 
 
 @in_virtual_time
+async def test_laxer_settings_count_once_the_controller_knows_them() -> None:
+    async with group(all_ack_in_sync_set=False, in_sync_replicas=3, slave_timeout=500) as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["everywhere"])
+        running.part(1, CONTROLLER)
+        await running.ask(1, UpdateSettings(body=b"inSyncReplicas=2\n"))
+        assert await send_without(running, 3) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert running.master() == 1, "its lease is not over"
+        running.network.heal()
+        await running.loop.clock.sleep(1_000)
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+
+
+@in_virtual_time
 async def test_another_setting_of_a_replica_leaves_the_masters_messages_their_protection() -> None:
     async with two_of_three() as running:
         await running.kill(3)

@@ -2,6 +2,7 @@ import json
 from collections.abc import Iterator
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -83,6 +84,9 @@ def test_a_broker_that_may_be_stopped_is_named_with_who_leads() -> None:
         "b: h:1 may be stopped now; it takes no messages, `roquet broker set b permission=6` takes"
         " that back"
     )
+    for lone in (alone, RetiredBroker(broker="b", address="h:2", broker_id=2)):
+        replica = msgspec.structs.replace(lone, address="h:2", was_master=False)
+        assert handover.retired_line(replica).endswith("h:2 may be stopped now; nobody leads")
     fixed = RetiredBroker(broker="b", address="h:2", master="h:1")
     assert handover.retired_line(fixed) == "b: h:2 may be stopped now; h:1 leads"
 
@@ -105,6 +109,14 @@ def test_losses_are_asked_about_before_an_unclean_election(
     assert agreed.stdout.endswith("b: 2 at h:2 leads in epoch 4, 1 at h:1 before\n")
     shown = json.loads(roquet(*command, "--yes", "--json").stdout)
     assert (shown["unclean"], shown["epoch"], shown["before"]["epoch"]) == (True, 4, 3)
+
+
+def test_a_member_of_the_set_with_a_shorter_log_may_lack_acknowledged_messages() -> None:
+    members = [member(1, 900), member(2, 800), member(3, 900), member(4, None)]
+    found = GroupStatus(broker="b", controller="c:1", epoch=3, members=members)
+    lacking = [handover.may_lack_messages(found, one) for one in members]
+    assert lacking == [False, True, False, True]
+    assert handover.may_lack_messages(found, None)
 
 
 def test_a_broker_that_goes_for_good_is_removed_after_it_may_be_stopped(

@@ -102,6 +102,7 @@ async def test_the_only_controller_has_a_file_and_brokers_know_it(
         await plan.broker(broker)
     assert starts.environs[1]["ROQUET_CONTROLLERS"] == "10.0.0.1:9878"
     assert starts.environs[2]["ROQUET_MIN_IN_SYNC_REPLICAS"] == "2"
+    assert starts.environs[2]["ROQUET_IN_SYNC_REPLICAS"] == "2"
     assert "ROQUET_BROKER_ROLE" not in starts.environs[2]
 
 

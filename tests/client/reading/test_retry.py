@@ -98,7 +98,7 @@ async def test_a_send_back_goes_to_another_broker_when_its_own_refuses(
     ):
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         failures = RetryByBroker(back, lambda: None)
-        failed = message(2, TRAN_MSG="true", KEYS="k", DELAY="9", REAL_TOPIC="z")
+        failed = message(2, TRAN_MSG="true", KEYS="k", DELAY="9", WAIT="false")
         assert await failures.settle(failed, None) is None
         assert await failures.settle(message(2), DEAD_LETTER) is None
         again, dead = cluster.brokers["b"].sends
@@ -130,6 +130,7 @@ async def test_a_message_that_is_stored_less_durably_than_promised_counts_once_r
             return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, msg_id=text)
 
         def view(call: ViewMessage, _peer: Peer) -> Reply:
+            assert call.topic is None, "the retry topic is not the group's to look at"
             if not shown:
                 raise CallRefused(ResponseCode.SYSTEM_ERROR, "can not find message")
             return Reply(body=shown[0] if call.offset == 0 else broker.queues[RETRY, 0][-1])

@@ -3,7 +3,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
-from tests.controller.conftest import broker, controller, sleep_ms, trio
+from tests.controller.conftest import broker, controller, sleep_ms, stored, trio
 
 from roquet.model.errors import CallRefused
 from roquet.testing.clock import in_virtual_time
@@ -66,6 +66,18 @@ async def test_a_designated_broker_that_is_dead_is_not_elected() -> None:
                 ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
             )
         assert refused.value.code == 2012
+
+
+@in_virtual_time
+async def test_a_request_that_accepts_no_losses_has_none_whatever_the_controller_accepts() -> None:
+    async with controller(elect_unclean_master=True) as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        assert await one.alter(1, 2, 1, 2) == {1, 2}
+        call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
+        with pytest.raises(CallRefused):
+            await one.channel.call(replace(call, unclean=False))
+        assert stored(server).master == 1
+        assert (await one.channel.call(call)).master_broker_id == 3, "as Apache's tools ask"
 
 
 def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(

@@ -171,7 +171,9 @@ def test_a_named_broker_that_lacks_messages_of_others_is_elected_once_it_has_the
     assert behind.refusal is not None
     assert "broker 3 lacks messages that broker 1 has" in behind.refusal.remark
     unclean = replace(ELECT_THREE, unclean=True)
-    assert elect(TRIO, unclean, facts({1: full, 3: less}, lease)).group.master == 3
+    lossy = elect(TRIO, unclean, facts({1: full, 3: less}, lease))
+    assert (lossy.group.master, lossy.is_unclean) == (3, True)
+    assert not elect(TRIO, unclean, facts({1: full, 3: full}, lease)).is_unclean
     assert elect(TRIO, ELECT_THREE, facts({1: full, 2: less, 3: full}, lease)).group.master == 3
 
 

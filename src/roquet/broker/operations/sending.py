@@ -51,8 +51,12 @@ def check_in_sync(replication: Replication, call: SendCall | None = None) -> Non
 
 
 def _waits_for_replicas(call: SendCall) -> bool:
-    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
-    return decode_properties(call.properties or "").get(WAIT) != "false"
+    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK.
+
+    A failed message that a consumer sends to its group's retry topic always is.
+    """
+    properties = decode_properties(call.properties or "")
+    return properties.get(WAIT) != "false" or names.is_retry(call.topic)
 
 
 def send_refusal(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.set_acknowledgements import (
     SetAcknowledgements,
@@ -78,8 +79,9 @@ class ControllerMode:
         self.epochs = EpochLog(files.epochs)
         self.term = MasterTermCell(clock)
         self.view = ConfirmedView(store, message_log.arrivals)
+        self.logs = logs = LogsInForce(settings)
         self.sync_set = SyncSet(
-            clock, lambda: store.raw.end, lambda: needed_of(settings.config), self.view.show,
+            clock, lambda: store.raw.end, lambda: logs.current, self.view.show,
             flushed=lambda: store.flushed_position,
             only_flushed=self._only_flushed,
         )  # fmt: skip
@@ -147,6 +149,7 @@ class ControllerMode:
             identity=self._files.identity,
             transitions=self.transitions,
             term=self.term,
+            logs=self.logs,
             settings_in_force=lambda: failover_settings(settings.config),
             clock=clock,
             rng=rng,

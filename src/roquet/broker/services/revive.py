@@ -111,7 +111,7 @@ class PopRevive:
         self._complained: set[type[Exception]] = set()
         self.in_flight = OpenCheckpoints()
         self.unconfirmed = UnconfirmedPops()
-        """Stays empty where all of the log is confirmed."""
+        """Stays empty where consumers see all of the log at once."""
 
     # -- popped and acknowledged --------------------------------------------------------------
 

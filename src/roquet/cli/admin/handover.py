@@ -117,7 +117,7 @@ async def _elect(
     async with AdminClient(servers) as admin:
         group = await controllers.group(admin, broker, _controllers(named))
         chosen = elections.candidate(group, to, unclean=unclean)
-        may_lose = unclean and (chosen is None or not chosen.is_in_sync)
+        may_lose = unclean and may_lack_messages(group, chosen)
         if may_lose:
             for line in losses(group, chosen):
                 output.echo(line, err=json)
@@ -141,6 +141,18 @@ def _election_line(group: "GroupStatus", elected: "ElectedMaster") -> str:
         return f"{now} already, in epoch {elected.epoch}"
     before = f", {group.master.place} before" if group.master else ", nobody before"
     return f"{now} in epoch {elected.epoch}{before}"
+
+
+def may_lack_messages(group: "GroupStatus", chosen: "ReplicaMember | None") -> bool:
+    """Whether a broker may lack acknowledged messages; None: whichever the controller chooses.
+
+    Members of the set may as well: fewer logs can be enough (allAckInSyncStateSet=false).
+    """
+    from roquet.rules.election.handover import bytes_lost
+
+    if chosen is None or not chosen.is_in_sync:
+        return True
+    return bytes_lost(group.standings, chosen.broker_id) != 0
 
 
 def losses(group: "GroupStatus", chosen: "ReplicaMember | None") -> list[str]:
@@ -187,9 +199,11 @@ def retired_line(retired: "RetiredBroker") -> str:
     """A line that says that a broker may be stopped, and who leads."""
     known_as = "" if retired.broker_id is None else f"{retired.broker_id} at "
     line = f"{retired.broker}: {known_as}{retired.address} may be stopped now"
-    if retired.master is None:
+    if retired.master is None and retired.broker_id is None and retired.was_master:
         undo = f"`roquet broker set {retired.broker} permission=6` takes that back"
-        return f"{line}; it takes no messages, {'nobody leads' if retired.broker_id else undo}"
+        return f"{line}; it takes no messages, {undo}"
+    if retired.master is None:
+        return f"{line}; nobody leads"
     epoch = "" if retired.epoch is None else f" in epoch {retired.epoch}"
     return f"{line}; {retired.master} leads{epoch}"
 

@@ -62,6 +62,7 @@ class BrokerProcess(msgspec.Struct, frozen=True, kw_only=True):
                 "ROQUET_CONTROLLER_MODE": "true",
                 "ROQUET_CONTROLLERS": ";".join(self.controllers),
                 "ROQUET_MIN_IN_SYNC_REPLICAS": str(self.in_sync),
+                "ROQUET_IN_SYNC_REPLICAS": str(self.in_sync),
                 "ROQUET_HA_PORT": str(self.port + 1),
             }
         if self.role is None:

@@ -50,9 +50,13 @@ _NOT_PASSED_ON: Final = frozenset(
         names.REAL_TOPIC,
         names.REAL_QUEUE_ID,
         names.DELAY,
+        names.WAIT,
     }
 )
-"""Properties that belong to one stored copy, and would be wrong for the next one."""
+"""Properties that belong to one stored copy, and would be wrong for the next one.
+
+The brokers' own copies in retry topics say that nobody waits for disk and replicas.
+"""
 
 
 def log_dead_letter(message: InboundMessage, group: str) -> None:
@@ -147,10 +151,11 @@ class RetrySender:
     async def _check_visible(self, sent: Send, address: str, reply: SendReply) -> None:
         """Raise a RoquetError unless readers see what the reply says was stored.
 
-        Where roles are fixed they always do. Apache's broker under a controller shows it, too.
+        Apache's broker shows it in any case. No topic is named: the group's members may read what
+        comes again to it, though not its retry topic as such.
         """
         _, position = parse_offset_message_id(reply.msg_id)
-        view = ViewMessage(topic=sent.topic, offset=position)
+        view = ViewMessage(offset=position)
         shown = decode((await self._session.pool.call(address, view, self._config.timeout_ms)).body)
         keys = [
             decode_properties(properties).get(names.UNIQUE_KEY)

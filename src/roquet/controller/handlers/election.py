@@ -21,8 +21,9 @@ async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -
     """Elect a master; the reply names the new one, or with MASTER_STILL_EXIST the old one."""
     check_texts(brokerName=call.broker_name)
     state = controller.leadership.leader_state()
+    unclean = controller.elections.elects_unclean if call.unclean is None else call.unclean
     request = ElectionRequest(
-        asker=call.broker_id, designated=call.designate_elect, unclean=bool(call.unclean)
+        asker=call.broker_id, designated=call.designate_elect, unclean=unclean
     )
     elect = controller.elections.elect_designated if call.designate_elect else None
     result = await (elect or controller.elections.elect)(state, call.broker_name, request)

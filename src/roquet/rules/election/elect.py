@@ -119,7 +119,7 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
         return ElectionResult(group=group, refusal=Refusal(RefusalCode.MASTER_STILL_EXIST, remark))
     if (premature := _premature(group, request, facts, winner)) is not None:
         return premature
-    is_unclean = is_unclean or _missing(group, facts) > 0
+    is_unclean = is_unclean or _missing(group, facts) > 0 or _is_behind(group, facts, winner)
     return ElectionResult(group=_led_by(group, winner), is_unclean=is_unclean)
 
 
@@ -192,6 +192,11 @@ def _behind(group: ReplicaGroup, facts: ElectionFacts, winner: int) -> ElectionR
     )
     refusal = Refusal(RefusalCode.ELECT_MASTER_FAILED, remark)
     return ElectionResult(group=group, refusal=refusal, retry_ms=facts.now_ms)
+
+
+def _is_behind(group: ReplicaGroup, facts: ElectionFacts, winner: int) -> bool:
+    """Whether a winner lacks what was acknowledged perhaps: only an operator elects such a one."""
+    return _may_lack_messages(group, facts) and _behind(group, facts, winner) is not None
 
 
 def _logs_promised(group: ReplicaGroup, facts: ElectionFacts) -> int:

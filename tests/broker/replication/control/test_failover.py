@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
+from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import (
@@ -17,6 +18,8 @@ from roquet.broker.replication.control.failover_context import (
     FailoverSettings,
     LogFacts,
 )
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused, StoreError
 from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup, ObeyedTerm
@@ -92,6 +95,7 @@ class Scene:
             identity=identity,
             transitions=self.roles,
             term=self.term,
+            logs=LogsInForce(RuntimeSettings(BrokerConfig())),
             settings_in_force=lambda: settings,
             clock=self.clock,
             rng=Random(1),

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.replication.control.test_failover import SETTINGS, Roles
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
+from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.control.failover_context import (
     FailoverContext,
@@ -18,6 +19,8 @@ from roquet.broker.replication.control.failover_context import (
     LogFacts,
 )
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
 from roquet.rules.election.lease import LeaseTerms, MasterTerm
 from roquet.rules.replication.role_change import GroupView, ObeyedTerm
@@ -26,6 +29,14 @@ from roquet.store.replication.identity_file import IdentityFile
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
 from roquet.wire.codes import ResponseCode
+
+PARTLY = BrokerConfig(
+    controller_mode=True,
+    controllers=("a:1",),
+    all_ack_in_sync_set=False,
+    in_sync_replicas=3,
+)
+"""Settings with which three logs have to hold a message."""
 
 
 class Scene:
@@ -40,12 +51,15 @@ class Scene:
         self.standing = GroupStanding(4)
         self.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=1)
         self.term = MasterTermCell(clock)
+        self.broker = RuntimeSettings(PARTLY if settings.logs_needed else BrokerConfig())
+        self.logs = LogsInForce(self.broker)
         context = FailoverContext(
             member=MEMBER,
             client=client_of(self.controller),
             identity=IdentityFile(Path("/data/brokerIdentity"), MemoryFiles()),
             transitions=self.roles,
             term=self.term,
+            logs=self.logs,
             settings_in_force=lambda: settings,
             clock=clock,
             rng=Random(1),
@@ -64,6 +78,26 @@ async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
         await scene.heartbeats.step()
     assert scene.term.current == MasterTerm(epoch=5, until_ms=2_000)
     assert scene.roles.fenced is False
+
+
+@in_virtual_time
+async def test_a_lower_number_of_logs_is_in_force_with_the_lease_that_it_was_said_for() -> None:
+    scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
+    scene.broker.change({"inSyncReplicas": "2"}, 0)
+    assert scene.logs.current == 3
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.logs.current == 2
+
+
+@in_virtual_time
+async def test_a_late_answer_lowers_no_number_of_logs() -> None:
+    scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
+    scene.broker.change({"inSyncReplicas": "2"}, 0)
+    scene.term.extend(MasterTerm(epoch=5, until_ms=60_000))
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.logs.current == 3
 
 
 @in_virtual_time

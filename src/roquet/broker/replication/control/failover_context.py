@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
 from roquet.model.errors import StoreError
@@ -98,6 +99,7 @@ class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
     identity: IdentityFile
     transitions: Transitions
     term: MasterTermCell
+    logs: LogsInForce
     settings_in_force: Callable[[], FailoverSettings]
     clock: Clock
     rng: Random

@@ -18,6 +18,7 @@ from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.rules.election.heartbeat_term import term_by_heartbeat
 from roquet.rules.election.lease import MasterTerm
+from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode
 
@@ -87,6 +88,7 @@ class LeaseHeartbeats:
         """
         context, own = self._context, self._standing.own
         epoch = own.epoch if own.leads else None
+        logs_needed = context.settings.logs_needed
         sent_ms = context.term.now_ms()
         try:
             reply = await context.client.heartbeat(
@@ -96,9 +98,11 @@ class LeaseHeartbeats:
                 self._complaints.end()
                 return
             if reply.lease_millis is None:
-                await self._confirm(epoch, sent_ms)
+                term = await self._term_by_heartbeat(epoch, sent_ms)
             else:
-                self._extend(MasterTerm(epoch=epoch, until_ms=sent_ms + reply.lease_millis))
+                term = MasterTerm(epoch=epoch, until_ms=sent_ms + reply.lease_millis)
+            if term is not None:
+                self._extend(term, logs_needed)
         except CallError as error:
             self._failed(error, epoch)
 
@@ -134,23 +138,27 @@ class LeaseHeartbeats:
             sync_state_set_epoch=facts.set_version if leads else None,
         )
 
-    async def _confirm(self, epoch: int, sent_ms: int) -> None:
-        """Extend the term under a controller without leases: it answers who leads, and where."""
+    async def _term_by_heartbeat(self, epoch: int, sent_ms: int) -> MasterTerm | None:
+        """Term under a controller without leases: it answers who leads, and where."""
         view, address = await self._context.client.group(), self._context.member.address
         own_id = self._standing.own.broker_id
         if (view.master, view.epoch, view.address) != (own_id, epoch, address):
             self._on_doubt()
-            return
+            return None
         settings = self._context.settings
-        timeout_ms = settings.heartbeat_timeout_ms
-        self._extend(term_by_heartbeat(epoch, sent_ms, timeout_ms, settings.lease))
+        return term_by_heartbeat(epoch, sent_ms, settings.heartbeat_timeout_ms, settings.lease)
 
-    def _extend(self, term: MasterTerm) -> None:
-        """Take over a lease, and messages again if it had ended."""
+    def _extend(self, term: MasterTerm, logs_needed: int | None) -> None:
+        """Take over a lease, and messages again if it had ended.
+
+        `logs_needed` is what the heartbeat said.
+        """
         own, cell = self._standing.own, self._context.term
         if own.leads and own.epoch == term.epoch:
             self._complaints.end()
             cell.extend(term)
+            if cell.current is term:  # not a late answer to an earlier heartbeat
+                self._context.logs.granted(ALL_OF_THE_SET if logs_needed is None else logs_needed)
             if cell.may_acknowledge(term.epoch):
                 if self._is_over:
                     self._is_over = False
