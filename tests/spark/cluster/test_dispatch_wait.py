@@ -84,12 +84,42 @@ def test_what_stays_hidden_is_an_error(canned: "CannedCluster") -> None:
         wait_for_dispatch(cluster, "broker-a")
 
 
-def test_without_runtime_info_nothing_is_waited_for(canned: "CannedCluster") -> None:
-    cluster, pauses = cluster_of(canned, [report(0, 0)])
+def test_a_key_index_that_is_behind_is_not_waited_for(canned: "CannedCluster") -> None:
+    cluster, pauses = cluster_of(canned, [report(900, 700, 900)])
+    assert wait_for_dispatch(cluster, "broker-a")
+    assert pauses == []
+
+
+def refusing(
+    canned: "CannedCluster", code: ResponseCode, timeout_ms: int = 60_000
+) -> tuple[ClusterClient, list[int]]:
+    """A client of a broker that refuses to say how far its log is; its pauses."""
+    client = cluster_of(canned, [report(0, 0)], timeout_ms)
 
     def refuse(_broker: str, _call: Call[Any]) -> Reply:
-        raise CallRefused(ResponseCode.NO_PERMISSION, "not you")
+        raise CallRefused(code, "not you")
 
     canned.answer = refuse
+    return client
+
+
+def test_a_broker_that_knows_no_runtime_info_is_not_waited_for(canned: "CannedCluster") -> None:
+    cluster, pauses = refusing(canned, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     assert not wait_for_dispatch(cluster, "broker-a")
     assert pauses == []
+
+
+def test_a_user_who_may_not_see_the_cluster_is_told_what_to_grant(canned: "CannedCluster") -> None:
+    """Rows that a master hides would be missed, and stored again."""
+    cluster, _ = refusing(canned, ResponseCode.NO_PERMISSION)
+    with pytest.raises(CallRefused, match=r"allow the user to Get the broker's cluster.*not you"):
+        wait_for_dispatch(cluster, "broker-a")
+
+
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR])
+def test_a_broker_that_does_not_say_what_it_hides_is_not_taken_for_one_that_hides_nothing(
+    canned: "CannedCluster", code: ResponseCode
+) -> None:
+    cluster, _ = refusing(canned, code, timeout_ms=0)
+    with pytest.raises(CallRefused, match="not you"):
+        wait_for_dispatch(cluster, "broker-a")

@@ -8,23 +8,39 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from roquet.model.errors import CallError, CallRefused, CallTimeout, RoquetError
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    CallTimeout,
+    ConnectFailed,
+    RoquetError,
+)
+from roquet.model.properties import REPLAYED_FROM
+from roquet.model.queue import MessageQueue
 from roquet.net.blocking import BlockingChannel
 from roquet.rules.send_retry import TRANSIENT
+from roquet.spark.cluster import cluster_client, dispatch_wait
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
-from roquet.spark.jobs.exactly_once_sender import ConcurrentRun, ExactlyOnceSender
+from roquet.spark.jobs.exactly_once_sender import (
+    ConcurrentRun,
+    ExactlyOnceSender,
+    writable_queues,
+)
 from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import resend_items
+from roquet.spark.options import SourceOptions
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.admin.stats import GetRuntimeInfo
+from roquet.wire.calls.admin.stats import GetRuntimeInfo, GetTopicStats, QueueStats, TopicStats
 from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import dumps
 
 if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
     from tests.spark.jobs.conftest import ArchivedTopic
 
 SOURCE = ("orders", "x", 0)
@@ -80,6 +96,25 @@ def lose_reply(error: CallError, *, stored: bool) -> Answer:
         raise error
 
     return answer
+
+
+class TickingClock:
+    """A clock that goes on whenever somebody looks at it."""
+
+    ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        self.ms += 50
+        return self.ms
+
+    now_ms = monotonic_ms
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = TickingClock()
+    for module in (exactly_once_sender, cluster_client, dispatch_wait):
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", clock)
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -158,6 +193,198 @@ def test_a_batch_that_was_cut_is_sent_again(
     replace_replies(monkeypatch, cut)
     assert send(sender_of(archived_topic), 0, 2) == 2
     assert bodies(archived_topic) == [70, 71, 0, 1]
+
+
+def store(lake: "ArchivedTopic", first: int, count: int, topic: str = "orders") -> None:
+    """Store copies without the sender."""
+    items = resend_items(rows(first, count), topic, pa.array(["ID"] * count))
+    call = SendBatch(
+        producer_group="t",
+        topic="again",
+        queue_id=1,
+        born_timestamp=1,
+        body=b"".join(items.to_pylist()),
+    )
+    with BlockingChannel(lake.topic.running.broker_addrs[0]) as channel:
+        channel.call(call)
+
+
+def lose_master(lake: "ArchivedTopic", error: CallError | None, count: int) -> Answer:
+    """Let the next master have only the first rows of a batch."""
+
+    def answer(_really: Callable[[], Any]) -> Any:
+        store(lake, 0, count)
+        if error is not None:
+            raise error
+        return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, queue_id=1, queue_offset=0)
+
+    return answer
+
+
+@pytest.mark.parametrize("error", [CallTimeout("slow"), None], ids=["lost", "less-durable"])
+def test_the_rows_of_a_batch_that_its_next_master_lacks_are_sent(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch, error: CallError | None
+) -> None:
+    lost = lose_reply(CallTimeout("slow"), stored=False)
+    replace_replies(monkeypatch, lose_master(archived_topic, error, 2), lost)
+    sending = sender_of(archived_topic)
+    assert send(sending, 0, 5) == 5
+    assert send(sending, 5, 5) == 5
+    assert bodies(archived_topic) == list(range(10))
+    assert sending.doubled == 0
+
+
+def test_the_rest_of_a_batch_is_waited_for_at_a_broker_that_may_hide_it(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch, virtual_time: None
+) -> None:
+    delay_dispatch(monkeypatch, [])
+    replace_replies(monkeypatch, lose_reply(CallTimeout("slow"), stored=True))
+    queue_bounds, shown = ClusterClient.queue_bounds, [2, 2, 4]
+
+    def knows(self: ClusterClient, topic: str, broker: str, ids: Sequence[int]) -> Any:
+        bounds = queue_bounds(self, topic, broker, ids)
+        return {number: (0, shown.pop(0)) for number in ids} if shown else bounds
+
+    monkeypatch.setattr(ClusterClient, "queue_bounds", knows)
+    sending = sender_of(archived_topic)
+    assert send(sending, 0, 5) == 5
+    assert send(sending, 5, 5) == 5
+    assert bodies(archived_topic) == list(range(10))
+    assert sending.doubled == 0
+
+
+def test_the_rest_of_a_batch_that_a_broker_may_hide_for_ever_is_left_to_the_next_run(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch, virtual_time: None
+) -> None:
+    delay_dispatch(monkeypatch, [])
+    replace_replies(monkeypatch, lose_master(archived_topic, CallTimeout("slow"), 2))
+    with pytest.raises(BrokerUnavailable, match=r"slow; start the job again"):
+        send(sender_of(archived_topic), 0, 5)
+    assert bodies(archived_topic) == [0, 1]
+    sending = sender_of(archived_topic)
+    assert (sending.begin(), send(sending, 0, 5)) == (2, 3)
+    assert bodies(archived_topic) == list(range(5))
+
+
+def test_a_batch_that_is_stored_late_after_a_part_of_it_is_counted(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(really: Callable[[], Any]) -> Any:
+        store(archived_topic, 0, 5)
+        return really()
+
+    replace_replies(monkeypatch, lose_master(archived_topic, CallTimeout("slow"), 2), late)
+    sending = sender_of(archived_topic)
+    send(sending, 0, 5)
+    assert bodies(archived_topic) == [0, 1, 0, 1, 2, 3, 4, 2, 3, 4]
+    assert sending.doubled == 5
+
+
+def test_rows_of_another_source_do_not_stand_for_a_batch(
+    archived_topic: "ArchivedTopic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others(_really: Callable[[], Any]) -> Any:
+        store(archived_topic, 0, 2, "bills")
+        raise CallTimeout("slow")
+
+    replace_replies(monkeypatch, others)
+    queue_map = {SOURCE: QUEUE, ("bills", "x", 0): QUEUE}
+    sending = ExactlyOnceSender(archived_topic.cluster(), queue_map, EMPTY)
+    with pytest.raises(ConcurrentRun):
+        send(sending, 0, 2)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_acknowledged_rows_that_their_broker_lost_are_sent_by_the_next_attempt(
+    archived_topic: "ArchivedTopic",
+    monkeypatch: pytest.MonkeyPatch,
+    virtual_time: None,
+    stored: bool,
+) -> None:
+    def keep_three(_really: Callable[[], Any]) -> Any:
+        store(archived_topic, 0, 3)
+        return SendReply(queue_id=1, queue_offset=0)
+
+    def store_next(really: Callable[[], Any]) -> Any:
+        if stored:
+            return really()
+        raise CallTimeout("slow")
+
+    replace_replies(monkeypatch, keep_three, store_next)
+    sending = sender_of(archived_topic)
+    send(sending, 0, 5)
+    text = "queue 1 of broker 'broker-a' has lost its messages from offset 3 to 4"
+    with pytest.raises(CallError, match=text):
+        send(sending, 5, 2)
+    sending = sender_of(archived_topic)
+    sending.begin()
+    assert send(sending, 0, 7) == (2 if stored else 4)
+    assert sorted(bodies(archived_topic)) == list(range(7))
+
+
+CANNED_SOURCE = ("bills", "x", 0)
+
+
+def name_former_master(
+    canned: "CannedCluster", end: int, is_time: Callable[[Call[Any]], bool]
+) -> ClusterClient:
+    """A client of a name server that knows the new master only when it is time.
+
+    The former master is a replica by now, and its queues end at `end`.
+    """
+    successor, canned.addresses["broker-a"] = canned.addresses["broker-a"], "former:10911"
+    for queue_id in (0, 1):
+        for at in range(4):
+            copied_from = {REPLAYED_FROM: f"bills/x/{queue_id}/{at}"}
+            canned.send("broker-a", queue_id, b"body", **copied_from)
+    usual = canned.answer
+    queues = [MessageQueue("orders", "broker-a", queue_id) for queue_id in (0, 1)]
+    ends = TopicStats(offset_table={queue: QueueStats(max_offset=end) for queue in queues})
+    covered = {"commitLogMaxOffset": "9", "commitLogConfirmedOffset": "9"}
+
+    def answer(broker: str, call: Call[Any]) -> Any:
+        is_former = canned.addresses["broker-a"] != successor
+        if is_time(call):
+            canned.addresses["broker-a"] = successor
+        if isinstance(call, GetRuntimeInfo):
+            return Reply(body=dumps(KVTable(table=covered)))
+        if is_former and isinstance(call, GetTopicStats):
+            return Reply(body=dumps(ends))
+        if is_former and isinstance(call, Pull):
+            raise CallRefused(ResponseCode.SYSTEM_BUSY, "this broker is a replica")
+        return usual(broker, call)
+
+    canned.answer = answer
+    settings = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",), timeout_ms=5_000)
+    return ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+
+
+def test_a_queue_is_read_again_when_its_broker_has_another_master_meanwhile(
+    canned: "CannedCluster",
+) -> None:
+    cluster = name_former_master(canned, 2, lambda call: isinstance(call, Pull))
+    sending = ExactlyOnceSender(cluster, {CANNED_SOURCE: ("orders", "broker-a", 0)}, {})
+    assert sending.begin() == 4
+
+
+def test_all_queues_are_read_at_the_master_that_was_found_last(canned: "CannedCluster") -> None:
+    looks: list[Call[Any]] = []
+
+    def is_second_look(call: Call[Any]) -> bool:
+        looks.extend([call] if isinstance(call, GetRuntimeInfo) else [])
+        return len(looks) == 2
+
+    cluster = name_former_master(canned, 0, is_second_look)
+    queue_map = {("bills", "x", number): ("orders", "broker-a", number) for number in (0, 1)}
+    assert ExactlyOnceSender(cluster, queue_map, {}).begin() == 8
+
+
+def test_a_former_master_that_is_shorter_than_its_successor_is_left(
+    canned: "CannedCluster", virtual_time: None
+) -> None:
+    cluster = name_former_master(canned, 2, lambda call: isinstance(call, GetTopicStats))
+    queue = ("orders", "broker-a", 0)
+    assert ExactlyOnceSender(cluster, {CANNED_SOURCE: queue}, {queue: 3}).begin() == 1
 
 
 def test_rows_that_were_sent_before_are_skipped(archived_topic: "ArchivedTopic") -> None:
@@ -267,7 +494,7 @@ def test_without_runtime_info_the_ends_of_the_queues_count(
 
     def reply_to(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
         if isinstance(call, GetRuntimeInfo):
-            raise CallRefused(ResponseCode.NO_PERMISSION, "not you")
+            raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?")
         return ask(self, broker, call)
 
     monkeypatch.setattr(ClusterClient, "ask", reply_to)
@@ -316,3 +543,47 @@ def test_rows_are_split_into_requests(
     assert sum(sizes) == 10
     assert max(sizes) <= 3
     assert bodies(archived_topic) == np.arange(10).tolist()
+
+
+def queues_of(canned: "CannedCluster", pause: Callable[[int], object]) -> list[Any]:
+    settings = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",), timeout_ms=5_000)
+    cluster = ClusterClient(settings, pause=pause, leaders_only=True)
+    known = [("orders", *queue) for queue in canned.queues]
+    return writable_queues(cluster, "orders", known)
+
+
+def lose_leader(canned: "CannedCluster") -> None:
+    canned.broker_ids["broker-b"] = 1
+
+
+def let_replica_stand_in(canned: "CannedCluster") -> None:
+    canned.true_ids["broker-b"] = {1: canned.addresses["broker-b"]}
+
+
+def lose_broker(canned: "CannedCluster") -> None:
+    del canned.addresses["broker-b"]
+
+
+@pytest.mark.parametrize("lose", [lose_leader, let_replica_stand_in, lose_broker])
+def test_queues_of_a_broker_whose_master_is_away_are_waited_for(
+    canned: "CannedCluster", virtual_time: None, lose: Callable[["CannedCluster"], None]
+) -> None:
+    addresses = dict(canned.addresses)
+    lose(canned)
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' has no master now"):
+        queues_of(canned, lambda _: None)
+
+    def come_back(_ms: int) -> None:
+        canned.addresses = addresses
+        canned.broker_ids.clear()
+        canned.true_ids.clear()
+
+    assert queues_of(canned, come_back) == [("orders", *queue) for queue in sorted(canned.queues)]
+
+
+def test_queues_that_their_master_closed_for_writing_are_left_out(
+    canned: "CannedCluster",
+) -> None:
+    canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"]}
+    queues = queues_of(canned, lambda _: None)
+    assert {broker for _, broker, _ in queues} == {"broker-a"}

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from roquet.model.errors import RecordError, StoreError
+from roquet.spark.access_options import AccessOptions
 from roquet.spark.sink.commit import (
     abort,
     commit,
@@ -25,6 +26,9 @@ from roquet.spark.sink.half_message_refs import concat, from_bytes, to_bytes
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
+from roquet.spark.sink.visibility import VisibilityReader
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.signing import Credentials
 
 if TYPE_CHECKING:
     from tests.spark.sink.conftest import SinkCluster
@@ -212,3 +216,24 @@ def test_a_missing_half_message_is_an_error_and_its_record_stays_open(
         commit(sink_options, "q", 0, [to_bytes(lost)], quiet_ms=0)
     assert len(CommitRecords(tmp_path).open()) == 1
     roll_back(sink_options, table)
+
+
+def test_the_driver_signs_with_the_keys_of_the_options(tmp_path: Path) -> None:
+    """Its environment has none: it could neither note where queues end nor look for rows."""
+    user = Credentials(access_key="lake", secret_key="hush-hush")
+    checks: dict[str, Any] = {
+        "authentication_enabled": True, "authorization_enabled": True, "initial_user": user,
+        "inner_credentials": user,
+    }  # fmt: skip
+    access = AccessOptions(access_key=user.access_key, secret_key=user.secret_key)
+    with BlockingCluster(**checks) as running:
+        sink_options = SinkOptions(
+            namesrv=(running.namesrv_addr,), topic="signed", transactional=True,
+            commits=str(tmp_path), timeout_ms=5_000, access=access,
+        )  # fmt: skip
+        halves = concat(map(from_bytes, send_half_messages(sink_options)))
+        record = commit_record(sink_options, "q", 0, halves)
+        CommitRecords(tmp_path).write(record)
+        finish_decided(sink_options, quiet_ms=0)
+        rows = VisibilityReader(sink_options, ["signed"]).since(record.ends, record.prefix)
+    assert len(rows.visible) == len(BODIES)

@@ -14,6 +14,9 @@ from roquet.model.errors import (
     ConnectionLost,
     RecordError,
 )
+from roquet.model.queue import MessageQueue
+from roquet.model.route import BrokerData
+from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
 from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.spark.sink.commit_half_messages import (
     END_NOT_DONE,
@@ -24,7 +27,7 @@ from roquet.spark.sink.commit_half_messages import (
 from roquet.testing.clock import run, this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.query import QueryByKey, ViewMessage
-from roquet.wire.calls.send import SendReply
+from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties, pack
@@ -32,6 +35,8 @@ from roquet.wire.records.record import encode_properties, pack
 LATE = CallRefused(ResponseCode.ILLEGAL_OPERATION, "too late")
 BUSY = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
 ENDED = CallRefused(ResponseCode.SYSTEM_ERROR, "has ended before")
+SHORT = CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
+DISCARDED = HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
 
 
 def half(number: int, *, ordered: bool = False) -> HalfMessageRef:
@@ -70,6 +75,36 @@ class FakeNetwork:
     @property
     def pauses_ms(self) -> list[int]:
         return [after - before for before, after in pairwise(self.called_ms)]
+
+
+class RecordKeeper(FakeNetwork):
+    """A broker with the record of a discarded half message: gives these answers, then all is well.
+
+    None is an answer of success.
+    """
+
+    def __init__(self, *answers: CallError | Reply | None, is_stand_in: bool = False) -> None:
+        super().__init__()
+        self.next_answers = list(answers)
+        self.is_stand_in = is_stand_in
+        self.kinds: list[type[Call[Any]]] = []
+
+    def brokers_of(self, _topic: str) -> list[BrokerData]:
+        return [BrokerData(cluster="c", broker_name="a", enable_acting_master=True)]
+
+    def writable(self, _topic: str) -> list[MessageQueue] | None:
+        return None if self.is_stand_in else [MessageQueue("orders", "a", 0)]
+
+    async def call(self, _address: str, call: Call[Any], _timeout_ms: int) -> Any:
+        self.kinds.append(type(call))
+        answer = self.next_answers.pop(0) if self.next_answers else None
+        if isinstance(answer, CallError):
+            raise answer
+        if answer is None and isinstance(call, ViewMessage):
+            host, properties = bytes(8), encode_properties({"UNIQ_KEY": "U1"})
+            body = pack(0, 0, 0, 100, 0, 1, host, 2, host, 0, 0, b"x", b"orders", properties)
+            return Reply(body=body)
+        return answer or SendReply()
 
 
 def work(
@@ -156,35 +191,37 @@ def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
 
 
 def test_a_busy_broker_is_asked_again_for_a_discarded_half_message() -> None:
-    class Busy(FakeNetwork):
-        def __init__(self) -> None:
-            super().__init__()
-            self.all_calls: list[Call[Any]] = []
-
-        async def call(self, _address: str, call: Call[Any], _timeout_ms: int) -> Any:
-            self.all_calls.append(call)
-            if len(self.all_calls) == 1:
-                raise BUSY
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, "there is nothing")
-
-    net, lost = Busy(), HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
+    net = RecordKeeper(BUSY, ENDED, ENDED)
     with pytest.raises(RecordError, match="no longer has the half message at 100"):
-        work(net, "commit", [lost])
-    assert [type(call) for call in net.all_calls] == [ViewMessage, ViewMessage, QueryByKey]
+        work(net, "commit", [DISCARDED])
+    assert net.kinds == [ViewMessage, ViewMessage, QueryByKey]
+
+
+def test_a_discarded_half_message_that_a_stand_in_lacks_is_waited_for() -> None:
+    """The master that is away may have it."""
+    net = RecordKeeper(ENDED, ENDED, is_stand_in=True)
+    assert work(net, "commit", [DISCARDED]) == {1: CommitOutcome.DONE}
+    with pytest.raises(ConnectFailed, match="the master of 'a' is away"):
+        work(RecordKeeper(ENDED, ENDED, is_stand_in=True), "commit", [DISCARDED], timeout_ms=-1)
+
+
+def test_a_commit_waits_for_enough_logs_in_sync() -> None:
+    net = FakeNetwork({1: [SHORT] * 9})
+    assert work(net, "commit", [half(1)]) == {1: CommitOutcome.DONE}
+    assert net.committed == [1] * 10
+    with pytest.raises(CallRefused, match=NOT_ENOUGH_REMARK):
+        work(FakeNetwork({1: [SHORT]}), "commit", [half(1)], timeout_ms=-1)
+
+
+def test_a_discarded_row_waits_for_enough_logs_in_sync() -> None:
+    net = RecordKeeper(*[None, SHORT, SHORT] * 9)
+    assert work(net, "commit", [DISCARDED]) == {1: CommitOutcome.DONE}
+    assert net.kinds.count(Send) == 10
 
 
 def test_a_discarded_row_that_is_sent_again_less_durably_than_promised_is_looked_for() -> None:
-    class Slow(FakeNetwork):
-        async def call(self, _address: str, call: Call[Any], _timeout_ms: int) -> Any:
-            if isinstance(call, ViewMessage):
-                host = bytes(8)
-                properties = encode_properties({"UNIQ_KEY": "U1"})
-                body = pack(0, 0, 0, 100, 0, 1, host, 2, host, 0, 0, b"x", b"orders", properties)
-                return Reply(body=body)
-            return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT)
-
-    row = HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
-    assert work(Slow(), "commit", [row]) == {1: CommitOutcome.UNKNOWN}
+    net = RecordKeeper(None, None, SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT))
+    assert work(net, "commit", [DISCARDED]) == {1: CommitOutcome.UNKNOWN}
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:

@@ -32,6 +32,8 @@ class FakeNetwork:
         self.called_ms: list[int] = []
         self.refreshed = 0
         self.known = True
+        self.reply_ms = 0
+        """How long replies take that promise too little."""
 
     def writable(self, _topic: str) -> list[MessageQueue] | None:
         return QUEUES if self.known else None
@@ -46,12 +48,16 @@ class FakeNetwork:
         self.refreshed += 1
         raise ConnectFailed("no name server")
 
-    async def call(self, address: str, call: Send, _timeout_ms: int) -> SendReply:
+    async def call(self, address: str, call: Send, timeout_ms: int) -> SendReply:
         self.calls.append((address, call))
         self.called_ms.append(this_loop().clock.monotonic_ms())
         answer = self.answers.pop(0) if self.answers else SendReply(queue_id=call.queue_id)
         if isinstance(answer, CallError):
             raise answer
+        if answer.code in LESS_DURABLE:
+            await this_loop().clock.sleep(min(self.reply_ms, timeout_ms))
+            if timeout_ms < self.reply_ms:
+                raise CallTimeout(f"no answer within {timeout_ms} ms")
         return answer
 
     @property
@@ -218,14 +224,39 @@ def test_rows_that_are_stored_less_durably_than_promised_are_sent_again(code: in
     assert net.pauses_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 16_000], "each makes a copy"
 
 
-def test_rows_that_stay_less_durable_than_promised_fail_the_write_with_advice() -> None:
+@pytest.mark.parametrize(
+    ("reply_ms", "attempts_ms"),
+    [
+        (0, [0, 1_000, 3_000, 7_000, 15_000, 31_000, 47_000, 55_000]),
+        (3_000, [0, 4_000, 9_000, 16_000, 27_000, 46_000, 55_000]),
+        (9_500, [0, 10_500, 22_000, 35_500, 53_000]),
+    ],
+)
+def test_rows_that_stay_less_durable_than_promised_fail_the_write_with_advice(
+    reply_ms: int, attempts_ms: list[int]
+) -> None:
     net = FakeNetwork(*[SendReply(code=12, remark="too few replicas")] * 9)
+    net.reply_ms = reply_ms
     with pytest.raises(CallRefused, match="code 12: too few replicas") as caught:
-        sending(net, [request()], timeout_ms=20_000)
-    assert sum(net.pauses_ms) == 20_000
+        sending(net, [request(QUEUES[1])])
+    assert [at - net.called_ms[0] for at in net.called_ms] == attempts_ms
     (note,) = caught.value.__notes__
     assert "rows from 10 to about 14 of this partition are stored in " in note
     assert "lower its inSyncReplicas" in note
+
+
+def test_rows_that_were_stored_less_durably_are_named_when_their_broker_is_busy_at_last() -> None:
+    net = FakeNetwork(SendReply(code=12), *[BUSY] * 100)
+    with pytest.raises(CallRefused, match="code 12") as caught:
+        sending(net, [request(QUEUES[1])])
+    assert "are stored in " in caught.value.__notes__[0]
+
+
+def test_a_broker_that_stays_busy_is_not_tried_when_the_time_is_over() -> None:
+    net = FakeNetwork(*[BUSY] * 100)
+    with pytest.raises(CallRefused, match="busy"):
+        sending(net, [request(QUEUES[1])], timeout_ms=10_000)
+    assert 8_500 < sum(net.pauses_ms) < 10_000
 
 
 @pytest.mark.parametrize("code", sorted(LESS_DURABLE))

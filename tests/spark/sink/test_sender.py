@@ -33,6 +33,7 @@ class SlowDelivery:
     """Stands in for `RequestDelivery`: takes its time, and notes what was under way together."""
 
     def __init__(self, *_: object) -> None:
+        self.unit_s = 0.001
         self.in_flight: list[int] = []
         self.most = 0
         self.order: list[int] = []
@@ -48,7 +49,7 @@ class SlowDelivery:
         assert is_free or request.queue not in self._queues, "two of one queue"
         self._queues.append(request.queue)
         self.most = max(self.most, len(self.in_flight))
-        await asyncio.sleep(0.001 * (5 - request.row % 5))
+        await asyncio.sleep(self.unit_s * (5 - request.row % 5))
         self.in_flight.remove(request.row)
         self._queues.remove(request.queue)
         self.order.append(request.row)
@@ -82,6 +83,7 @@ def test_two_batches_are_under_way_for_each_broker(slow: SlowDelivery) -> None:
 
 
 def test_many_messages_that_go_alone_are_under_way(slow: SlowDelivery) -> None:
+    slow.unit_s = 0.02  # longer than a busy machine keeps the sending thread waiting
     on_stored: list[int] = []
     with Sender(OPTIONS, on_stored=lambda sent: on_stored.append(sent.request.row)) as sending:
         sending.put(requests(600, text=""))

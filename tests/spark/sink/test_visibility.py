@@ -41,7 +41,7 @@ def test_only_messages_stored_since_the_decision_are_read(sink_cluster: "SinkClu
         send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", batch, 0))
 
     write(1, 3)
-    reader = VisibilityReader(options.namesrv, ["watched"], 5_000)
+    reader = VisibilityReader(options, ["watched"])
     ends = reader.ends(["broker-a", "broker-b"])
     assert set(ends) == {"watched", CHECK_MAX_TIME_TOPIC}
     write(1, 2)
@@ -57,7 +57,7 @@ def test_rows_that_a_master_hides_are_waited_for(
     """They are stored, but a replica is behind: each would be committed twice."""
     sink_cluster.create("hidden")
     options = sink_cluster.options(topic="hidden")
-    reader = VisibilityReader(options.namesrv, ["hidden"], 5_000)
+    reader = VisibilityReader(options, ["hidden"])
     ends = reader.ends(["broker-a", "broker-b"])
     rows = pa.RecordBatch.from_pydict({"body": ["x"] * 3})
     send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", 1, 0))
@@ -81,7 +81,7 @@ def test_a_master_that_changes_while_rows_are_looked_for_is_asked_again(
     sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink_cluster.create("moving")
-    reader = VisibilityReader((sink_cluster.namesrv,), ["moving"], 5_000)
+    reader = VisibilityReader(sink_cluster.options(), ["moving"])
     ends, waits, bounds = reader.ends(["broker-a"]), list[str](), ClusterClient.bounds
 
     def read_bounds(self: ClusterClient) -> OffsetBounds:
@@ -102,7 +102,7 @@ def test_a_missing_queue_is_not_taken_for_empty(
     sink_cluster: "SinkCluster",
 ) -> None:
     sink_cluster.create("gone")
-    reader = VisibilityReader((sink_cluster.namesrv,), ["gone"], 0)
+    reader = VisibilityReader(sink_cluster.options(timeout_ms=0), ["gone"])
     ends = reader.ends(["broker-a"])
     ends["gone"]["broker-z"] = {"0": 0}
     with pytest.raises(ConnectFailed, match="queue 0 of broker 'broker-z' is not in the route"):
@@ -111,16 +111,16 @@ def test_a_missing_queue_is_not_taken_for_empty(
 
 def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: "SinkCluster") -> None:
     reader = VisibilityReader(
-        (sink_cluster.namesrv,), ["away"], 5_000, pause=lambda _ms: sink_cluster.create("away")
+        sink_cluster.options(), ["away"], pause=lambda _ms: sink_cluster.create("away")
     )
     assert set(reader.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
     with pytest.raises(ConnectFailed, match="topic 'not-there' is unknown"):
-        VisibilityReader((sink_cluster.namesrv,), ["not-there"], 0).since({}, "q/1/")
+        VisibilityReader(sink_cluster.options(timeout_ms=0), ["not-there"]).since({}, "q/1/")
 
 
 def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("grown")
-    reader = VisibilityReader((sink_cluster.namesrv,), ["grown"], 5_000)
+    reader = VisibilityReader(sink_cluster.options(), ["grown"])
     ends = reader.ends(["broker-a"])
     del ends["grown"]["broker-b"]
     rows = pa.RecordBatch.from_pydict({"body": ["x"] * 4, "order_key": ["1", "2", "3", "4"]})
@@ -131,3 +131,19 @@ def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: "SinkC
         PartitionOrigin("q", 1, 0),
     )
     assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2, 3]
+
+
+def test_a_queue_whose_end_was_lost_is_read_from_its_first_message(
+    sink_cluster: "SinkCluster",
+) -> None:
+    """Its rows were stored again, at the offsets of what was lost."""
+    sink_cluster.create("cut")
+    options = sink_cluster.options(topic="cut")
+    reader = VisibilityReader(options, ["cut"])
+    ends = reader.ends(["broker-a", "broker-b"])
+    for broker in ("broker-a", "broker-b"):
+        ends["cut"][broker] = {"0": 1_000, "1": 1_000}
+        ends[CHECK_MAX_TIME_TOPIC][broker] = {"0": 1_000}
+    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 3})
+    send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", 1, 0))
+    assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2]

@@ -111,11 +111,11 @@ class ClusterClient:
         or with planned `addresses`, calls wait for the leader.
         """
         self._own = channels
-        self._leaders_only = leaders_only or bool(addresses)
+        self._is_planned = addresses is not None  # empty when no broker had a leader then
+        self._leaders_only = leaders_only or self._is_planned
         self.settings = settings
         self._addresses = dict(addresses or {})
         self._replicas = dict(replicas or {})
-        self._is_planned = bool(addresses)
         self._doubted: set[str] = set()
         """Brokers that gave a refusal that may pass: another may be the master by now."""
         self._seen: set[str] = set()
@@ -125,6 +125,8 @@ class ClusterClient:
         """Lost messages that `report_loss` was told of."""
         self._without_stats: set[str] = set()
         """Brokers that refuse GetTopicStats."""
+        self._maybe_led: set[str] = set()
+        """Brokers that a warning named, since nobody says whether they have a leader."""
         self.topic_ids: TopicIds = {}
         """Ids of the topics, from the latest replies about offsets."""
 
@@ -155,6 +157,8 @@ class ClusterClient:
         """A topic's route, from the first name server that answers.
 
         Raises UsageError for an unknown topic. A topic that was found before raises ConnectFailed.
+        With `leaders_only` a broker without a leader loses its address: a former leader may lack
+        what another has by now.
         """
         try:
             reply = self._ask_servers(GetRoute(topic=topic, accept_standard_json_only=True))
@@ -172,6 +176,8 @@ class ClusterClient:
             address = self._leader(data, route) if self._leaders_only else data.any_address
             if address:
                 self._addresses[data.broker_name] = address
+            elif self._leaders_only and not self._is_planned:
+                self._addresses.pop(data.broker_name, None)
             self._replicas[data.broker_name] = {
                 broker_id: replica
                 for broker_id, replica in data.broker_addrs.items()
@@ -196,15 +202,21 @@ class ClusterClient:
         try:
             body = self._ask_servers(call).body
         except CallRefused as error:
-            log.warning(
-                "nobody may write to %s, so a copy may stand in for it, which name servers do not "
-                "tell: allow the user of the read to Get its cluster (%s)",
-                data.broker_name,
-                error,
-            )
+            self._warn_of_refusal(data.broker_name, error)
             return None
         group = loads(bytes(body), BrokerMembersBody).broker_member_group
         return group.broker_addrs.get(MASTER_ID) if group else None
+
+    def _warn_of_refusal(self, broker: str, error: CallRefused) -> None:
+        """Warn once of each broker: routes are looked up often."""
+        if broker not in self._maybe_led:
+            self._maybe_led.add(broker)
+            log.warning(
+                "nobody may write to %s, so a copy may stand in for it, which name servers do not "
+                "tell: allow the user of the read to Get its cluster (%s)",
+                broker,
+                error,
+            )
 
     def ask(self, broker: str, call: Call[R]) -> R:
         """A broker's reply; retried until the read's timeout."""

@@ -15,6 +15,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import loads
 
 DISPATCH_POLL_MS: Final = 50
@@ -35,7 +36,8 @@ def wait_for_dispatch(cluster: ClusterClient, broker: str) -> bool:
     """Wait until a broker's queues show everything that its log holds now.
 
     False when the broker may hide more than it says. Raises CallTimeout after the read's timeout:
-    replicas are behind, or the queues are.
+    replicas are behind, or the queues are. CallRefused while the broker does not say how far they
+    are: it is busy for as long, or the user lacks a permission.
     """
     deadline_ms = SYSTEM_CLOCK.monotonic_ms() + cluster.settings.timeout_ms
     while True:
@@ -63,12 +65,21 @@ def _master(cluster: ClusterClient, broker: str) -> str | None:
 def _progress(cluster: ClusterClient, broker: str) -> LogProgress:
     try:
         reply = cluster.ask(broker, GetRuntimeInfo())
-    except CallRefused:
-        return LogProgress(0, 0, False)  # without this permission the queues' own ends have to do
+    except CallRefused as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return LogProgress(0, 0, False)  # the queues' own ends have to do
+        if error.code == ResponseCode.NO_PERMISSION:
+            raise CallRefused(
+                error.code,
+                f"broker {broker!r} does not tell this user how much of its log readers see, and "
+                "rows might be stored twice: allow the user to Get the broker's cluster, by "
+                f"`roquet acl policy create USER -r Cluster:NAME -a Get` ({error.remark})",
+            ) from error
+        raise
     table = loads(bytes(reply.body), KVTable).table
     end = int(table.get("commitLogMaxOffset", 0))
     confirmed = table.get("commitLogConfirmedOffset")
-    shown = end - int(table.get("dispatchBehindBytes", 0))
     if confirmed is None:
-        return LogProgress(end, shown, False)
-    return LogProgress(end, min(shown, int(confirmed)), True)
+        return LogProgress(end, end - int(table.get("dispatchBehindBytes", 0)), False)
+    # Queues of such a master are never behind its log: what is behind is its key index.
+    return LogProgress(end, int(confirmed), True)

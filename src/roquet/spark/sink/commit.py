@@ -109,9 +109,7 @@ def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table)
     """The record that decides a batch with this table of half messages, and the latest offsets."""
     ends: OffsetsJson = {}
     if table.num_rows:
-        reader = VisibilityReader(
-            options.namesrv, table["topic"].unique().to_pylist(), options.timeout_ms
-        )
+        reader = VisibilityReader(options, table["topic"].unique().to_pylist())
         ends = reader.ends(table["broker"].unique().to_pylist())
     return CommitRecord(query, batch, options.group, options.namesrv, ends, table)
 
@@ -135,8 +133,7 @@ def _finish_one(
     *,
     fresh: bool,
 ) -> None:
-    topics = record.halves["topic"].unique().to_pylist()
-    reader = VisibilityReader(options.namesrv, topics, options.timeout_ms)
+    reader = VisibilityReader(options, record.halves["topic"].unique().to_pylist())
     with open_committer(options, record.group, options.timeout_ms, records.check_lock) as (
         wait,
         committer,

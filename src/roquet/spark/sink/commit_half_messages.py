@@ -18,6 +18,7 @@ from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.backoff import backoff_ms
+from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.rules.transaction import COMMIT, ROLL_BACK
 from roquet.spark.sink.delivery import ATTEMPT_TIMEOUT_MS, RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
@@ -153,8 +154,7 @@ class HalfMessageCommitter:
             try:
                 await self._end_or_resend(half)
             except (CallRefused, ConnectFailed) as error:
-                # SYSTEM_ERROR is no transient refusal here: the half message may have ended before.
-                if not is_transient(error, END_NOT_DONE):
+                if not _is_not_done(error):
                     if half.is_discarded:  # its message was sent plainly: no other way is left
                         raise
                     return CommitOutcome.REFUSED
@@ -234,9 +234,25 @@ class HalfMessageCommitter:
             for record in _records(await self._body(address, call)):
                 if _is_of(record, half):
                     return record
+        if self._may_have_stand_in(half):
+            raise ConnectFailed(
+                f"the master of {half.broker!r} is away, and the replica that stands in for it has "
+                f"no half message at {half.position}: the master may have it"
+            )
         raise RecordError(
             f"broker {half.broker!r} no longer has the half message at {half.position}, neither in "
             f"{CHECK_MAX_TIME_TOPIC}: the message {half.unique_key} for {half.topic} is lost"
+        )
+
+    def _may_have_stand_in(self, half: HalfMessageRef) -> bool:
+        """Whether a replica, which may lack messages, may stand in for a half message's broker.
+
+        Name servers take the permission to write from the route then.
+        """
+        brokers = self._routes.brokers_of(half.topic)
+        writable = {queue.broker_name for queue in self._routes.writable(half.topic) or ()}
+        return half.broker not in writable and any(
+            data.broker_name == half.broker and data.enable_acting_master for data in brokers
         )
 
     async def _body(self, address: str, call: ViewMessage | QueryByKey) -> bytes:
@@ -262,6 +278,17 @@ async def _run_all(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_not_done(error: CallError) -> bool:
+    """Whether a call has certainly changed nothing, and may succeed after a pause.
+
+    Of refusals by SYSTEM_ERROR only that of a broker with too few logs in sync: all others leave it
+    open, since the half message may have ended before.
+    """
+    if isinstance(error, CallRefused) and error.remark == NOT_ENOUGH_REMARK:
+        return True
+    return is_transient(error, END_NOT_DONE)
 
 
 def _records(body: bytes) -> Iterator[Record]:

@@ -51,6 +51,10 @@ attempt stores them once more."""
 LESS_DURABLE_PAUSE_MS_MAX: Final = 16_000
 """Longest pause after such a reply: about six copies in a minute, with a slaveTimeout of 3 s."""
 
+LESS_DURABLE_REPLY_MS: Final = 5_000
+"""How long such a reply takes at most, with slaveTimeout and syncFlushTimeout as they are by
+default: no attempt follows one that would be answered after the write's timeout."""
+
 AVOID_MS: Final = 2_000
 """How long other requests avoid a broker that failed."""
 
@@ -99,19 +103,33 @@ class RequestDelivery:
         return queues
 
     async def send(self, request: SendRequest) -> DeliveredRequest:
-        """Send a request until it is stored; raises the last CallError otherwise."""
+        """Send a request until it is stored; raises the last CallError otherwise.
+
+        When the time is over that is the last reply that promised too little, if there was one: the
+        messages are stored, whatever happened to later attempts.
+        """
         deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
         pauses_ms, is_first = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX), True
         long_pauses_ms = backoff_ms(LESS_DURABLE_PAUSE_MS, LESS_DURABLE_PAUSE_MS_MAX)
         refused: list[str] = []
         failed: str | None = None
+        stored: CallError | None = None
         while True:
             queue = request.queue or await self._next(request.topic, failed)
             try:
                 reply = await self._try(request, queue, deadline_ms)
             except CallError as error:
-                is_stored = _is_less_durable(error)
-                if not self._may_retry(error, request, queue, refused, deadline_ms):
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if _is_less_durable(error):
+                    stored, left_ms = error, left_ms - LESS_DURABLE_REPLY_MS
+                    pause_ms = min(next(long_pauses_ms), left_ms)
+                else:
+                    is_free = is_first and request.queue is None  # another broker is tried at once
+                    pause_ms = 0 if is_free else next(pauses_ms)
+                    left_ms -= pause_ms
+                if not self._may_retry(error, request, queue, refused, is_over=left_ms <= 0):
+                    if stored is not None and left_ms <= 0:
+                        raise stored from None
                     error.add_note(_failure_note(request, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
@@ -119,13 +137,8 @@ class RequestDelivery:
             else:
                 self._faults.pop(queue.broker_name, None)
                 return DeliveredRequest(request, queue.broker_name, reply)
-            failed = queue.broker_name
-            if is_stored:
-                left_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
-                await self._clock.sleep(min(next(long_pauses_ms), left_ms))
-            elif not is_first or request.queue is not None:  # another broker is tried at once
-                await self._clock.sleep(next(pauses_ms))
-            is_first = False
+            failed, is_first = queue.broker_name, False
+            await self._clock.sleep(pause_ms)
 
     def _may_retry(
         self,
@@ -133,15 +146,15 @@ class RequestDelivery:
         request: SendRequest,
         queue: MessageQueue,
         refused: list[str],
-        deadline_ms: int,
+        *,
+        is_over: bool,
     ) -> bool:
         """Whether another attempt may succeed; the broker that failed is avoided for a while."""
-        now_ms = self._clock.monotonic_ms()
         name = queue.broker_name
         self._faults[name] = updated_fault(
-            self._faults.get(name), ERROR_LATENCY_MS, AVOID_MS, now_ms
+            self._faults.get(name), ERROR_LATENCY_MS, AVOID_MS, self._clock.monotonic_ms()
         )
-        if now_ms >= deadline_ms:
+        if is_over:
             return False
         retry = retry_of(error, TRANSIENT_AT_SINK)
         if retry is Retry.ANY_BROKER:
@@ -187,9 +200,10 @@ class RequestDelivery:
         )
         if reply.code != ResponseCode.SUCCESS and not self._options.accepts_less_durable:
             # A new master may lack the messages, and half messages could not be committed then.
-            raise CallRefused(
-                reply.code, reply.remark or "stored less durably than promised", definite=False
-            )
+            remark = reply.remark or "stored less durably than promised"
+            error = CallRefused(reply.code, remark, definite=False)
+            error.add_note(_less_durable_note(request, queue))
+            raise error
         return reply
 
     def _call(self, request: SendRequest, queue: MessageQueue) -> Send:
@@ -220,17 +234,23 @@ def _is_less_durable(error: CallError) -> bool:
     return isinstance(error, CallRefused) and error.code in LESS_DURABLE
 
 
-def _failure_note(request: SendRequest, queue: MessageQueue, error: CallError) -> str:
+def _rows_of(request: SendRequest) -> str:
     last = request.row + request.count - 1
     rows = f"row {last}" if request.count == 1 else f"rows from {request.row} to about {last}"
-    text = f"{rows} of this partition could not be sent to {queue}"
-    if _is_less_durable(error):
-        return (
-            f"{rows} of this partition are stored in {queue}, but less durably than its broker "
-            "promises, and a new master may lack them: bring back its replicas or its disk, or "
-            "lower its inSyncReplicas, and write again; where roles are fixed "
-            "lessDurable=accept counts such rows as written"
-        )
+    return f"{rows} of this partition"
+
+
+def _less_durable_note(request: SendRequest, queue: MessageQueue) -> str:
+    return (
+        f"{_rows_of(request)} are stored in {queue}, but less durably than its broker promises, "
+        "and a new master may lack them: bring back its replicas or its disk, or lower its "
+        "inSyncReplicas, and write again; where roles are fixed lessDurable=accept counts such "
+        "rows as written"
+    )
+
+
+def _failure_note(request: SendRequest, queue: MessageQueue, error: CallError) -> str:
+    text = f"{_rows_of(request)} could not be sent to {queue}"
     if isinstance(error, CallRefused) and error.code == ResponseCode.MESSAGE_ILLEGAL:
         return f"{text}; if the broker's limits are lower, set maxMessageSize and batchBytes"
     return text

@@ -25,6 +25,7 @@ from roquet.spark.queue_offsets import (
     to_json,
 )
 from roquet.spark.sink.half_message_refs import row_codes
+from roquet.spark.sink.options import SinkOptions
 from roquet.wire.calls.offset import MaxOffset
 
 READ_COLUMNS: Final = ("properties",)
@@ -45,14 +46,14 @@ class VisibilityReader:
     """Reads the messages stored in topics since a batch was decided."""
 
     def __init__(
-        self,
-        namesrv: tuple[str, ...],
-        topics: Iterable[str],
-        timeout_ms: int,
-        pause: Pause = sleep_ms,
+        self, options: SinkOptions, topics: Iterable[str], pause: Pause = sleep_ms
     ) -> None:
-        topics = tuple(sorted(topics))
-        settings = SourceOptions(namesrv=namesrv, topics=topics, timeout_ms=timeout_ms)
+        settings = SourceOptions(
+            namesrv=options.namesrv,
+            topics=tuple(sorted(topics)),
+            timeout_ms=options.timeout_ms,
+            access=options.access,
+        )
         # A follower may lack messages of its leader, which would then be committed twice.
         self._cluster = ClusterClient(settings, pause=pause, leaders_only=True)
 
@@ -69,7 +70,7 @@ class VisibilityReader:
         ranges = [
             OffsetRange(*queue, start, end)
             for queue, end in sorted(now.items())
-            if (start := before.get(queue, first.get(queue, 0))) < end
+            if (start := _start(before.get(queue), end, first.get(queue, end))) < end
         ]
         discarded = [
             offset_range for offset_range in ranges if offset_range.topic == CHECK_MAX_TIME_TOPIC
@@ -143,6 +144,15 @@ class VisibilityReader:
         batches = RangeReader(self._cluster, READ_COLUMNS).batches(ranges) if ranges else ()
         rows = [rows_of(batch.column("properties"), prefix) for batch in batches]
         return np.concatenate([NO_ROWS, *rows])
+
+
+def _start(before: int | None, end: int, first: int) -> int:
+    """The offset from which a queue is read.
+
+    `first` for a new queue, and for one that is shorter than before: its end was lost, and messages
+    stored since have the offsets of the lost ones.
+    """
+    return first if before is None or before > end else before
 
 
 def rows_of(properties: pa.Array, prefix: str) -> NDArray[np.int64]:

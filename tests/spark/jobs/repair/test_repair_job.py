@@ -4,12 +4,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from roquet.arrow.encode import encode
-from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.errors import ConfigError, ConnectFailed, RoquetError, UsageError
+from roquet.model.route import TopicRoute
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.repair import repair_job
@@ -171,6 +173,36 @@ def test_copies_that_come_to_their_queues_late_do_not_go_twice(
     assert letter_table.run(resend=True, ids=letter_table.ids).finished == 0
     monkeypatch.undo()
     assert len(letter_table.archived_topic.bodies()) == 6
+
+
+def test_letters_wait_for_the_master_of_their_queue(
+    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letter_table.add_dead_letters(1)
+    letter_table.run()
+    route = ClusterClient.route
+
+    def without_broker(self: ClusterClient, topic: str) -> TopicRoute:
+        whole = route(self, topic)
+        queues, brokers = (
+            [data for data in datas if data.broker_name == "broker-a"]
+            for datas in (whole.queue_datas, whole.broker_datas)
+        )
+        return msgspec.structs.replace(whole, queue_datas=queues, broker_datas=brokers)
+
+    def read_then_lose(cluster: ClusterClient, _: Any) -> dict[Any, Any]:
+        monkeypatch.setattr(ClusterClient, "route", without_broker)
+        return {}
+
+    monkeypatch.setattr(repair_job, "read_originals", read_then_lose)
+    options = {"namesrv": letter_table.archived_topic.topic.namesrv, "timeout": "1ms"}
+    with pytest.raises(ConnectFailed, match="broker 'broker-b' has no master now"):
+        letter_table.run(resend=True, ids=letter_table.ids, options=options)
+    monkeypatch.undo()
+    assert letter_table.archived_topic.bodies() == []
+    assert letter_table.run(resend=True, ids=letter_table.ids).finished == 2
+    brokers = [broker for broker, *_ in letter_table.archived_topic.places()]
+    assert brokers == ["broker-a", "broker-b"]
 
 
 def test_copies_in_a_topic_that_was_recreated_meanwhile_are_not_sent_twice(

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 
-from roquet.model.errors import CallTimeout, ConfigError, RoquetError
+from roquet.model.errors import CallTimeout, ConfigError, ConnectFailed, RoquetError
+from roquet.model.route import TopicRoute
+from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
@@ -27,7 +30,9 @@ from roquet.spark.jobs.replay.replay_job import (
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.wire.call import Call
+from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import SendBatch
+from roquet.wire.fastjson.codec import dumps, loads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,6 +199,58 @@ def test_tasks_that_run_twice_send_once(
     archived_topic.topic.send(10)
     archived_topic.archive()
     assert run_replay(archived_topic, eager(repeats=True)).rows == 40
+    assert archived_topic.places() == archived_topic.places("orders")
+
+
+def lose_leader(monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
+    """Let name servers know only a replica of a broker from now on, which has all messages here."""
+    ask = BlockingChannel.call
+
+    def reply_to(self: BlockingChannel, call: Call[Any], timeout_ms: int) -> Any:
+        reply = ask(self, call, timeout_ms)
+        if not isinstance(call, GetRoute):
+            return reply
+        route = loads(bytes(reply.body), TopicRoute)
+        datas = [
+            msgspec.structs.replace(data, broker_addrs={1: data.broker_addrs[0]})
+            if data.broker_name == broker
+            else data
+            for data in route.broker_datas
+        ]
+        route = msgspec.structs.replace(route, broker_datas=datas)
+        return msgspec.structs.replace(reply, body=dumps(route, standard=True))
+
+    monkeypatch.setattr(BlockingChannel, "call", reply_to)
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_rows_wait_for_the_master_of_their_queue(
+    archived_topic: "ArchivedTopic",
+    eager: "MakeSpark",
+    monkeypatch: pytest.MonkeyPatch,
+    is_planned: bool,
+) -> None:
+    """Sent to another queue they would be out of order, and twice where a replica lacks some."""
+    archived_topic.topic.send(10)
+    archived_topic.archive()
+    run_replay(archived_topic, eager())
+    archived_topic.topic.send(5)
+    archived_topic.archive()
+
+    def lose_after_plan(_: Any) -> int:
+        lose_leader(monkeypatch, "broker-b")
+        return 2
+
+    if is_planned:
+        monkeypatch.setattr(replaying, "ready_cores", lose_after_plan)
+    else:
+        lose_leader(monkeypatch, "broker-b")
+    options = {"timeout": "1ms"}
+    with pytest.raises(ConnectFailed, match="broker 'broker-b'"):
+        run_replay(archived_topic, eager(), options=options, tasks=None)
+    monkeypatch.undo()
+    assert len(archived_topic.bodies()) == 40
+    assert run_replay(archived_topic, eager()) == ReplayProgress(rows=20, there=40)
     assert archived_topic.places() == archived_topic.places("orders")
 
 

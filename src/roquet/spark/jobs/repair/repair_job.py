@@ -30,7 +30,11 @@ from roquet.model.settings import suggest
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job
-from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender, read_originals
+from roquet.spark.jobs.exactly_once_sender import (
+    ExactlyOnceSender,
+    read_originals,
+    writable_queues,
+)
 from roquet.spark.jobs.job_runner import spark_for
 from roquet.spark.jobs.queue_mapping import map_queues
 from roquet.spark.jobs.repair.dead_letters import (
@@ -297,10 +301,7 @@ class _Resender:
         latest = cluster.latest()
         start = _scan_start(cluster, since, known_ids)
         already_sent = read_originals(cluster, ranges(start, latest))
-        route = cluster.with_retries(lambda: cluster.route(topic), "name server")
-        queues = [
-            (queue.topic, queue.broker_name, queue.queue_id) for queue in route.write_queues(topic)
-        ]
+        queues = writable_queues(cluster, topic, latest)
         sources = _rows_by_queue(rows)
         sender = ExactlyOnceSender(cluster, map_queues(sources, queues), latest)
         sender.begin()  # finds copies that reached their queues only just now

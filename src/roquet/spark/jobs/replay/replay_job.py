@@ -24,7 +24,7 @@ from roquet.model.names import can_clients_send_to, is_dlq, is_retry
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
-from roquet.spark.jobs.exactly_once_sender import read_originals
+from roquet.spark.jobs.exactly_once_sender import read_originals, writable_queues
 from roquet.spark.jobs.intervals import OffsetSet
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_rates
@@ -138,7 +138,8 @@ def _run(
     spark: "Callable[[], SparkSession]",
     on_progress: OnReplayProgress,
 ) -> ReplayProgress:
-    cluster = ClusterClient(settings)
+    # A replica may lack copies that its master has, which would be sent twice.
+    cluster = ClusterClient(settings, leaders_only=True)
     bounds = cluster.bounds()
     start = _scan_start(params, cluster, bounds)
     already_sent = read_originals(cluster, ranges(start, bounds.latest))
@@ -258,12 +259,7 @@ def _task_set(
     row_filter: RowFilter,
 ) -> ReplayTasks:
     """Map the sources to queues, and deal them to tasks."""
-    route = cluster.with_retries(lambda: cluster.route(params.topic), "name server")
-    queues = [
-        key
-        for queue in route.write_queues(params.topic)
-        if (key := (queue.topic, queue.broker_name, queue.queue_id)) in latest
-    ]
+    queues = [queue for queue in writable_queues(cluster, params.topic, latest) if queue in latest]
     queue_map = map_queues((queue_rows.source for queue_rows in sources), queues)
     by_source = {queue_rows.source: queue_rows for queue_rows in sources if queue_rows.rows}
     rows = {source: queue_rows.rows for source, queue_rows in by_source.items()}
