@@ -15,6 +15,7 @@ from roquet.model.errors import RoquetError, UsageError
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.admin.settings import UpdateSettings
 
 
 async def retired(running: Group, broker: str, wait_ms: int = 20_000) -> RetiredBroker:
@@ -61,6 +62,16 @@ async def test_a_replica_stays_without_which_too_few_logs_would_hold_a_message()
             RoquetError, match=r"without it 2 would be in sync, and messages need 3"
         ):
             await retired(running, "g#2", wait_ms=1_000)
+
+
+@in_virtual_time
+async def test_the_master_says_how_many_logs_messages_need() -> None:
+    async with group(all_ack_in_sync_set=False, in_sync_replicas=2) as running:
+        number = await running.settled(3)
+        await running.ask(number, UpdateSettings(body=b"inSyncReplicas=3\n"))
+        other = next(one for one in (1, 2, 3) if one != number)
+        with pytest.raises(RoquetError, match=r"without it 2 would be in sync, and .* need 3"):
+            await retired(running, address(other), wait_ms=1_000)
 
 
 @in_virtual_time

@@ -8,7 +8,7 @@ master without a controller is drained: producers are told to send elsewhere (br
 and consumers read what it has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -100,11 +100,24 @@ async def retire(
     if controllers.has_controller(settings):
         text = settings[controllers.CONTROLLERS_KEY]
         named = named or controllers.controllers_named(text, controllers.CONTROLLERS_KEY)
-        needed = needed_logs(settings)
+        needed = await _needed_by_group(admin, place, named, settings)
         return await _hand_over(admin, place, named, needed, deadline_ms)
     if settings.get("brokerRole") == BrokerRole.SLAVE:
         return await _leave_master(admin, place, deadline_ms)
     return await _drain(admin, place, deadline_ms)
+
+
+async def _needed_by_group(
+    admin: AdminClient, place: BrokerPlace, named: Sequence[str], settings: Mapping[str, str]
+) -> int:
+    """Number of logs that the master of a group waits for; by a broker's own settings without one.
+
+    A master that is to be replaced says it for its successor, which has the same settings.
+    """
+    master = (await controllers.group(admin, place.name, named)).master
+    if master is None or not master.is_alive or master.address == place.address:
+        return needed_logs(settings)
+    return await _needed(admin, master.address)
 
 
 async def _hand_over(
@@ -165,7 +178,7 @@ async def _leave_master(admin: AdminClient, place: BrokerPlace, deadline_ms: int
 
 
 async def _needed(admin: AdminClient, master: str | None) -> int:
-    """Number of logs that a master with a fixed role waits for; 0 while it is away."""
+    """Number of logs that a master waits for; 0 without one."""
     if master is None:
         return 0
     settings = brokers.decoded_settings(await admin.ask(master, GetSettings()))

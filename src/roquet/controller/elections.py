@@ -209,7 +209,8 @@ class Elections:
             asker=asker,
             designated=request.designated,
             restarted=asker is not None and (releases or state.has_restarted(group.name, asker)),
-            unclean=request.unclean or (self.elects_unclean and not request.designated),
+            unclean=request.unclean or (self.elects_unclean and asker is None),
+            epoch=request.epoch,
         )
 
     def _facts(self, state: LeaderState, group: ReplicaGroup) -> ElectionFacts:

@@ -75,7 +75,7 @@ class FakeMaster:
         return {
             GetSettings: lambda _: SettingsReply(version="{}", body=self.settings.encode()),
             GetHaStatus: lambda _: Reply(
-                body=codec.dumps(HaStatus(master_commit_log_max_offset=self.log_end))
+                body=codec.dumps(HaStatus(master=True, master_commit_log_max_offset=self.log_end))
             ),
             GetRuntimeInfo: lambda _: Reply(body=codec.dumps(KVTable(table=self._bounds()))),
             GetTopics: lambda _: TopicsReply(

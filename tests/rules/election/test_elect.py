@@ -53,6 +53,19 @@ def test_the_first_master_is_registered_and_asks_for_itself() -> None:
     assert (nobody.group, refused(nobody)) == (group, RefusalCode.MASTER_NOT_AVAILABLE)
 
 
+def test_the_first_master_is_alive_if_an_operator_names_it() -> None:
+    group = group_of(1, 2)
+    assert refused(asked(group, {}, asker=1, designated=True)) == RefusalCode.ELECT_MASTER_FAILED
+    fresh = replace(SAME, epoch=0, end=0)
+    assert asked(group, {1: fresh}, asker=1, designated=True).group.master == 1
+
+
+def test_a_broker_of_a_later_epoch_that_was_not_heard_of_is_not_elected_in_an_earlier_one() -> None:
+    result = asked(group_of(1, 2), {}, asker=1, epoch=4)
+    assert result.refusal is not None
+    assert "in epoch 4, the controller's state in epoch 0" in result.refusal.remark
+
+
 def test_a_master_that_is_alive_stays() -> None:
     for request in ({}, {"asker": 2}, {"asker": 1, "designated": True}):
         result = asked(TRIO, {1: SAME, 2: replace(SAME, end=999)}, **request)

@@ -208,9 +208,7 @@ class Ingest:
                 sizes[appended.size] += 1  # without a call
             else:
                 counts.add_stored(call.topic, NORMAL, appended.size)
-        # Java's consumers copy the property of a copy that the broker made, and mean nothing by it.
-        waits = normalized.waits or is_retry(call.topic)
-        return IngestResult(appended, decode_text(normalized.unique_key), waits, recall)
+        return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
     def reappend(
         self,

@@ -47,16 +47,22 @@ def check_in_sync(replication: Replication, call: SendCall | None = None) -> Non
     """
     acknowledgements = replication.acknowledgements
     if acknowledgements.is_short:
-        acknowledgements.check(waits=call is None or _waits_for_replicas(call))
+        waits = call is None or _waits_for_replicas(call) or must_wait(replication, call)
+        acknowledgements.check(waits=waits)
 
 
 def _waits_for_replicas(call: SendCall) -> bool:
-    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK.
+    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
+    return decode_properties(call.properties or "").get(WAIT) != "false"
 
-    A failed message that a consumer sends to its group's retry topic always is.
+
+def must_wait(replication: Replication, call: SendCall) -> bool:
+    """Whether a send waits for replicas whatever its property says: a consumer's failed message.
+
+    Java's consumers copy the property of a copy that the broker made, and mean nothing by it. Where
+    roles are fixed nothing that is stored is lost by another master, so the property holds.
     """
-    properties = decode_properties(call.properties or "")
-    return properties.get(WAIT) != "false" or names.is_retry(call.topic)
+    return replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
 
 
 def send_refusal(

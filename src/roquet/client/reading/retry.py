@@ -33,6 +33,10 @@ log = logger(__name__)
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 """Timeout of one send-back, as in Java."""
 
+SEND_AGAIN_TIMEOUT_MS: Final = 6_000
+"""Least timeout of a message that is sent to another broker, or to the same one: an answer that it
+is less durable than promised comes after slaveTimeout or syncFlushTimeout, 3 and 5 s by default."""
+
 LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that could not be sent back is tried again locally, as in Java."""
 
@@ -129,6 +133,7 @@ class RetrySender:
         topic = retry_topic(self.group)
         routes, clock = self._session.routes, self._config.clock
         deadline_ms = clock.monotonic_ms() + self._config.timeout_ms
+        timeout_ms = max(self._config.timeout_ms, SEND_AGAIN_TIMEOUT_MS)
         await routes.find_writable(topic, 1, deadline_ms)
         queues = sorted(
             routes.writable(topic) or (), key=lambda queue: queue.broker_name == message.broker_name
@@ -139,7 +144,7 @@ class RetrySender:
                 call = self._retry_call(message, queue, times, level, retries_max)
                 address = routes.leader(queue.broker_name)
                 with self._session.settle_span("nack", message):
-                    reply = await self._session.pool.call(address, call, self._config.timeout_ms)
+                    reply = await self._session.pool.call(address, call, timeout_ms)
                     if reply.code != ResponseCode.SUCCESS:
                         await self._check_visible(call, address, reply)
             except RoquetError as error:

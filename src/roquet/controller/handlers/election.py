@@ -23,7 +23,10 @@ async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -
     state = controller.leadership.leader_state()
     unclean = controller.elections.elects_unclean if call.unclean is None else call.unclean
     request = ElectionRequest(
-        asker=call.broker_id, designated=call.designate_elect, unclean=unclean
+        asker=call.broker_id,
+        designated=call.designate_elect,
+        unclean=unclean,
+        epoch=call.broker_epoch or 0,
     )
     elect = controller.elections.elect_designated if call.designate_elect else None
     result = await (elect or controller.elections.elect)(state, call.broker_name, request)

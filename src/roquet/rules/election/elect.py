@@ -62,6 +62,8 @@ class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     unclean: bool = False
     """Elect somebody outside the set, or one of too few members, rather than nobody, although
     acknowledged messages are lost (enableElectUncleanMaster)."""
+    epoch: int = 0
+    """Last epoch of the asker's log, as far as it says so."""
 
 
 class ElectionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +106,8 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
     where an operator names a broker: a controller that has just begun to lead has not heard of all
     that live. Apache's controller elects whichever member is alive.
     """
-    if facts.epoch_known > group.master_epoch:
-        return _outdated(group, facts.epoch_known)
+    if (epoch_known := max(facts.epoch_known, request.epoch)) > group.master_epoch:
+        return _outdated(group, epoch_known)
     if not group.in_sync:
         return _first_election(group, request, facts)
     winner, is_unclean = _best(group, request, facts, group.in_sync), False
@@ -245,6 +247,7 @@ def _first_election(
 ) -> ElectionResult:
     """Elect whoever asks: no message was ever acknowledged, or an operator has given them up.
 
+    One that an operator names has to be heard of: if the state was lost, its heartbeat says so.
     Asked by itself, Apache's controller counts an election without a set, after which nobody can be
     elected any more.
     """
@@ -255,6 +258,10 @@ def _first_election(
     if asker not in group.replicas:
         remark = f"Broker {asker} hasn't been registered"
         refusal = Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
+        return ElectionResult(group=group, refusal=refusal)
+    if request.designated and asker not in facts.live:
+        remark = f"Failed to elect a new master: broker {asker} is not alive"
+        refusal = Refusal(RefusalCode.ELECT_MASTER_FAILED, remark)
         return ElectionResult(group=group, refusal=refusal)
     may_lead = may_replace_master(group, facts.lease, asker, facts.now_ms)
     if group.master_epoch > 0 and not may_lead:

@@ -172,7 +172,7 @@ class ExactlyOnceSender:
                 if SYSTEM_CLOCK.monotonic_ms() >= deadline_ms:
                     raise BrokerUnavailable(
                         f"{queue_text(queue)} takes no messages: {failure.error}; "
-                        "start the job again"
+                        "start the job again once all brokers of the topic are back"
                     ) from failure.error
                 self._cluster.pause(next(pauses_ms))
                 batch.leave_out(self._copies_of(batch, self._read_new_copies(queue)))

@@ -121,7 +121,8 @@ class RequestDelivery:
             except CallError as error:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if _is_less_durable(error):
-                    stored, left_ms = error, left_ms - LESS_DURABLE_REPLY_MS
+                    reply_ms = min(LESS_DURABLE_REPLY_MS, self._options.timeout_ms // 2)
+                    stored, left_ms = error, left_ms - reply_ms
                     pause_ms = min(next(long_pauses_ms), left_ms)
                 else:
                     is_free = is_first and request.queue is None  # another broker is tried at once

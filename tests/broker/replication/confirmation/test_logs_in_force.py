@@ -38,6 +38,20 @@ def test_a_higher_number_is_in_force_at_once() -> None:
     assert logs.current == 4
 
 
+def test_a_number_that_the_controller_may_have_stored_holds_until_a_lower_one_does() -> None:
+    made = settings()
+    logs = LogsInForce(made)
+    logs.granted(2)
+    made.change({"inSyncReplicas": "4"}, 0)
+    logs.asked(4)
+    made.change({"inSyncReplicas": "2"}, 0)
+    assert logs.current == 4, "that answer may be lost"
+    logs.asked(2)
+    assert logs.current == 4
+    logs.granted(2)
+    assert logs.current == 2
+
+
 def test_the_whole_set_stays_the_whole_set() -> None:
     made = settings(waits_for_all=True)
     logs = LogsInForce(made)

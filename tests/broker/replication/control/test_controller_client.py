@@ -218,15 +218,16 @@ async def test_an_election_says_whether_the_asker_leads_as_before() -> None:
     controller = ScriptedController()
     async with controller.server:
         client = client_of(controller)
-        assert not await client.elect(1)
+        assert not await client.elect(1, epoch=4)
         for master, still_leads in ((1, True), (2, False)):
             reply = calls.ElectMasterReply(
                 code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST, master_broker_id=master
             )
             controller.always(calls.ElectMaster, reply)
-            assert await client.elect(1) is still_leads
+            assert await client.elect(1, epoch=4) is still_leads
     asked = controller.of(calls.ElectMaster)[0]
     assert (asked.cluster_name, asked.broker_name, asked.broker_id) == ("c", "g", 1)
+    assert asked.broker_epoch == 4
 
 
 @in_virtual_time

@@ -204,12 +204,11 @@ async def test_the_plain_port_is_asked_where_the_fast_one_is_refused() -> None:
 
 
 @in_virtual_time
-async def test_progress_of_an_unknown_broker_needs_a_second_question() -> None:
+async def test_an_unknown_broker_does_not_say_where_its_log_ended_beside_the_progress() -> None:
     async with asking() as (master, tables):
-        master.log_end = 77
         master.offsets = AllOffsets(offset_table={"orders@g": {0: 3}}, data_version=VERSION)
         found = await tables.offsets(None, 0)
-        assert (found.rows, found.log_end, found.editions) == ({"orders@g": {0: 3}}, 77, None)
+        assert (found.rows, found.log_end, found.editions) == ({"orders@g": {0: 3}}, None, None)
 
 
 @in_virtual_time
@@ -303,6 +302,16 @@ async def test_a_replica_says_where_its_log_ends_and_a_master_does_not() -> None
         while given:
             with pytest.raises(FieldError, match="does not say where its log ends"):
                 await tables.follower_end()
+
+
+@in_virtual_time
+async def test_a_master_that_leads_no_more_does_not_say_where_its_log_ends() -> None:
+    async with asking() as (master, tables):
+        master.log_end = 7
+        assert await tables.log_end() == 7
+        master.answers[GetHaStatus] = lambda _: Reply(body=codec.dumps(HaStatus()))
+        with pytest.raises(FieldError, match="is not the master now"):
+            await tables.log_end()
 
 
 @in_virtual_time

@@ -16,11 +16,14 @@ from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.copies.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.timer.layout import TimerCheckpoint
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
 from roquet.wire.calls.admin.inspection import AllOffsets, AllOffsetsReply, GetAllOffsets
+from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
 from roquet.wire.calls.admin.topic import GetTopics, TopicsReply
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.fastjson import codec
@@ -225,6 +228,20 @@ async def test_delivery_progress_of_delays_and_timers_is_copied(
         assert replica.tables.delay_offsets.get(1) == 1
         followed = replica.delivery.timer.checkpoint.read_ms
         assert 0 <= master.delivery.timer.checkpoint.read_ms - followed <= 2_000
+
+
+@in_virtual_time
+async def test_progress_of_a_master_that_leads_no_more_is_not_applied() -> None:
+    """It may rest on messages at the end of its log, which others do not have."""
+    async with fake_pair() as (master, replica):
+        await asyncio.sleep(3)
+        master.delay_offsets = DelayOffsetTable(offset_table={2: 3})
+        master.answers[GetHaStatus] = lambda _: Reply(body=codec.dumps(HaStatus()))
+        await asyncio.sleep(10)
+        assert replica.tables.delay_offsets.get(2) == 0
+        del master.answers[GetHaStatus]
+        await asyncio.sleep(10)
+        assert replica.tables.delay_offsets.get(2) == 3
 
 
 @in_virtual_time

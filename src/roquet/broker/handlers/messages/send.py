@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.sending import check_in_sync, select_queue, send_refusal
+from roquet.broker.operations.sending import check_in_sync, must_wait, select_queue, send_refusal
 from roquet.broker.replication.confirmation.acknowledgements import REMARKS
 from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.replication import Replication
@@ -53,7 +53,8 @@ def send(
     )
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
-    if replication.acknowledgements.is_needed and stored.waits:
+    waits = stored.waits or must_wait(replication, call)
+    if waits and replication.acknowledgements.is_needed:
         answer = _when_safe(replication, reply, appended.position + appended.size)
         if call.topic in tables.replica_copies.unknown:
             return _once_known(tables, control, call.topic, answer)

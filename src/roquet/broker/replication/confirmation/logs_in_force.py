@@ -21,6 +21,11 @@ class LogsInForce:
         """The number, or ALL_OF_THE_SET."""
         settings.subscribe(self._changed, "in_sync_replicas")
 
+    def asked(self, said: int) -> None:
+        """Note that a lease is asked for with this number, which the controller may store."""
+        self._known = max(self._known, said)
+        self._decide()
+
     def granted(self, said: int) -> None:
         """Note that a lease was granted to a master that said this number when it asked."""
         self._known = said

@@ -244,10 +244,11 @@ class ControllerClient:
         reply = await self.call(calls.GetReplicaInfo(broker_name=self._member.name))
         return _view(self.leader, reply, reply.body)
 
-    async def elect(self, broker_id: int) -> bool:
+    async def elect(self, broker_id: int, epoch: int) -> bool:
         """Ask for an election; raises CallRefused if nobody can be elected.
 
-        True if this broker is the master already, and stays it in its old epoch.
+        `epoch` is the last one of the own log. True if this broker is the master already, and stays
+        it in its old epoch.
         """
         reply = await self.call(
             calls.ElectMaster(
@@ -255,6 +256,7 @@ class ControllerClient:
                 broker_name=self._member.name,
                 broker_id=broker_id,
                 designate_elect=False,
+                broker_epoch=epoch,
                 invoke_time=self._clock.now_ms(),
             )
         )

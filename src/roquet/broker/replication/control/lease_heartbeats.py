@@ -88,8 +88,10 @@ class LeaseHeartbeats:
         """
         context, own = self._context, self._standing.own
         epoch = own.epoch if own.leads else None
-        logs_needed = context.settings.logs_needed
+        logs_needed = _number(context.settings.logs_needed)
         sent_ms = context.term.now_ms()
+        if epoch is not None:
+            context.logs.asked(logs_needed)
         try:
             reply = await context.client.heartbeat(
                 self._heartbeat(epoch, releases=releases), context.settings.lease.length_ms
@@ -148,7 +150,7 @@ class LeaseHeartbeats:
         settings = self._context.settings
         return term_by_heartbeat(epoch, sent_ms, settings.heartbeat_timeout_ms, settings.lease)
 
-    def _extend(self, term: MasterTerm, logs_needed: int | None) -> None:
+    def _extend(self, term: MasterTerm, logs_needed: int) -> None:
         """Take over a lease, and messages again if it had ended.
 
         `logs_needed` is what the heartbeat said.
@@ -158,7 +160,7 @@ class LeaseHeartbeats:
             self._complaints.end()
             cell.extend(term)
             if cell.current is term:  # not a late answer to an earlier heartbeat
-                self._context.logs.granted(ALL_OF_THE_SET if logs_needed is None else logs_needed)
+                self._context.logs.granted(logs_needed)
             if cell.may_acknowledge(term.epoch):
                 if self._is_over:
                     self._is_over = False
@@ -176,3 +178,7 @@ class LeaseHeartbeats:
                 log.warning("the lease of epoch %d is over: no messages are taken", own.epoch)
                 self._context.transitions.fence(is_fenced=True)
             await cell.wait_extended()
+
+
+def _number(logs_needed: int | None) -> int:
+    return ALL_OF_THE_SET if logs_needed is None else logs_needed

@@ -96,7 +96,8 @@ class MasterOffsets(msgspec.Struct, frozen=True, kw_only=True):
     version: DataVersion | None
     editions: TableEditions | None
     """None from a broker that reports no changes."""
-    log_end: int
+    log_end: int | None
+    """None from a broker that does not say it with the offsets."""
 
 
 class TablePage(msgspec.Struct, Generic[B], frozen=True):
@@ -133,8 +134,10 @@ class MasterTables:
             raise FieldError(f"{self.address} does not say which broker it is: {error}") from error
 
     async def log_end(self) -> int:
-        """Ask where the log ends."""
+        """Ask where the log ends; a broker that leads no more does not say it."""
         status = await _decoded((await self._plain_call(GetHaStatus())).body, HaStatus)
+        if not status.master:
+            raise FieldError(f"{self.address} is not the master now")
         if status.master_commit_log_max_offset < 0:
             raise FieldError(f"a log cannot end at {status.master_commit_log_max_offset}")
         return status.master_commit_log_max_offset
@@ -211,14 +214,11 @@ class MasterTables:
         )
         reply = await self._plain_call(call, TIMEOUT_MS + wait_ms)
         body = await _decoded(reply.body, AllOffsets)
-        log_end = reply.log_end
-        if log_end is None or log_end < 0:
-            log_end = await self.log_end()
         return MasterOffsets(
             rows=legal_offsets(body.offset_table),
             version=body.data_version,
             editions=parse_editions(reply.editions or ""),
-            log_end=log_end,
+            log_end=None if (reply.log_end or 0) < 0 else reply.log_end,
         )
 
     async def delay_offsets(self) -> DelayOffsetTable:

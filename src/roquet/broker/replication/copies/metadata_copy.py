@@ -375,6 +375,9 @@ class MetadataCopy:
         self, session: MasterSession, known: TableEditions | None, wait_ms: int
     ) -> None:
         answer = await session.master.offsets(known, wait_ms, session.copied)
+        log_end = answer.log_end
+        if log_end is None:
+            log_end = await session.master.log_end()
         self._check_role(session)
         session.reports_changes = answer.editions is not None
         if not session.reports_changes:
@@ -383,7 +386,7 @@ class MetadataCopy:
         self._mark_changed(session, answer.editions)
         session.known = answer.editions
         if answer.rows:
-            _join(session.offsets, PendingOffsets(answer.log_end, answer.rows, answer.version))
+            _join(session.offsets, PendingOffsets(log_end, answer.rows, answer.version))
 
     def _mark_changed(self, session: MasterSession, now: TableEditions | None) -> None:
         """Make the tables due that have changed since the editions that are known."""
