@@ -251,8 +251,8 @@ class Elections:
         candidate = self._liveness.candidates(group).get(winner) if winner is not None else None
         end = "unknown" if candidate is None else f"{candidate.end:,}"
         log.error(
-            "group %s: broker %s leads without enough of its set %s: acknowledged messages beyond "
-            "position %s of the log are lost", name, winner, sorted(group.in_sync), end,
+            "group %s: broker %s leads without all that its set %s had: acknowledged messages "
+            "beyond position %s of the log are lost", name, winner, sorted(group.in_sync), end,
         )  # fmt: skip
 
     def _tell(self, group: ReplicaGroup) -> None:

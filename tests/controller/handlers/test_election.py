@@ -101,6 +101,6 @@ def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
 
     scene()
     assert (
-        "group bc: broker 3 leads without enough of its set [1, 2]: acknowledged messages beyond"
+        "group bc: broker 3 leads without all that its set [1, 2] had: acknowledged messages beyond"
         " position 4,000 of the log are lost"
     ) in caplog.text

@@ -399,7 +399,8 @@ class ClusterClient:
         address = self._addresses.get(broker)
         if address is None:
             topics = ", ".join(self.topics())
-            raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
+            note = ", or has no master there" if self._leaders_only else ""
+            raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}{note}")
         try:
             return self._call(address, call)
         except CallRefused as error:
