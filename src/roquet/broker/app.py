@@ -145,12 +145,12 @@ class BrokerServer:
         startup.restore(broker)
         keeping, delivery = _housekeeping(broker), broker.delivery
         running.push_async_callback(_save_last, keeping.save, self._clock)
-        running.callback(delivery.transactions.step)
         running.push_async_callback(_save_last, delivery.delay.save, self._clock)
         running.callback(delivery.timer.close)
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         go_back = partial(delivery.checkpoints.go_back, may_wait=False)
         running.push_async_callback(_save_last, lambda _: go_back(), self._clock)
+        running.callback(_note_transactions, broker)  # before that: it may be unconfirmed
         self._compare_logs(self._pool_of_replica(running))
         copy = metadata_copy(broker, self._pool_of_replica(running))
         loops = _Loops()
@@ -348,6 +348,12 @@ class _Loops:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _note_transactions(broker: Broker) -> None:
+    """Note how far transactions are ended, once more; a broker that does not lead knows no more."""
+    if broker.replication.role.current.is_active:
+        broker.delivery.transactions.step()
 
 
 async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> None:

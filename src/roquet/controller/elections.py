@@ -176,9 +176,9 @@ class Elections:
             while result.retry_ms is not None:
                 pause_ms = result.retry_ms - self._clock.monotonic_ms()
                 await self._clock.sleep(pause_ms if pause_ms > 0 else RETRY_MS)
-                result = await self.elect(state, name, request)
-                if self._clock.monotonic_ms() >= until_ms:
+                if self._clock.monotonic_ms() >= until_ms or _leads_another(state, result.group):
                     break
+                result = await self.elect(state, name, request)
         finally:
             state.withhold(name, self._clock.monotonic_ms())
         return result
@@ -261,3 +261,14 @@ class Elections:
             self._notices.send(
                 group, [one.address for key, one in group.replicas.items() if key in live]
             )
+
+
+def _leads_another(state: LeaderState, before: ReplicaGroup) -> bool:
+    """Whether somebody has been elected since a group was looked at.
+
+    An operator meant to replace the master before that, or nobody.
+    """
+    group = state.group(before.name)
+    return (
+        group is not None and group.master is not None and group.master_epoch != before.master_epoch
+    )

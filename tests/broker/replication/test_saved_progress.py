@@ -15,6 +15,7 @@ from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.services.housekeeping import Housekeeping
 from roquet.broker.services.revive import PopRevive
 from roquet.broker.services.timer.timer import Timer
+from roquet.broker.services.transactions.checks import TransactionChecks
 from roquet.broker.services.transactions.transactions import GROUP
 from roquet.model import names
 from roquet.model import properties as props
@@ -152,7 +153,23 @@ async def begins_from_its_files(running: Group, monkeypatch: pytest.MonkeyPatch)
     await elected_before_it_copies(running, monkeypatch)
 
 
-@pytest.mark.parametrize("lead_again", [goes_back, begins_from_its_files])
+async def is_stopped_and_begins(running: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop broker 1 in good order, and let it lead again before it copies anything.
+
+    The master in between asks no producer.
+    """
+    ask = TransactionChecks.step
+
+    async def step(checks: TransactionChecks, now_ms: int = 0) -> None:
+        if running.master() == 1:
+            await ask(checks, now_ms)
+
+    monkeypatch.setattr(TransactionChecks, "step", step)
+    await stopped(running)
+    await elected_before_it_copies(running, monkeypatch)
+
+
+@pytest.mark.parametrize("lead_again", [goes_back, begins_from_its_files, is_stopped_and_begins])
 @in_virtual_time
 async def test_the_end_of_a_transaction_that_was_cut_is_asked_for_again(
     lead_again: Callable[[Group, pytest.MonkeyPatch], Awaitable[None]],

@@ -106,8 +106,8 @@ class ControllerMode:
             is_learner=config.async_learner,
             confirmed=lambda: self.view.position or 0,
             on_cut=self.view.cut,
-            on_confirmed=lambda position, at_master: self.transitions.confirmed(
-                position, at_master
+            on_confirmed=lambda position, is_whole: self.transitions.confirmed(
+                position, is_whole=is_whole
             ),
         )
         self.stream_client = StreamClient(

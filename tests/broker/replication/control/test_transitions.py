@@ -67,7 +67,7 @@ async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> N
 async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -> None:
     parts = ControlledParts(is_log_whole=False)
     parts.store.fail("EIO")
-    parts.transitions.confirmed(100, 100)
+    parts.transitions.confirmed(100, is_whole=True)
     assert not parts.transitions.may_be_elected
 
 
@@ -169,10 +169,10 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
 ):
     parts = ControlledParts(is_log_whole=False)
     assert not parts.transitions.may_be_elected
-    parts.transitions.confirmed(100, 200)
+    parts.transitions.confirmed(100, is_whole=False)
     assert (parts.transitions.may_be_elected, parts.note.is_whole) == (False, False)
     for _ in range(2):
-        parts.transitions.confirmed(200, 200)
+        parts.transitions.confirmed(200, is_whole=True)
     assert (parts.transitions.may_be_elected, parts.note.is_whole) == (True, True)
 
 

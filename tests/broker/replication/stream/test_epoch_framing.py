@@ -88,7 +88,7 @@ class Replica:
         for epoch, start in epochs:
             self.epochs.append(epoch, start)
         self.cuts = 0
-        self.confirmed: list[tuple[int, int]] = []
+        self.confirmed: list[tuple[int, bool]] = []
         parts = EpochReplica(
             store=store,
             epochs=self.epochs,
@@ -142,7 +142,7 @@ def test_a_replica_joins_an_empty_genuine_master() -> None:
     assert replica.framing.is_ready
     assert replica.framing.report(0) == sent[1]
     assert replica.epochs.entries == ()
-    assert replica.confirmed[-1] == (0, 0)
+    assert replica.confirmed[-1] == (0, True)
 
 
 def test_a_fresh_replica_learns_all_epochs_of_a_genuine_master() -> None:
@@ -165,7 +165,7 @@ def test_a_fresh_replica_learns_all_epochs_of_a_genuine_master() -> None:
         EpochEntry(4, 0xF15),
     )
     assert replica.store.raw.end == 0xF15
-    assert replica.confirmed[-1] == (0xF15, 0x10BD)
+    assert replica.confirmed[-1] == (0xF15, False)
 
 
 def test_frames_have_the_label_of_their_own_epoch_and_do_not_cross_its_end() -> None:
@@ -351,8 +351,18 @@ def test_a_master_that_breaks_the_rules_is_left(stream: bytes, reason: str) -> N
         replica.feed(stream)
 
 
+def test_a_log_is_whole_once_it_has_what_the_masters_had_when_they_met() -> None:
+    """Of fewer logs than the whole set a message is acknowledged before it is confirmed."""
+    replica = Replica((1, 0), end=500)
+    replica.feed(encode_master_handshake(900, [EpochEntry(1, 0)]))
+    for position, is_whole in ((500, False), (700, True)):
+        header = encode_epoch_frame_header(position, 200, EpochEntry(1, 0), 400)
+        replica.feed(header + bytes(200))
+        assert replica.confirmed[-1] == (400, is_whole)
+
+
 def test_what_a_master_confirms_is_confirmed_as_far_as_it_is_here() -> None:
     replica = Replica((1, 0), (5, 400), end=500)
     replica.feed(HELLO)
     replica.feed(encode_epoch_frame_header(500, 9, EpochEntry(5, 400), 700) + bytes(9))
-    assert replica.confirmed == [(509, 700)]
+    assert replica.confirmed == [(509, False)]

@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, FieldError, RoquetError
+from roquet.model.errors import CallError, CallRefused, FieldError, RoquetError, UsageError
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.role_change import GroupView
@@ -190,7 +190,8 @@ class ControllerClient:
         except CallError:
             self._forget(leader)
             raise
-        except FieldError as error:
+        except (FieldError, UsageError) as error:
+            self._forget(leader)
             _nonsense(leader, error)
 
     def _forget(self, leader: str) -> None:
@@ -335,5 +336,5 @@ def _set(leader: str | None, body: bytes) -> calls.SyncStateSet:
         _nonsense(leader, error)
 
 
-def _nonsense(leader: str | None, error: FieldError) -> NoReturn:
+def _nonsense(leader: str | None, error: FieldError | UsageError) -> NoReturn:
     raise CallError(f"controller {leader} answers what cannot be read: {error}", definite=False)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.log_records import logger
-from roquet.model.errors import CallError, ConfigError
+from roquet.model.errors import RoquetError
 from roquet.model.settings import join_address, parse_address
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
@@ -52,7 +52,7 @@ class MasterLocator:
         try:
             reply = await self._pool.call(role.master, ExchangeHaInfo(), TIMEOUT_MS)
             stream = _checked(reply.master_ha_address)
-        except (CallError, ConfigError) as error:
+        except RoquetError as error:
             log.debug("the master at %s does not say where its stream is: %s", role.master, error)
             return
         if stream is not None and self._role.current is role:

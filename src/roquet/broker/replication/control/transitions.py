@@ -133,10 +133,13 @@ class RoleTransitions:
             set_version=known.version,
         )
 
-    def confirmed(self, position: int, at_master: int) -> None:
-        """Show what the master says is confirmed, as far as it is here."""
+    def confirmed(self, position: int, *, is_whole: bool) -> None:
+        """Show what the master says is confirmed, as far as it is here.
+
+        `is_whole` says that the log has all that was ever acknowledged.
+        """
         self._view.show(position)
-        if position >= at_master:
+        if is_whole:
             self._note_whole()
 
     def _note_whole(self) -> None:

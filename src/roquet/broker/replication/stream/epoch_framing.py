@@ -161,8 +161,10 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     """Position up to which messages were confirmed here."""
     on_cut: Callable[[], object]
     """Called after the log was cut."""
-    on_confirmed: Callable[[int, int], object]
-    """Called with the confirmed position here and at the master."""
+    on_confirmed: Callable[[int, bool], object]
+    """Called with the confirmed position, and whether the log has all that was ever acknowledged:
+    what is confirmed, and what the master's log had when this conversation began. Where fewer than
+    all of the set are needed, messages are acknowledged before they are confirmed."""
 
 
 class EpochReplicaFraming:
@@ -171,6 +173,8 @@ class EpochReplicaFraming:
     def __init__(self, replica: EpochReplica) -> None:
         self._replica = replica
         self._decoder = MasterFrameDecoder()
+        self._end_then = 0
+        """End of the master's log when the conversation began."""
         self.is_ready = False
 
     def greeting(self) -> bytes:
@@ -197,8 +201,9 @@ class EpochReplicaFraming:
         if frame.position != NO_LOG:
             self._note_epoch(frame)
             yield LogFrame(frame.position, frame.body)
-        confirmed = min(frame.confirmed, self._replica.store.raw.end)
-        self._replica.on_confirmed(confirmed, frame.confirmed)
+        end = self._replica.store.raw.end
+        is_whole = end >= max(frame.confirmed, self._end_then)
+        self._replica.on_confirmed(min(frame.confirmed, end), is_whole)
 
     def _note_epoch(self, frame: EpochLogFrame) -> None:
         """Note the epoch of a frame before its bytes. Raises StreamError for an impossible one."""
@@ -228,6 +233,7 @@ class EpochReplicaFraming:
             raw.truncate(point)
             self._replica.on_cut()
         epochs.truncate(point)
+        self._end_then = master.log_end
         self.is_ready = True
 
     def _report_cut(self, point: int, epoch: int) -> None:
