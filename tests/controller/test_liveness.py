@@ -27,6 +27,7 @@ def beat(
         peer=peer,
         seen=LastSeen(seen_ms=seen_ms, limit_ms=limit_ms),
         candidate=Candidate(epoch=epoch, end=5),
+        epoch=epoch,
     )
 
 

@@ -101,11 +101,21 @@ class Elections:
     def epoch_known(self, name: str) -> int:
         """Latest epoch of a group that this controller has heard or read of."""
         latest = self._latest(name)
-        heard = 0 if latest is None else max(latest.candidate.epoch, 0)
+        heard = 0 if latest is None else latest.epoch
         return max(heard, self._leadership.epoch_known(name))
 
+    def is_outdated(self, name: str) -> bool:
+        """Whether the stored state of a group was lost or is old: its brokers know a later epoch.
+
+        Nothing of it may be changed then but by removing the whole group: in a further epoch it
+        would look like the latest state.
+        """
+        state = self._leadership.leader_state()
+        group = state.group(name)
+        return self.epoch_known(name) > (group.master_epoch if group else 0)
+
     def _latest(self, name: str) -> LiveBroker | None:
-        """The live broker of a group whose log has the latest epoch."""
+        """The live broker of a group that tells of the latest epoch."""
         state = self._leadership.state
         group = None if state is None else state.group(name)
         cluster = "" if group is None or group.is_removed else group.cluster
@@ -124,7 +134,7 @@ class Elections:
             if epoch > max(stored, self._outdated.get(name, 0)):
                 self._outdated[name] = epoch
                 latest = self._latest(name)
-                is_heard = latest is not None and latest.candidate.epoch == epoch
+                is_heard = latest is not None and latest.epoch == epoch
                 teller = latest.site.address if latest and is_heard else "an earlier term"
                 log.error(
                     "group %s is in epoch %d (so says %s), the stored state in epoch %d: it was "

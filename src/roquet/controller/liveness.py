@@ -37,6 +37,8 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     peer: Peer
     seen: LastSeen
     candidate: Candidate
+    epoch: int
+    """Latest epoch that it has told of: of its log, or one that it obeys."""
     releases_lease: bool = False
     """Whether it said that it acknowledges nothing until it is granted a lease again. It says so to
     controllers that do not lead yet, too."""
@@ -114,14 +116,14 @@ class Liveness:
         return {key: broker.candidate for key, broker in self.live(group).items()}
 
     def latest(self, name: str, cluster: str) -> LiveBroker | None:
-        """The live broker of a name whose log has the latest epoch; None without any.
+        """The live broker of a name that tells of the latest epoch; None without any.
 
         Of all brokers of the cluster, also of those that have no id: a controller's state that was
         lost does not know them. Of all clusters, if it is empty.
         """
         brokers = self._brokers.get(name, {}).values()
         found = [one for one in brokers if is_of_cluster(one.site.cluster, cluster)]
-        return max(found, key=lambda one: one.candidate.epoch, default=None)
+        return max(found, key=lambda one: one.epoch, default=None)
 
     def expire(self, now_ms: int) -> None:
         """Remove brokers that have been silent for too long."""

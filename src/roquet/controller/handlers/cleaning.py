@@ -4,7 +4,7 @@ from roquet.controller.controller import Controller
 from roquet.controller.request_fields import broker_ids, check_cluster, check_texts
 from roquet.log_records import logger
 from roquet.net.router import Peer
-from roquet.rules.election.group import Refusal, ReplicaGroup, clean_group
+from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup, clean_group, outdated
 from roquet.rules.election.logs_needed import logs_promised
 from roquet.wire.call import Reply
 from roquet.wire.calls.controller import CleanBrokerData
@@ -25,6 +25,8 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
     epoch_known = controller.elections.epoch_known(name)
 
     def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        if ids and controller.elections.is_outdated(name):
+            return Refusal(RefusalCode.INVALID_CLEAN_BROKER_METADATA, outdated(name).remark)
         if group is None and epoch_known > 0:
             group = ReplicaGroup(cluster=cluster, name=name, replicas={})
         if group is None:

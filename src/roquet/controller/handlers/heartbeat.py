@@ -118,6 +118,7 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
             is_learner=bool(call.is_learner),
             logs_needed=call.logs_needed,
         ),
+        epoch=max(call.epoch or 0, call.lease_epoch or 0, call.obeyed_epoch or 0),
         releases_lease=bool(call.releases_lease),
     )
 
@@ -127,7 +128,7 @@ async def _lease(
 ) -> BrokerHeartbeatReply:
     state = controller.leadership.leader_state()
     group = state.group(name)
-    if group is not None and controller.elections.epoch_known(name) > group.master_epoch:
+    if group is not None and controller.elections.is_outdated(name):
         remark = f"the controller's state of group {name} is older than its brokers"
         raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
     if group is not None and known is not None and newer_set(group, known) != group:

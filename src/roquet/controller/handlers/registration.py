@@ -12,6 +12,7 @@ from roquet.rules.election.group import (
     ReplicaGroup,
     apply_broker_id,
     foreign_cluster,
+    outdated,
     register_address,
 )
 from roquet.wire.calls import controller as calls
@@ -26,6 +27,10 @@ def next_id(
     check_texts(clusterName=call.cluster_name, brokerName=call.broker_name)
     group = controller.leadership.leader_state().group(call.broker_name)
     if (refusal := foreign_cluster(group, call.cluster_name)) is not None:
+        raise CallRefused(refusal.code, refusal.remark)
+    if controller.elections.is_outdated(call.broker_name):
+        # An id that the lost state had given out would be given once more.
+        refusal = outdated(call.broker_name)
         raise CallRefused(refusal.code, refusal.remark)
     return calls.GetNextBrokerIdReply(
         cluster_name=call.cluster_name,
@@ -45,7 +50,13 @@ async def apply_id(
         remark = f"there are {GROUPS_MAX} groups, more are not kept"
         raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     broker_id = call.applied_broker_id
-    await state.update(name, lambda group: apply_broker_id(group, cluster, name, broker_id, code))
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        after = apply_broker_id(group, cluster, name, broker_id, code)
+        is_new = isinstance(after, ReplicaGroup) and after is not group
+        return outdated(name) if is_new and controller.elections.is_outdated(name) else after
+
+    await state.update(name, decide)
     return calls.ApplyBrokerIdReply(cluster_name=cluster, broker_name=name)
 
 
@@ -60,9 +71,12 @@ async def register(
 
     def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
         live = {} if group is None else controller.liveness.live(group)
-        return register_address(group, call.broker_id, site, live)
+        after = register_address(group, call.broker_id, site, live)
+        is_moved = isinstance(after, ReplicaGroup) and group and after.master != group.master
+        return outdated(name) if is_moved and controller.elections.is_outdated(name) else after
 
-    group = await controller.leadership.leader_state().update(call.broker_name, decide)
+    name = call.broker_name
+    group = await controller.leadership.leader_state().update(name, decide)
     has_master = group.master in controller.liveness.live(group)
     return calls.RegisterWithControllerReply(
         cluster_name=call.cluster_name,

@@ -114,6 +114,15 @@ class SetChange(msgspec.Struct, frozen=True, kw_only=True):
     """Version that the master knows."""
 
 
+def outdated(name: str) -> Refusal:
+    """Refusal of a change of a group whose stored state is older than its brokers."""
+    remark = (
+        f"the controller's state of group {name} is older than its brokers: it was lost, or an old"
+        " copy restored; restore the latest one, or remove the whole group (cleanBrokerMetadata)"
+    )
+    return Refusal(RefusalCode.INVALID_REQUEST, remark)
+
+
 def apply_broker_id(
     group: ReplicaGroup | None, cluster: str, name: str, broker_id: int, check_code: str
 ) -> ReplicaGroup | Refusal:

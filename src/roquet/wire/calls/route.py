@@ -100,6 +100,8 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     """Ids of the sync-state set that a master knows, with commas between them."""
     sync_state_set_epoch: Int | None = None
     """Version of that set."""
+    obeyed_epoch: Int | None = None
+    """Latest epoch that the sender has been told of: its log may have no message of it yet."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):

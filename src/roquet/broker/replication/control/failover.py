@@ -289,7 +289,7 @@ class Failover:
             return
         # The controller compares those that it has heard of.
         await self.heartbeats.step(releases=True)
-        epoch = context.transitions.facts().epoch
+        epoch = max(context.transitions.facts().epoch, standing.own.epoch)
         still_leads = await context.client.elect(standing.own.broker_id, epoch)
         if step.resigns and still_leads:
             # Apache's controller answers so until it misses this broker.

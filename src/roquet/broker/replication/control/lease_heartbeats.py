@@ -138,6 +138,7 @@ class LeaseHeartbeats:
             logs_needed=settings.logs_needed,
             sync_state_set=",".join(map(str, sorted(facts.members))) if leads else None,
             sync_state_set_epoch=facts.set_version if leads else None,
+            obeyed_epoch=own.epoch,
         )
 
     async def _term_by_heartbeat(self, epoch: int, sent_ms: int) -> MasterTerm | None:
