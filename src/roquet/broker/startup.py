@@ -14,7 +14,7 @@ from roquet.broker.ingest.set_aside import (
     RecordLocation,
     location_in,
 )
-from roquet.broker.operations.replica_tables import lower_progress, take_lead
+from roquet.broker.operations.replica_tables import lower_progress, prepare_cut, take_lead
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
@@ -40,6 +40,8 @@ def subscribe(broker: Broker) -> None:
     """Tell each part of the changes in others that it has to follow."""
     _subscribe_to_settings(broker)
     broker.replication.role.on_change.append(partial(_role_changed, broker))
+    if (mode := broker.replication.controller_mode) is not None:
+        mode.before_cut.append(partial(prepare_cut, broker))
     broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
     broker.coordination.rebalance.on_change.append(broker.coordination.notify)
     set_aside, delivery = broker.delivery.set_aside, broker.delivery

@@ -229,6 +229,10 @@ class Store:
         """Least and next offset of a queue; (0, 0) for one without messages."""
         return self._reader.bounds(topic, queue_id)
 
+    def stored_end(self, topic: str, queue_id: int) -> int:
+        """Next offset of a queue, also behind messages that are not confirmed."""
+        return self._reader.stored_end(topic, queue_id)
+
     def read(
         self,
         topic: str,

@@ -16,6 +16,7 @@ from roquet.broker.replication.copies.copy_back import CopyBack, ReturnTarget
 from roquet.broker.replication.copies.metadata_copy import CopyTarget, MetadataCopy
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
+from roquet.model.names import TIMER_TOPIC
 from roquet.net.pool import ChannelPool
 
 log = logger(__name__)
@@ -103,6 +104,28 @@ def lower_progress(broker: Broker) -> None:
     come otherwise. Not for a replica: its master's progress may be ahead of its own queues.
     """
     _report_lowered(broker.tables.offsets.lower(partial(_end_of_queue, broker)))
+
+
+def prepare_cut(broker: Broker, position: int) -> None:
+    """Take back, before a replica's log is cut, progress in messages behind the position.
+
+    A new master that never got them has given their offsets to others, and its tables need not have
+    rows of all groups: without this, a group would pass over the others if this broker is elected.
+    Durable when this returns, as nothing tells of the cut after a crash. Raises StoreError; the
+    next call, before the next try of the cut, does not insist that the table can be written.
+    """
+    store, offsets, config = broker.log.store, broker.tables.offsets, broker.control.settings.config
+    ends = store.raw.ends_at(position)
+
+    def end(topic: str, queue_id: int) -> int:
+        is_own = is_system_topic(topic, config)
+        return OFFSET_MAX if is_own else ends.get((topic, queue_id), OFFSET_MAX)
+
+    broker.delivery.timer.prepare_cut(ends.get((TIMER_TOPIC, 0), 0))
+    if count := offsets.lower(end):
+        _report_lowered(count)
+        store.flush_log()
+        offsets.save()
 
 
 async def _lower_progress_in_steps(broker: Broker, leads: Callable[[], bool]) -> bool:

@@ -3,7 +3,7 @@
 epochs, sync-state set, confirmed view ─▶ streams with epochs ─▶ transitions ─▶ failover
 """
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -75,6 +75,8 @@ class ControllerMode:
         self._files = files
         self._flush = message_log.flush
         self._failover: Failover | None = None
+        self.before_cut: list[Callable[[int], object]] = []
+        """Each is called with the position before the log is cut there."""
         self.role = RoleCell(FENCED)
         self.epochs = EpochLog(files.epochs)
         self.term = MasterTermCell(clock)
@@ -105,6 +107,7 @@ class ControllerMode:
             from_last_file=config.sync_from_last_file,
             is_learner=config.async_learner,
             confirmed=lambda: self.view.position or 0,
+            before_cut=self._prepare_cut,
             on_cut=self.view.cut,
             on_confirmed=lambda position, is_whole: self.transitions.confirmed(
                 position, is_whole=is_whole
@@ -117,6 +120,10 @@ class ControllerMode:
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
             note=files.boot_note, flush=message_log.flush.step,
         )  # fmt: skip
+
+    def _prepare_cut(self, position: int) -> None:
+        for prepare in self.before_cut:
+            prepare(position)
 
     def _flush_hidden(self) -> None:
         """Have a master flush a message that is not shown before: services ask for no flush."""

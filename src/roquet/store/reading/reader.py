@@ -129,6 +129,11 @@ class RecordReader:
 
     # -- by offset ---------------------------------------------------------------------------
 
+    def stored_end(self, topic: str, queue_id: int) -> int:
+        """Next offset of a queue, also behind messages that are not confirmed."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.end
+
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next offset of a queue; (0, 0) if there is none."""
         queue = self._queues.get(topic, queue_id)

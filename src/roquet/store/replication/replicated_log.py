@@ -7,12 +7,13 @@ A master's log ends where it is dispatched. On a replica bytes come first, cut a
 be dispatched.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
+from roquet.store.consume_queue.queue_ends import QueueName
 from roquet.store.reading.reader import RecordReader
 from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.recovery.scrub import Scrub
@@ -125,6 +126,10 @@ class ReplicatedLog:
         end = whole_end(self._log)
         if end < self.end:
             self._truncation.run(end, is_torn=True)
+
+    def ends_at(self, position: int) -> Mapping[QueueName, int]:
+        """Where a cut at a position will make each queue end, as an offset."""
+        return self._truncation.ends_at(position)
 
     def truncate(self, position: int) -> None:
         """Cut the log, its queues, key index and checkpoint; durable when this returns.

@@ -85,6 +85,10 @@ class Truncation:
             raise self._failed(position, error) from error
         log.warning("the log is cut from %d back to %d", end, position)
 
+    def ends_at(self, position: int) -> dict[QueueName, int]:
+        """Where a cut at a position makes each queue end; nothing is changed yet."""
+        return {name: known.end for name, known in self._ends_at(position).items()}
+
     def last_queued(self, position: int) -> int:
         """Position of the last record in front of a position that is in its queue; -1: none is."""
         return max((known.last for known in self._ends_at(position).values()), default=-1)

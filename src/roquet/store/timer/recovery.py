@@ -28,6 +28,9 @@ TimerOffsetLookup = Callable[[TimerUnit], int | None]
 
 _START: Final = 0
 
+DISCARDED: Final = -1
+"""Log end in a checkpoint that leaves nothing of the wheel and the timer log in force."""
+
 UNITS_MAX: Final = 2_000_000
 """The newest units that are compared with the wheel when a store opens: about a second. Of those in
 front of them, only the last one of each slot is checked."""
@@ -56,9 +59,12 @@ def recover(
     offset_of: TimerOffsetLookup,
 ) -> TimerRecoveryResult:
     """Make wheel and timer log agree."""
+    if checkpoint.log_end == DISCARDED:
+        log.info("the timer log was discarded when the log was cut: it is rebuilt")
+        return discard(wheel, timer_log, _START)
     if not timer_log.begin <= checkpoint.log_end <= timer_log.segments.limit:
         log.warning("the timer log contradicts its checkpoint: it is rebuilt")
-        return _discard(wheel, timer_log, _START)
+        return discard(wheel, timer_log, _START)
     if checkpoint.cursor is not None:
         end, offset = checkpoint.log_end, checkpoint.offset
     else:
@@ -73,7 +79,7 @@ def recover(
     first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
     if not _is_consistent(wheel, timer_log, end, checkpoint.read_ms):
         log.warning("the timer log or its wheel is damaged: both are rebuilt")
-        return _discard(wheel, timer_log, _START)
+        return discard(wheel, timer_log, _START)
     timer_log.truncate(end)
     return TimerRecoveryResult(offset, first_ms)
 
@@ -133,7 +139,7 @@ def _last_units(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict
     return last
 
 
-def _discard(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
+def discard(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
     """Discard wheel and log: everything is written again from an offset on."""
     used = list(wheel.used())
     if used:

@@ -11,6 +11,7 @@ before the first message. The checkpoint is written after the bytes that it cove
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import msgspec
@@ -33,7 +34,13 @@ from roquet.store.timer.layout import (
     unpack_checkpoint,
 )
 from roquet.store.timer.log import TimerLog
-from roquet.store.timer.recovery import TimerOffsetLookup, is_plausible, recover
+from roquet.store.timer.recovery import (
+    DISCARDED,
+    TimerOffsetLookup,
+    discard,
+    is_plausible,
+    recover,
+)
 from roquet.store.timer.wheel import SLOTS_PER_STEP, TimerWheel
 
 log = logger(__name__)
@@ -80,6 +87,9 @@ class TimerStore:
             self._pool, directory / "timerlog", config.log_file_size, config.log_step
         )
         self._unsynced: dict[MappedFile, None] = {}
+        self._writing = Lock()
+        self._discards = 0
+        """How often wheel and timer log were discarded: saves from before come too late."""
         self._saved = self._read()
         self._failure: StoreFailed | None = None
         self.on_failure: Callable[[str], object] = lambda _: None
@@ -259,6 +269,35 @@ class TimerStore:
     def _master_offset(self) -> int:
         return self.offset if self.untaken is None else min(self.untaken, self.offset)
 
+    def discard_behind(self, end: int, now_ms: int) -> None:
+        """Discard wheel and timer log if the timer topic is about to be cut behind what they have.
+
+        All of the topic is read again, and what was delivered before the cut is left out. Durable
+        when this returns: other messages will get the offsets that are cut. Raises StoreFailed, and
+        StoreFull, after which it has to be called again before the cut.
+        """
+        if self.offset <= end:
+            return
+        log.warning("the timer topic is cut from %d to %d: it is read again", self.offset, end)
+        known = self.replayed[0] if self.replayed[1] == self.read_ms else 0
+        taken = min(max(self._master_offset, known), end)
+        checkpoint = msgspec.structs.replace(
+            self._saved,
+            read_ms=self.read_ms,
+            log_end=DISCARDED,
+            offset=taken,
+            master_offset=taken,
+            cursor=CURSOR_NOT_BEGUN,
+            changed_ms=now_ms,
+            changes=self._saved.changes + 1,
+        )
+        with self._writing:
+            self._discards += 1
+            self.unsaved = True
+            self._keep(checkpoint)
+        self.offset = discard(self._wheel, self._log, 0).offset
+        self.replayed, self.untaken, self.cursor = (taken, self.read_ms), None, CURSOR_NOT_BEGUN
+
     def clear_seconds(self, seconds: Sequence[int]) -> Iterator[None]:
         """Empty seconds whose messages were all written again, in steps."""
         assert self.is_saved, "seconds are emptied once the rewritten messages are durable"
@@ -296,25 +335,31 @@ class TimerStore:
             self.checkpoint(), changed_ms=now_ms, changes=self._saved.changes + 1
         )
         self._unsynced |= dict.fromkeys(self._pool.take_dirty())
-        dirty = list(self._unsynced)
+        dirty, discards = list(self._unsynced), self._discards
 
         def run() -> None:
-            try:
-                self._sync(dirty)
-                self._write(checkpoint)
-            except OSError as error:
-                # The system may have dropped bytes: a second try would succeed and prove nothing.
-                reason = f"{self._path} could not be made durable ({error})"
-                self._failure = StoreFailed(f"{reason}: look at the disk, then restart")
-                self.on_failure(reason)
-                raise self._failure from error
-            self._saved = checkpoint
-            for file in dirty:
-                self._unsynced.pop(file)
+            with self._writing:
+                if self._discards == discards:
+                    self._keep(checkpoint, dirty)
 
         return run
 
-    def _sync(self, dirty: list[MappedFile]) -> None:
+    def _keep(self, checkpoint: TimerCheckpoint, dirty: Sequence[MappedFile] = ()) -> None:
+        """Make written files durable, then the checkpoint that covers them."""
+        try:
+            self._sync(dirty)
+            self._write(checkpoint)
+        except OSError as error:
+            # The system may have dropped bytes: a second try would succeed and prove nothing.
+            reason = f"{self._path} could not be made durable ({error})"
+            self._failure = StoreFailed(f"{reason}: look at the disk, then restart")
+            self.on_failure(reason)
+            raise self._failure from error
+        self._saved = checkpoint
+        for file in dirty:
+            self._unsynced.pop(file)
+
+    def _sync(self, dirty: Sequence[MappedFile]) -> None:
         for file in dirty:
             with suppress(FileNotFoundError):  # it was deleted meanwhile
                 self._files.sync(file.path, file.mapped_view)

@@ -88,6 +88,8 @@ class Replica:
         for epoch, start in epochs:
             self.epochs.append(epoch, start)
         self.cuts = 0
+        self.prepared: list[tuple[int, int]] = []
+        """Points of cuts, and the log's end before each."""
         self.confirmed: list[tuple[int, bool]] = []
         parts = EpochReplica(
             store=store,
@@ -96,6 +98,7 @@ class Replica:
             from_last_file=False,
             is_learner=False,
             confirmed=lambda: confirmed,
+            before_cut=lambda point: self.prepared.append((point, store.raw.end)),
             on_cut=self._cut,
             on_confirmed=lambda *positions: self.confirmed.append(positions),
         )
@@ -254,7 +257,7 @@ def test_an_old_master_is_cut_where_the_new_one_began(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         replica.feed(encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(2, 300))))
     assert replica.store.raw.end == 300
-    assert replica.cuts == 1
+    assert (replica.cuts, replica.prepared) == (1, [(300, 500)])
     assert "the log is cut from 500 to 300: the master of epoch 2 never had the rest" in caplog.text
     assert "are lost" not in caplog.text
     assert replica.framing.is_ready

@@ -159,6 +159,8 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     is_learner: bool
     confirmed: Callable[[], int]
     """Position up to which messages were confirmed here."""
+    before_cut: Callable[[int], object]
+    """Called with the position before the log is cut there. A StoreError puts the cut off."""
     on_cut: Callable[[], object]
     """Called after the log was cut."""
     on_confirmed: Callable[[int, bool], object]
@@ -230,6 +232,7 @@ class EpochReplicaFraming:
         raw, epochs = self._replica.store.raw, self._replica.epochs
         if point < raw.end:
             self._report_cut(point, last_epoch(master.epochs))
+            self._replica.before_cut(point)
             raw.truncate(point)
             self._replica.on_cut()
         epochs.truncate(point)

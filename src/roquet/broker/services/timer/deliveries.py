@@ -282,11 +282,13 @@ def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
 def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
     """Add a unit to the order of its second."""
     properties = decode_properties(record.properties)
-    topic = properties.get(props.REAL_TOPIC, "")
+    topic, out = properties.get(props.REAL_TOPIC, ""), out_of(properties)
+    if out is not None and out > second.begin_ms and not must_roll(kind):
+        return  # the position holds the record of another second now
     if is_recall_due(kind):
         second.recall(topic, _target(properties, topic))
         return
-    wanted = out_of(properties) == second.begin_ms and not must_roll(kind)
+    wanted = out == second.begin_ms and not must_roll(kind)
     due = due_ms(properties, record.stored_ms, second.begin_ms) if wanted else second.begin_ms
     second.add(due, position)
 

@@ -87,8 +87,7 @@ class TimerIntake:
         timers, store = self._timers, self._context.message_log.store
         if not timers.exists:
             timers.advance_to(floor_ms(now_ms))
-        least, end = store.bounds(names.TIMER_TOPIC, 0)
-        offset = min(max(timers.offset, least), end)
+        offset, end = self._bounds()
         self.is_held_up = False
         if offset < end:
             messages = store.read(
@@ -103,6 +102,19 @@ class TimerIntake:
             offset = messages.next_offset  # past what cannot be read
         timers.advance_offset(offset)
 
+    def _bounds(self) -> tuple[int, int]:
+        """Offsets of the next message to take, and behind the last one that may be taken.
+
+        What is taken stays so while it is not shown, as after a restart until it is known to be
+        confirmed. Only a topic that lost its end, with its disk, begins at this end again.
+        """
+        store = self._context.message_log.store
+        least, end = store.bounds(names.TIMER_TOPIC, 0)
+        offset = max(self._timers.offset, least)
+        if offset > end:
+            offset = min(offset, max(store.stored_end(names.TIMER_TOPIC, 0), end))
+        return offset, end
+
     def follow(self, until: int, now_ms: int) -> bool:
         """Move some messages in front of an offset to the wheel, as the master of a replica did.
 
@@ -110,8 +122,8 @@ class TimerIntake:
         nothing more can be done now.
         """
         timers, store = self._timers, self._context.message_log.store
-        least, end = store.bounds(names.TIMER_TOPIC, 0)
-        offset, until = min(max(timers.offset, least), end), min(until, end)
+        offset, end = self._bounds()
+        until = min(until, end)
         if offset < until:
             messages = store.read(
                 names.TIMER_TOPIC,

@@ -80,7 +80,7 @@ class Timer:
     @property
     def behind(self) -> int:
         """Messages that are stored and not yet on the wheel."""
-        return self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset
+        return max(self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset, 0)
 
     @property
     def is_going_back(self) -> bool:
@@ -164,6 +164,14 @@ class Timer:
         if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
             self._followed_ms = self._clock.monotonic_ms()
             await self.save(self._clock.now_ms())
+
+    def prepare_cut(self, end: int) -> None:
+        """Forget all that waits if the log is about to be cut in front of some of it.
+
+        The timer topic will end at an offset, and other messages come there. Raises StoreError.
+        """
+        self._deliveries.restart()
+        self._timers.discard_behind(end, self._clock.now_ms())
 
     def close(self) -> None:
         """Close the files, after the last `save`."""
