@@ -7,7 +7,12 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
-from roquet.broker.operations.replica_tables import lower_progress, metadata_copy, take_lead
+from roquet.broker.operations.replica_tables import (
+    lower_progress,
+    metadata_copy,
+    prepare_cut,
+    take_lead,
+)
 from roquet.broker.replication.role import Role
 from roquet.broker.services.transactions.transactions import GROUP, OP_CODE, OP_PROPERTIES
 from roquet.broker.settings.config import BrokerConfig
@@ -33,6 +38,32 @@ async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master
     assert "groups were further than 1 queues reach" in caplog.text
     lower_progress(broker)
     assert len(caplog.records) == 1
+
+
+async def test_a_replica_takes_progress_beyond_a_cut_back_and_leaves_the_rest(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    end = broker.log.store.raw.end
+    broker.bind(send)(message(), peer)
+    offsets = broker.tables.offsets
+    offsets.copy(
+        {
+            "orders@ahead": {0: 2},
+            "orders@within": {0: 1},
+            "elsewhere@far": {0: 9},
+            f"{names.HALF_TOPIC}@{GROUP}": {0: 9},
+        },
+        None,
+    )
+    prepare_cut(broker, end)
+    assert {key: queues[0] for key, queues in offsets.by_place()} == {
+        "orders@ahead": 1,
+        "orders@within": 1,
+        "elsewhere@far": 9,
+        f"{names.HALF_TOPIC}@{GROUP}": 9,
+    }
+    assert not offsets.unsaved, "nothing tells of the cut after a crash"
 
 
 async def test_the_tables_of_a_new_master_are_newer_than_those_of_the_one_before(

@@ -45,7 +45,7 @@ async def commit(running: Group, offset: int) -> None:
 
 @asynccontextmanager
 async def one_behind() -> AsyncIterator[Group]:
-    """Three brokers, each of which may take messages alone; the third one is parted from the first."""
+    """Three brokers, each of which takes messages alone; the third is parted from the first."""
     async with group(in_sync_replicas=1, min_in_sync_replicas=1) as running:
         assert await running.settled(3) == 1
         await running.send_on(["everywhere"])

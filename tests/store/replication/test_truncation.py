@@ -81,6 +81,16 @@ def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
     assert not store.damage
 
 
+def test_it_is_known_before_a_cut_where_queues_will_end(draft: "MakeDraft") -> None:
+    store = Store.open(None, now_ms=NOW)
+    stored = fill_queues(store, draft, 10)
+    assert store.raw.ends_at(stored[4].position) == {("T", 0): 2, ("T", 1): 1, ("T", 2): 1}
+    assert store.raw.ends_at(store.raw.begin) == {("T", n): 0 for n in range(3)}
+    store.set_confirmed(stored[4].position)
+    assert (store.bounds("T", 0), store.stored_end("T", 0)) == ((0, 2), 4)
+    assert store.stored_end("T", 7) == 0
+
+
 def test_queues_that_nobody_has_used_since_the_start_are_cut_too(
     store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:

@@ -602,3 +602,53 @@ def test_apaches_offset_of_a_master_is_not_taken_for_its_own() -> None:
     CHECKPOINT.pack_into(page, 0, *fields)
     again = opened(files)
     assert (again.untaken, again.replayed[0]) == (None, 1)
+
+
+def test_a_save_that_is_late_brings_nothing_back_that_was_discarded() -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    for offset in range(3):
+        add(timers, offset, 5)
+    late = timers.save_task(NOW)
+    assert late is not None
+    timers.discard_behind(2, NOW)
+    late()
+    assert (timers.offset, timers.replayed, chain(timers, 5)) == (0, (2, NOW), [])
+    again = opened(files.copy())
+    assert (again.offset, again.replayed, chain(again, 5)) == (0, (2, NOW), [])
+    assert timers.unsaved
+    save(timers)
+    assert unpack_checkpoint(files.read(ROOT / "config" / "timercheck")).log_end == 0
+
+
+def test_what_was_delivered_is_remembered_while_the_topic_is_read_again() -> None:
+    timers = opened(MemoryFiles())
+    for offset in range(3):
+        add(timers, offset, 5)
+    timers.discard_behind(2, NOW)
+    add(timers, 0, 5)
+    assert timers.replayed == (2, NOW)
+    timers.discard_behind(0, NOW)
+    assert timers.replayed == (0, NOW), "all of it is cut now"
+
+
+def test_nothing_is_discarded_for_a_cut_behind_what_was_taken() -> None:
+    timers = opened(MemoryFiles())
+    add(timers, 0, 5)
+    timers.discard_behind(1, NOW)
+    assert (timers.offset, chain(timers, 5)) == (1, [0])
+
+
+def test_a_disk_that_fails_puts_a_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    timers = opened(files)
+    add(timers, 0, 5)
+    save(timers)
+
+    def broken(_path: Path, _view: memoryview | None = None) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(files, "sync", broken)
+    with pytest.raises(StoreError, match="could not be made durable"):
+        timers.discard_behind(0, NOW)
+    assert (timers.offset, chain(timers, 5)) == (1, [0])

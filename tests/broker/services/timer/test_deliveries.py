@@ -438,3 +438,16 @@ def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: "TimerHar
     assert [record.stored_ms - START for record in harness.records()] == [
         10_000 + number * spread // count for number in range(count)
     ]
+
+
+def test_a_unit_that_leads_to_a_message_of_a_later_second_delivers_nothing(
+    harness: "TimerHarness",
+) -> None:
+    stored = harness.after(b"later", 60_000).appended
+    harness.settle()
+    slot_ms = START + 5_000
+    harness.timers.add(TimerUnit(1, START, slot_ms, stored.position, stored.size, 0))
+    harness.wait(30_000)
+    assert harness.bodies() == []
+    harness.wait(31_000)
+    assert harness.bodies() == [b"later"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 START = 1_700_000_000_000
 DAY_MS = 86_400_000
+TIMER = "rmq_sys_wheel_timer"
 
 
 def test_a_day_of_delivery_times(new_harness: "type[TimerHarness]") -> None:
@@ -401,3 +402,93 @@ def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
     harness.wait(60_000)
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
     assert harness.timer.checkpoint.master_offset == 4
+
+
+def cut(harness: "TimerHarness", end: int) -> None:
+    """Cut the log in front of a timed message, as a replica's."""
+    (first,) = (record for record in harness.records(TIMER) if record.queue_offset == end)
+    harness.store.raw.truncate(first.position)
+
+
+@pytest.mark.parametrize("killed", ["never", "before the cut", "behind it"])
+def test_messages_that_came_in_the_place_of_those_cut_wait_like_any(
+    harness: "TimerHarness", killed: str
+) -> None:
+    for number in range(5):
+        harness.after(b"old %d" % number, 60_000)
+    harness.settle()
+    harness.save()
+    read_ms = harness.clock.now_ms()
+    harness.timer.prepare_cut(3)
+    if killed == "before the cut":
+        harness.kill()
+        harness.timer.prepare_cut(3)
+    cut(harness, 3)
+    if killed == "behind it":
+        harness.kill()
+    for number in range(3, 7):
+        harness.after(b"new %d" % number, 90_000)
+    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=7)))
+    assert harness.timer.checkpoint.master_offset == harness.timers.offset == 7
+    harness.wait(60_000)
+    assert sorted(harness.bodies()) == [b"old 0", b"old 1", b"old 2"]
+    harness.wait(31_000)
+    assert sorted(harness.bodies()[3:]) == [b"new 3", b"new 4", b"new 5", b"new 6"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_delivered_before_a_cut_is_not_delivered_again(
+    harness: "TimerHarness", is_killed: bool
+) -> None:
+    harness.after(b"delivered", 1_000)
+    harness.after(b"waits", 60_000)
+    harness.wait(5_000)
+    harness.after(b"lost", 60_000)
+    harness.settle()
+    harness.save()
+    harness.timer.prepare_cut(2)
+    cut(harness, 2)
+    if is_killed:
+        harness.kill()
+    harness.after(b"new", 60_000)
+    harness.wait(61_000)
+    assert harness.bodies() == [b"delivered", b"waits", b"new"]
+
+
+def test_a_cut_behind_all_that_was_taken_changes_nothing(harness: "TimerHarness") -> None:
+    harness.after(b"one", 60_000)
+    harness.settle()
+    harness.save()
+    harness.timer.prepare_cut(1)
+    assert harness.timers.is_saved
+    assert (harness.timers.offset, harness.timers.log_end) == (1, 52)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_what_was_taken_stays_so_while_it_is_not_shown(
+    harness: "TimerHarness", leads: bool
+) -> None:
+    for number in range(3):
+        harness.after(b"%d" % number, 60_000)
+    harness.settle()
+    harness.save()
+    harness.kill()
+    harness.store.set_confirmed(0)
+    if leads:
+        assert harness.step() != harness.clock.now_ms(), "it waits until they are shown"
+    else:
+        read_ms = harness.clock.now_ms()
+        asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=3)))
+    assert (harness.timers.offset, harness.timer.behind) == (3, 0)
+    harness.store.set_confirmed(None)
+    harness.wait(61_000)
+    assert sorted(harness.bodies()) == [b"0", b"1", b"2"]
+
+
+def test_a_topic_that_lost_its_end_goes_on_there(harness: "TimerHarness") -> None:
+    for number in range(3):
+        harness.after(b"%d" % number, 1_000)
+    harness.wait(5_000)
+    cut(harness, 1)
+    harness.settle()
+    assert harness.timers.offset == 1
