@@ -22,7 +22,7 @@ from roquet.rules.election.elect import (
     elect,
     needs_election,
 )
-from roquet.rules.election.group import RefusalCode, ReplicaGroup
+from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
 
 log = logger(__name__)
 
@@ -186,8 +186,10 @@ class Elections:
             while result.retry_ms is not None:
                 pause_ms = result.retry_ms - self._clock.monotonic_ms()
                 await self._clock.sleep(pause_ms if pause_ms > 0 else RETRY_MS)
-                if self._clock.monotonic_ms() >= until_ms or _leads_another(state, result.group):
+                if self._clock.monotonic_ms() >= until_ms:
                     break
+                if request.unclean and (refused := _elected_since(state, result.group)):
+                    return refused
                 result = await self.elect(state, name, request)
         finally:
             state.withhold(name, self._clock.monotonic_ms())
@@ -273,12 +275,17 @@ class Elections:
             )
 
 
-def _leads_another(state: LeaderState, before: ReplicaGroup) -> bool:
-    """Whether somebody has been elected since a group was looked at.
+def _elected_since(state: LeaderState, before: ReplicaGroup) -> ElectionResult | None:
+    """The refusal of an unclean election if somebody was elected since it was asked for.
 
-    An operator meant to replace the master before that, or nobody.
+    What that broker has need not be lost: the operator looks again. None: nobody was.
     """
     group = state.group(before.name)
-    return (
-        group is not None and group.master is not None and group.master_epoch != before.master_epoch
+    if group is None or group.master is None or group.master_epoch == before.master_epoch:
+        return None
+    remark = (
+        f"Failed to elect a new master: broker {group.master} was elected in epoch"
+        f" {group.master_epoch} meanwhile; look whether it leads, and ask again"
     )
+    refusal = Refusal(RefusalCode.ELECT_MASTER_FAILED, remark)
+    return ElectionResult(group=group, refusal=refusal)

@@ -13,6 +13,7 @@ from tests.broker.replication.role_switches import asked, bodies, records
 from tests.conversation.failover_group import TOPIC, Group, group
 
 from roquet.model import properties as props
+from roquet.model.errors import CallRefused
 from roquet.model.topic import SubscriptionGroup
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.topic import CreateGroup
@@ -62,6 +63,8 @@ async def elect_the_one_behind(running: Group) -> None:
     running.part(2)
     running.network.drop(running.host(1), running.host(3))
     await running.kill(1)
+    with pytest.raises(CallRefused, match="broker 2 was elected in epoch 2 meanwhile"):
+        await running.elect(3, unclean=True)
     await running.elect(3, unclean=True)
     await running.until(lambda: running.master() == 3)
 
