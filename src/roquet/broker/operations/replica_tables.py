@@ -33,6 +33,7 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
         tables=tables,
         timer_metrics=broker.delivery.timer.context.metrics,
         log_end=lambda: store.raw.dispatched,
+        following=lambda: broker.replication.stream_client.following,
         flush_log=store.flush_log,
         has_messages=partial(_has_messages, broker),
         deleted_before=store.deleted_before,

@@ -8,11 +8,13 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import inspection as handlers
 from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import RequestMode, TopicList
@@ -281,6 +283,16 @@ async def test_a_broker_that_stops_lets_no_replica_wait(broker: Broker, peer: Fa
 async def test_others_get_no_editions(broker: Broker, peer: FakePeer) -> None:
     reply = await offsets_of(broker, peer)
     assert (reply.editions, reply.log_end) == (None, None)
+
+
+async def test_a_broker_that_leads_no_more_does_not_say_where_its_log_ends(
+    broker: Broker, peer: FakePeer
+) -> None:
+    assert (await offsets_of(broker, peer, known_editions="")).log_end == 0
+    broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+    reply = await offsets_of(broker, peer, known_editions="")
+    assert reply.editions is not None
+    assert reply.log_end is None
 
 
 async def test_a_replica_without_a_place_to_wait_is_answered_at_once(

@@ -39,10 +39,16 @@ async def started(port: int, **settings: Any) -> AsyncIterator[Broker]:
         yield server.broker
 
 
-def follow(replica: Broker, master: str, broker_id: int = 1) -> None:
-    """Make a broker a replica of another."""
+def follow(replica: Broker, master: str, broker_id: int = 1, stream: int | None = 1) -> None:
+    """Make a broker a replica of another, and its log a part of the other's by a test's word."""
     role = Role(role=BrokerRole.SLAVE, broker_id=broker_id, master=master)
     replica.replication.role.change(role)
+    stream_is(replica, stream)
+
+
+def stream_is(replica: Broker, number: int | None) -> None:
+    """Say the number of the stream's conversation with the master."""
+    replica.replication.stream_client.following = number
 
 
 @asynccontextmanager
@@ -123,6 +129,89 @@ async def test_progress_is_copied_once_the_own_log_holds_what_the_master_had(
 
 
 @in_virtual_time
+async def test_no_progress_is_taken_from_a_master_of_another_past() -> None:
+    """What its positions say is of another log: a promotion would skip messages for ever."""
+    async with fake_pair() as (master, replica):
+        await asyncio.sleep(3)
+        stream_is(replica, None)
+        await asyncio.sleep(3)
+        before = replica.delivery.timer.context.timers.replayed
+        master.offsets = AllOffsets(offset_table={"orders@g": {0: 4}})
+        master.delay_offsets = DelayOffsetTable(offset_table={2: 3})
+        master.timer = TimerCheckpoint(read_ms=now_ms() // 1_000 * 1_000, master_offset=0)
+        await asyncio.sleep(2 * WHOLE_MS / 1000)
+        assert replica.tables.offsets.get("g", "orders", 0) is None
+        assert replica.tables.delay_offsets.get(2) == 0
+        assert replica.delivery.timer.context.timers.replayed == before
+        stream_is(replica, 2)
+        await asyncio.sleep(0.2)
+        assert replica.tables.offsets.get("g", "orders", 0) == 4
+        assert replica.tables.delay_offsets.get(2) == 3
+        assert replica.delivery.timer.context.timers.replayed != before
+
+
+@in_virtual_time
+async def test_progress_of_a_new_master_waits_until_the_own_log_is_cut(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with started(10_911) as master, started(20_911) as replica:
+        for _ in range(2):
+            store_at(master, message, peer)
+            store_at(replica, message, peer)
+        store_at(replica, message, peer)
+        follow(replica, "127.0.0.1:10911", stream=None)
+        master.tables.offsets.commit("g", "orders", 0, 2)
+        await asyncio.sleep(3)
+        raw = replica.log.store.raw
+        raw.truncate(raw.end // 3)
+        assert replica.tables.offsets.get("g", "orders", 0) is None
+        stream_is(replica, 1)
+        await asyncio.sleep(3)
+        assert replica.tables.offsets.get("g", "orders", 0) is None
+        stream_one(master, replica)
+        await asyncio.sleep(0.2)
+        assert replica.tables.offsets.get("g", "orders", 0) == 2
+
+
+@in_virtual_time
+async def test_an_answer_that_waits_is_dropped_with_the_stream_it_was_asked_for() -> None:
+    """The master may have lost the end of its log since then."""
+    async with fake_pair() as (master, replica):
+        master.offsets = AllOffsets(offset_table={"orders@g": {0: 4}})
+        master.delay_offsets = DelayOffsetTable(offset_table={2: 3})
+        master.log_end = 1
+        await asyncio.sleep(3)
+        master.offsets, master.delay_offsets = AllOffsets(), DelayOffsetTable()
+        master.log_end = 0
+        stream_is(replica, 2)
+        replica.log.store.raw.append(0, b"?")
+        await asyncio.sleep(3)
+        assert replica.tables.offsets.get("g", "orders", 0) is None
+        assert replica.tables.delay_offsets.get(2) == 0
+
+
+@in_virtual_time
+async def test_changes_without_a_stream_are_made_up_for_by_the_next_one() -> None:
+    async with pair() as (master, replica):
+        for group in ("gone", "moved", "same"):
+            master.tables.offsets.commit(group, "orders", 0, 5)
+        await asyncio.sleep(0.2)
+        stream_is(replica, None)
+        await asyncio.sleep(0.2)
+        master.tables.offsets.remove_group("gone")
+        master.tables.offsets.commit("moved", "orders", 0, 6)
+        master.tables.topics.put(TopicConfig(topic_name="new"), now_ms())
+        await asyncio.sleep(1)
+        offsets = replica.tables.offsets
+        groups = ("gone", "moved", "same")
+        assert [offsets.get(group, "orders", 0) for group in groups] == [5, 5, 5]
+        assert has_topic(replica, "new"), "a topic is known here at once all the same"
+        stream_is(replica, 2)
+        await asyncio.sleep(0.4)
+        assert [offsets.get(group, "orders", 0) for group in groups] == [None, 6, 5]
+
+
+@in_virtual_time
 async def test_a_replica_that_is_always_behind_gets_the_progress_of_a_while_ago(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -190,6 +279,49 @@ async def test_a_topic_that_the_master_deleted_is_deleted(
         await asyncio.sleep(0.2)
         assert [has_topic(replica, topic) for topic in topics] == [False, False]
         assert replica.log.store.topics() == []
+
+
+@in_virtual_time
+async def test_no_messages_are_deleted_by_a_master_of_another_past(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with pair() as (master, replica):
+        store_at(master, message, peer)
+        stream_one(master, replica)
+        master.tables.topics.put(TopicConfig(topic_name="empty"), now_ms())
+        await asyncio.sleep(0.2)
+        stream_is(replica, None)
+        topics = ["orders", "empty"]
+        delete_topics(master.log, master.delivery, master.tables, master.control, topics)
+        await asyncio.sleep(10)
+        assert [has_topic(replica, topic) for topic in topics] == [True, False]
+        assert replica.log.store.bounds("orders", 0) == (0, 1)
+        stream_is(replica, 2)
+        await asyncio.sleep(0.4)
+        assert [has_topic(replica, topic) for topic in topics] == [False, False]
+        assert replica.log.store.bounds("orders", 0) == (0, 0)
+
+
+@in_virtual_time
+async def test_progress_in_a_deleted_topic_that_waits_for_the_log_goes_with_the_topic(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with fake_pair() as (master, replica), started(10_911) as former:
+        own = [topic.topic_name for topic in replica.tables.topics]
+        master.has_topics(*own, "orders", "others", counter=5)
+        master.offsets = AllOffsets(offset_table={"orders@g": {0: 4}, "others@g": {0: 1}})
+        await asyncio.sleep(0.2)
+        store_at(former, message, peer)
+        master.log_end = former.log.store.end_position
+        await asyncio.sleep(WHOLE_MS / 1000)
+        master.has_topics(*own, "others", counter=6)
+        master.offsets = AllOffsets()
+        await asyncio.sleep(WHOLE_MS / 1000)
+        assert not has_topic(replica, "orders")
+        stream_one(former, replica)
+        await asyncio.sleep(0.2)
+        assert replica.tables.offsets.get("g", "others", 0) == 1
+        assert replica.tables.offsets.get("g", "orders", 0) is None
 
 
 @in_virtual_time

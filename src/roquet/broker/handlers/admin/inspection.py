@@ -10,6 +10,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, in_slices
 from roquet.broker.replication.copies.metadata_copy import table_editions
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
@@ -155,19 +156,23 @@ async def all_offsets(
     delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: calls.GetAllOffsets,
     peer: Peer,
 ) -> calls.AllOffsetsReply:
     """Return the committed and pulled offsets of all groups; a replica is told what has changed."""
     if call.known_editions is not None:
-        return await _changed_offsets(message_log, delivery, tables, control, call, peer)
+        answer = await _changed_offsets(message_log, delivery, tables, control, call, peer)
+        if replication.role.current.is_master:
+            return answer
+        return msgspec.structs.replace(answer, log_end=None)  # it may be cut from here on
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
     )
     rows = dict(handled)
     delivery.checkpoints.lower(rows)
-    answer = calls.AllOffsets(
+    body = calls.AllOffsets(
         offset_table=rows,
         pull_offset_table={
             f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in pulled if queues
@@ -175,7 +180,7 @@ async def all_offsets(
         data_version=tables.offsets.version,
     )
     count = sum(len(queues) for queues in rows.values()) + len(pulled)
-    return calls.AllOffsetsReply(body=await dumped(count, answer))
+    return calls.AllOffsetsReply(body=await dumped(count, body))
 
 
 async def _changed_offsets(

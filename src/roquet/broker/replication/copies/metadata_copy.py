@@ -4,13 +4,17 @@
     offsets  delay offsets  timer checkpoint ──▶ waiting ──▶ applied once the own log holds
                                                              what the master's held then
 
-Progress that ran ahead of the log would skip messages after a failover. A master of ours answers as
-soon as a table changes, so a topic made a second ago is known here; any other one is asked at
-intervals. An item that fails leaves the others alone, and is logged once until it succeeds again.
-Nothing of an answer is applied when the broker has another role, or another master, by then.
+Progress that ran ahead of the log would skip messages after a failover. A position at the master
+says nothing of a log that is no part of its own: progress, and deletions of messages, are taken
+only while the stream is established, and only from answers that were asked for since then.
+
+A master of ours answers as soon as a table changes, so a topic made a second ago is known here; any
+other one is asked at intervals. An item that fails leaves the others alone, and is logged once
+until it succeeds again. Nothing of an answer is applied when the broker has another role, or
+another master, by then.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from functools import partial
 from typing import Final
 
@@ -20,6 +24,7 @@ from roquet.broker.replication.copies.master_tables import MasterIdentity, Maste
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
+from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.log_records import logger
 from roquet.model.errors import (
@@ -50,6 +55,9 @@ WAIT_MS: Final = 5_000
 
 LOOK_MS: Final = 20
 """Longest wait in ms while progress waits for the log: then the log is looked at again."""
+
+UNFOLLOWED_MS: Final = 50
+"""Longest wait in ms without a stream: then progress is asked for soon after there is one."""
 
 WHOLE_MS: Final = 10_000
 """Ms between two copies of a table from a master that does not report changes. Apache's replica
@@ -90,6 +98,9 @@ class CopyTarget(msgspec.Struct, frozen=True, kw_only=True):
     timer_metrics: TimerMetrics
     log_end: Callable[[], int]
     """End of the own log."""
+    following: Callable[[], int | None]
+    """Number of the stream's conversation with this master, by which the own log is known to be a
+    part of the master's; None without one."""
     flush_log: Callable[[], object]
     """Bring the own log to the disk: progress is saved after it."""
     has_messages: Callable[[str], bool]
@@ -109,6 +120,8 @@ class PendingOffsets(msgspec.Struct, frozen=True):
     log_end: int
     rows: Mapping[str, Mapping[int, int]]
     version: DataVersion | None
+    editions: TableEditions | None
+    """Editions of the master's tables with these offsets; None where it reports no changes."""
 
 
 class PendingProgress(msgspec.Struct, frozen=True):
@@ -140,8 +153,37 @@ class MasterSession:
         self.offsets: list[PendingOffsets] = []
         self.deliveries: dict[str, PendingProgress] = {}
         """By item."""
+        self.following: int | None = None
+        """Number of the stream's conversation for which progress is asked."""
+        self.applied: TableEditions | None = None
+        """Editions up to which the changes of offsets are applied; None: not known."""
+        self.missing_since: TableEditions | None = None
+        """Editions since which answers were dropped; None: none was, or everything is asked for."""
+        self.has_undeleted = False
+        """Whether messages of deleted topics wait for a stream."""
         self.topics_version: DataVersion | None = None
         self.groups_version: DataVersion | None = None
+
+    def begin_progress(self, following: int | None) -> None:
+        """Drop the answers that wait, and ask again for another conversation of the stream."""
+        self.following = following
+        self.offsets.clear()
+        self.deliveries.clear()
+        self.missing_since = self.applied
+        for name in (OFFSETS, DELAY_OFFSETS, TIMER):
+            self.due_ms.pop(name, None)
+        if self.has_undeleted and following is not None:
+            self.due_ms.pop(TOPICS, None)
+
+    def drop_offsets(self, topics: Collection[str]) -> None:
+        """Drop the offsets of topics from the answers that wait."""
+        self.offsets = [
+            msgspec.structs.replace(
+                answer,
+                rows={k: row for k, row in answer.rows.items() if _topic_of(k) not in topics},
+            )
+            for answer in self.offsets
+        ]
 
     def note_copied(self, name: str, known: TableEditions | None) -> None:
         """Note that an item was copied when these editions had been known before."""
@@ -232,10 +274,11 @@ class MetadataCopy:
             await self._copy_due(session)
 
     async def _copy_due(self, session: MasterSession) -> None:
+        if (following := self._target.following()) != session.following:
+            session.begin_progress(following)
         await self._item(session, TOPICS, session.whole_ms, partial(self._copy_topics, session))
-        await self._item(
-            session, OFFSETS, session.whole_ms, partial(self._copy_offsets, session, None, 0)
-        )
+        copy_offsets = partial(self._copy_offsets, session, session.missing_since, 0)
+        await self._item(session, OFFSETS, session.whole_ms, copy_offsets)
         await self._item(session, DELAY_OFFSETS, PROGRESS_MS, partial(self._ask_delays, session))
         await self._item(session, TIMER, PROGRESS_MS, partial(self._ask_timer, session))
         await self._item(session, GROUPS, session.whole_ms, partial(self._copy_groups, session))
@@ -309,15 +352,31 @@ class MetadataCopy:
             seen_end=seen_end if follows else None,
         )
         self._report_unproven(changes)
-        gone = frozenset({*changes.dropped, *changes.deleted} - master.configs.keys())
-        if changes.deleted or gone:
-            target.delete_topics(changes.deleted, gone)
-            session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
+        self._delete_topics(session, changes, master.configs.keys())
         topics.copy(changes.changed, master.ids, master.version, self._clock.now_ms())
         if follows:
             session.topics_version = master.version
             self._versions = session.topics_version, session.groups_version
         await topics.saved()
+
+    def _delete_topics(
+        self, session: MasterSession, changes: TopicChanges, present: Set[str]
+    ) -> None:
+        """Delete topics as the master did; records only while the log is a part of its log."""
+        deleted, gone = changes.deleted, {*changes.dropped, *changes.deleted} - present
+        follows = self._follows(session)
+        session.has_undeleted = bool(deleted) and not follows
+        if not follows:
+            deleted, gone = {}, {topic for topic in gone if self._is_empty(topic)}
+        if deleted or gone:
+            self._target.delete_topics(deleted, frozenset(gone))
+            session.drop_offsets({*deleted, *gone})
+            session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
+
+    def _is_empty(self, topic: str) -> bool:
+        """Whether a topic is here, and without messages."""
+        target = self._target
+        return target.tables.topics.get(topic) is not None and not target.has_messages(topic)
 
     def _report_unproven(self, changes: TopicChanges) -> None:
         """Log once which topics stay although the master lacks them."""
@@ -356,6 +415,10 @@ class MetadataCopy:
 
     # -- progress ----------------------------------------------------------------------------
 
+    def _follows(self, session: MasterSession) -> bool:
+        """Whether the stream is the one for which the session asks, and established."""
+        return session.following is not None and session.following == self._target.following()
+
     async def _watch(self, session: MasterSession) -> None:
         """Wait until a table changes at the master, or an item is due."""
         now_ms = self._clock.monotonic_ms()
@@ -363,6 +426,8 @@ class MetadataCopy:
         wait_ms = min(WAIT_MS, next_ms - now_ms)
         if session.offsets or session.deliveries:
             wait_ms = min(wait_ms, LOOK_MS)
+        if session.following is None:
+            wait_ms = min(wait_ms, UNFOLLOWED_MS)
         if wait_ms <= 0:
             return
         due_ms = session.due_ms.pop(OFFSETS)
@@ -385,8 +450,12 @@ class MetadataCopy:
             session.due_ms = {n: min(due_ms, latest_ms) for n, due_ms in session.due_ms.items()}
         self._mark_changed(session, answer.editions)
         session.known = answer.editions
+        if not self._follows(session):
+            return
+        session.missing_since = None
         if answer.rows:
-            _join(session.offsets, PendingOffsets(log_end, answer.rows, answer.version))
+            more = PendingOffsets(log_end, answer.rows, answer.version, answer.editions)
+            _join(session.offsets, more)
 
     def _mark_changed(self, session: MasterSession, now: TableEditions | None) -> None:
         """Make the tables due that have changed since the editions that are known."""
@@ -409,13 +478,13 @@ class MetadataCopy:
 
     async def _ask_delays(self, session: MasterSession) -> None:
         """Ask for the progress of delay levels, unless an earlier answer waits for the log."""
-        if DELAY_OFFSETS not in session.deliveries:
+        if self._follows(session) and DELAY_OFFSETS not in session.deliveries:
             table = await session.master.delay_offsets()
             await self._wait_for_log(session, DELAY_OFFSETS, partial(self._take_delays, table))
 
     async def _ask_timer(self, session: MasterSession) -> None:
         """Ask for the progress of the timer, unless an earlier answer waits for the log."""
-        if TIMER not in session.deliveries:
+        if self._follows(session) and TIMER not in session.deliveries:
             checkpoint = await session.master.timer_checkpoint()
             await self._wait_for_log(session, TIMER, partial(self._target.follow_timer, checkpoint))
 
@@ -425,7 +494,8 @@ class MetadataCopy:
         """Let progress wait until the own log holds what the master's holds now."""
         log_end = await session.master.log_end()
         self._check_role(session)
-        session.deliveries[name] = PendingProgress(log_end, apply)
+        if self._follows(session):
+            session.deliveries[name] = PendingProgress(log_end, apply)
 
     async def _take_delays(self, table: DelayOffsetTable) -> None:
         self._target.tables.delay_offsets.copy(table)
@@ -434,13 +504,16 @@ class MetadataCopy:
     async def _apply_progress(self, session: MasterSession) -> None:
         """Apply the progress that the own log has reached."""
         self._check_role(session)
+        if not self._follows(session):
+            return
         log_end = self._target.log_end()
         offsets = self._target.tables.offsets
         while session.offsets and session.offsets[0].log_end <= log_end:
             first = session.offsets.pop(0)
             offsets.copy(first.rows, first.version)
+            session.applied = first.editions
         for name, progress in list(session.deliveries.items()):
-            if progress.log_end <= log_end:
+            if progress.log_end <= log_end and self._follows(session):
                 del session.deliveries[name]
                 await self._attempt(session, name, progress.apply)
                 self._check_role(session)
@@ -464,8 +537,13 @@ def _join(pending: list[PendingOffsets], more: PendingOffsets) -> None:
         return
     last = pending[-1]
     pending[-1] = PendingOffsets(
-        max(last.log_end, more.log_end), {**last.rows, **more.rows}, more.version
+        max(last.log_end, more.log_end), {**last.rows, **more.rows}, more.version, more.editions
     )
+
+
+def _topic_of(key: str) -> str:
+    """The topic of "topic@group"."""
+    return key.partition(SEPARATOR)[0]
 
 
 def table_editions(tables: BrokerTables, started_ms: int) -> TableEditions:

@@ -111,6 +111,11 @@ class StreamClient:
         """Whether the last comparison found that the log is not a part of the master's."""
         self.on_compared: list[Callable[[], object]] = []
         """Each is called after a change of `has_diverged`."""
+        self.following: int | None = None
+        """Number of this conversation once the log is known to be a part of the master's: compared
+        and cut, and followed by what the master sends. None until then, and without one; in another
+        conversation the master may have another log, or this one may have been cut."""
+        self._conversations = 0
         role.on_change.append(self._follow_role)
 
     @property
@@ -136,6 +141,7 @@ class StreamClient:
         """Leave a master that is not the master any more."""
         if role.master_stream not in (None, self._address):
             self._moved.set()
+            self.following = None
             if self._writer is not None:
                 self._writer.transport.abort()
 
@@ -144,7 +150,7 @@ class StreamClient:
 
         The role says already that no master is followed.
         """
-        self._address = None
+        self._address = self.following = None
         if (conversation := self._conversation) is not None:
             conversation.cancel()
             await asyncio.gather(conversation, return_exceptions=True)
@@ -212,6 +218,7 @@ class StreamClient:
             if framing.is_ready:
                 await self._compare(self._store.raw.end)
             self._writer, self._framing = writer, framing
+            self._conversations += 1
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
                 write_open(writer, greeting)
@@ -220,7 +227,7 @@ class StreamClient:
                 for work in (self._receive(reader), self._acknowledge(), self._keep()):
                     group.create_task(work)
         finally:
-            self._writer = None
+            self._writer = self.following = None
             writer.transport.abort()
 
     def _check_master(self) -> None:
@@ -267,6 +274,7 @@ class StreamClient:
                 end = min(end, self._store.raw.end)
                 await self._flush.step()
                 self._report(self._store.raw.end)
+                self._note_following()
             if (taken := self._store.raw.end - end) > 0:
                 self._meter.add(taken, self._read_ms)
                 self._complaint = ""
@@ -283,11 +291,17 @@ class StreamClient:
             self._check_master()
             self._check_frame(frame)
             try:
-                return self._store.raw.append(frame.position, frame.body)
+                self._store.raw.append(frame.position, frame.body)
+                return self._note_following()
             except StoreFull as error:
                 self._complain(self._address or "", error)
                 await self._clock.sleep(FULL_PAUSE_MS)
                 self._read_ms = self._clock.monotonic_ms()  # it is not the master that is silent
+
+    def _note_following(self) -> None:
+        """Note that the log is a part of this master's."""
+        if self._framing.is_ready and not self._moved.is_set():
+            self.following = self._conversations
 
     def _check_frame(self, frame: LogFrame) -> None:
         """Raise StreamError for bytes that do not follow this log."""

@@ -77,7 +77,7 @@ class AllOffsetsReply(Reply, frozen=True, kw_only=True):
     """Ours: wire.replication.table_editions; only for a request with `known_editions`."""
     log_end: Long | None = None
     """Ours: end of the log after the progress was read. A log that reaches it holds every message
-    that the progress counts."""
+    that the progress counts. Only from a master: a replica's log may be cut."""
 
 
 class GetAllOffsets(Call[AllOffsetsReply], frozen=True, kw_only=True):
