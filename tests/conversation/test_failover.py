@@ -109,6 +109,40 @@ async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back(
 
 
 @in_virtual_time
+async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut() -> None:
+    """It may count on messages that the former master has others in the place of."""
+    compared = asyncio.Event()
+
+    async def compare(_address: str, _position: int) -> None:
+        await compared.wait()
+
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        for number in range(5):
+            await running.send(f"lost {number}", 1)
+        await running.until(lambda: running.master() in (2, 3), 30)
+        leading = running.brokers[running.master() or 0].broker
+        former = running.brokers[1].broker
+        await running.send_on(["b"])
+        leading.tables.offsets.commit("g", "orders", 0, 2)
+        leading.tables.delay_offsets.advance(3, 5)
+        former.replication.stream_client.check_log = compare
+        running.network.heal()
+        await asyncio.sleep(15)
+        assert former.replication.role.current.master is not None
+        assert former.log.store.raw.end > leading.log.store.raw.end
+        assert former.tables.offsets.get("g", "orders", 0) is None
+        assert former.tables.delay_offsets.get(3) == 0
+        compared.set()
+        await asyncio.sleep(2)
+        assert log_of(running, 1) == log_of(running, 2)
+        assert former.tables.offsets.get("g", "orders", 0) == 2
+        assert former.tables.delay_offsets.get(3) == 5
+
+
+@in_virtual_time
 async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
     async with group() as running:
         await running.settled(3)

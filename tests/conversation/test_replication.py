@@ -117,6 +117,18 @@ def queues_of(server: BrokerServer) -> dict[tuple[str, int], tuple[int, int, lis
     return found
 
 
+def commit_progress(server: BrokerServer) -> None:
+    """Let a group and a delay level have gone on at a broker."""
+    server.broker.tables.offsets.commit("g", "orders", 0, 2)
+    server.broker.tables.delay_offsets.advance(3, 5)
+
+
+def progress_of(server: BrokerServer) -> tuple[int | None, int]:
+    """How far that group and that delay level are at a broker."""
+    tables = server.broker.tables
+    return tables.offsets.get("g", "orders", 0), tables.delay_offsets.get(3)
+
+
 def bodies_of(server: BrokerServer, topic: str) -> list[bytes]:
     """Bodies of all messages of a topic."""
     return [
@@ -502,9 +514,11 @@ async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
                 await producer.send("orders", b"of a past that is gone")
         await caught_up(running.brokers[0], replica)
         await running.stop_broker(0)
-        await running.start_broker(0)  # in memory: it begins anew
+        master = await running.start_broker(0)  # in memory: it begins anew
+        commit_progress(master)
         await this_loop().clock.sleep(20_000)
         assert caplog.text.count("the logs are of different pasts") == 1
+        assert progress_of(replica) == (None, 0), "that is progress in another log"
         async with producer_of(running) as producer:
             receipt = await producer.send("orders", b"new")
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "its report counts for nothing"
@@ -529,12 +543,15 @@ async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followe
         log_before = log_of(replica)
         await running.stop_broker(0)
         master = await running.start_broker(0)  # in memory: it begins anew
+        commit_progress(master)
+        await this_loop().clock.sleep(10_000)
         for _ in range(20):
             master.broker.log.ingest.append(send_call(), 0, FakePeer())
         assert master.broker.log.store.raw.end > len(log_before)
         await this_loop().clock.sleep(20_000)
-        assert caplog.text.count("the logs are of different pasts") == 1
+        assert caplog.text.count("the logs are of different pasts") == 2, "shorter, then longer"
         assert log_of(replica) == log_before
+        assert progress_of(replica) == (None, 0), "that is progress in another log"
         async with producer_of(running) as producer:
             receipt = await producer.send("orders", b"new")
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "it has no replica"

@@ -530,6 +530,36 @@ def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
     run()
 
 
+def test_a_master_is_followed_once_it_sends_what_comes_next_here(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made = masters_log(parts), parts(**SLAVE)
+        made.store.raw.append(0, log)
+        async with following(made) as master:
+            await made.clock.sleep(100)
+            assert made.client.facts.is_connected
+            assert made.client.following is None, "it may be of another past"
+            master.frame(4_096, b"")
+            await made.clock.sleep(100)
+            assert made.client.following is None
+            await made.clock.sleep(2_000)
+            master.frame(len(log), b"")
+            await made.clock.sleep(100)
+            assert made.client.following is not None
+            first = made.client.following
+            master.hang_up()
+            await made.clock.sleep(100)
+            assert made.client.following is None
+            await made.clock.sleep(2_000)
+            master.frame(len(log), b"")
+            await made.clock.sleep(100)
+            assert made.client.following not in {None, first}
+            made.role.change(Role(role=BrokerRole.SLAVE, broker_id=1, master_stream="10.0.0.9:1"))
+            assert made.client.following is None
+
+    run()
+
+
 def test_a_master_that_is_another_one_while_logs_are_compared_is_left(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:
