@@ -68,3 +68,6 @@ async def running_group(**settings: Any) -> AsyncIterator[RunningGroup]:
         yield running
     finally:
         running.servers.release()
+        await asyncio.sleep(
+            0.01
+        )  # what has come to a frozen host has its tasks, which can be ended
