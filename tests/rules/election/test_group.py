@@ -17,6 +17,7 @@ from roquet.rules.election.group import (
     clean_group,
     misplaced,
     newer_set,
+    outdated,
     register_address,
 )
 from roquet.wire.codes import ResponseCode
@@ -310,3 +311,9 @@ def test_members_that_an_old_state_does_not_know_are_left_out() -> None:
 def test_no_other_set_is_taken_over(told: SetChange) -> None:
     old = replace(TRIO, set_version=7)
     assert newer_set(old, told) == old
+
+
+def test_a_group_whose_stored_state_is_old_is_changed_by_removing_all_of_it() -> None:
+    refusal = outdated("bc")
+    assert refusal.code == RefusalCode.INVALID_REQUEST
+    assert "restore the latest one, or remove the whole group" in refusal.remark
