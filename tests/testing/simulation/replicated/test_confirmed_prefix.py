@@ -8,6 +8,7 @@ from roquet.testing.simulation.replicated.confirmed_prefix import (
     first_difference,
 )
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
+from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC
 
 
 def reader(log: bytes) -> LogReader:
@@ -53,6 +54,19 @@ def test_a_cut_into_it_is_found(prefix: ConfirmedPrefix, history: ReplicatedHist
     prefix.observe_cut("b", reader(b"onetw"), 3)
     (finding,) = history.broken
     assert finding == "cut: b cuts its log at 3, and up to 5 it was confirmed"
+
+
+def test_the_blank_at_a_files_end_may_be_cut_off_and_written_anew(
+    prefix: ConfirmedPrefix, history: ReplicatedHistory
+) -> None:
+    blank = TOTAL_AND_MAGIC.pack(12, MAGIC_BLANK) + b"????"
+    prefix.observe("a", reader(b"onetwo" + blank), 18)
+    prefix.observe_cut("b", reader(b"onetwo" + blank + b"never confirmed"), 6)
+    assert prefix.content == b"onetwo"
+    prefix.observe("a", reader(b"onetwothree"), 11)
+    assert history.broken == []
+    prefix.observe_cut("a", reader(b"onetwothree"), 6)
+    assert len(history.broken) == 1
 
 
 def test_what_was_compared_is_not_read_again_until_the_log_may_be_another(

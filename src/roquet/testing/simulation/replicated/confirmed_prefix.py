@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
+from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC
 
 LogReader = Callable[[int], bytes]
 """Reads a broker's log from a position to its end; nothing from a position that it does not hold.
@@ -52,7 +53,10 @@ class ConfirmedPrefix:
         start = self._start(host)
         rest = log(start)
         end = min(start + len(rest), len(self.content))
-        if position < end and self._is_equal(rest, start):
+        is_equal = position < end and self._is_equal(rest, start)
+        if is_equal and is_blank(self.content[position:]):
+            self._drop(position)
+        elif is_equal:
             self._history.break_promise(
                 f"cut: {host} cuts its log at {position}, and up to {end} it was confirmed"
             )
@@ -61,6 +65,9 @@ class ConfirmedPrefix:
     def forget(self, epoch: int, position: int) -> None:
         """Expect no more of logs up to an epoch than what is in front of a position."""
         self._history.forget(epoch, position)
+        self._drop(position)
+
+    def _drop(self, position: int) -> None:
         del self.content[position:]
         self._compared = {host: min(at, position) for host, at in self._compared.items()}
 
@@ -70,6 +77,16 @@ class ConfirmedPrefix:
     def _is_equal(self, data: bytes, start: int) -> bool:
         """Whether bytes from a position on are those of the prefix, as far as that goes."""
         return self.content.startswith(data[: len(self.content) - start], start)
+
+
+def is_blank(rest: bytes | bytearray) -> bool:
+    """Whether the rest of a prefix is the blank at a file's end: it has no message.
+
+    A master whose log ended behind it, and that stored nothing there, begins in front of it when it
+    is started again, as Apache's broker does.
+    """
+    size = len(rest)
+    return size >= TOTAL_AND_MAGIC.size and TOTAL_AND_MAGIC.unpack_from(rest) == (size, MAGIC_BLANK)
 
 
 def first_difference(one: bytes | bytearray, other: bytes | bytearray) -> int:
