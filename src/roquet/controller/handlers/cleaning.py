@@ -25,7 +25,8 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
     epoch_known = controller.elections.epoch_known(name)
 
     def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
-        if ids and controller.elections.is_outdated(name):
+        keeps_some = ids and group is not None and group.replicas.keys() - ids
+        if keeps_some and controller.elections.is_outdated(name):
             return Refusal(RefusalCode.INVALID_CLEAN_BROKER_METADATA, outdated(name).remark)
         if group is None and epoch_known > 0:
             group = ReplicaGroup(cluster=cluster, name=name, replicas={})

@@ -42,7 +42,10 @@ def next_id(
 async def apply_id(
     controller: Controller, call: calls.ApplyBrokerId, _peer: Peer
 ) -> calls.ApplyBrokerIdReply:
-    """Give an id to a broker, or again to the one that has it."""
+    """Give an id to a broker, or again to the one that has it.
+
+    Also while the state is older than its brokers: those that have ids have to be heard of.
+    """
     cluster, name, code = call.cluster_name, call.broker_name, call.register_check_code
     check_texts(clusterName=cluster, brokerName=name, registerCheckCode=code)
     state = controller.leadership.leader_state()
@@ -50,13 +53,7 @@ async def apply_id(
         remark = f"there are {GROUPS_MAX} groups, more are not kept"
         raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
     broker_id = call.applied_broker_id
-
-    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
-        after = apply_broker_id(group, cluster, name, broker_id, code)
-        is_new = isinstance(after, ReplicaGroup) and after is not group
-        return outdated(name) if is_new and controller.elections.is_outdated(name) else after
-
-    await state.update(name, decide)
+    await state.update(name, lambda group: apply_broker_id(group, cluster, name, broker_id, code))
     return calls.ApplyBrokerIdReply(cluster_name=cluster, broker_name=name)
 
 

@@ -79,8 +79,6 @@ class Truncation:
         )  # fmt: skip
         try:
             self._cut_rest(position, ends)
-            if not is_torn:  # whose rest comes from the same master, which deleted what it says
-                self._tombstones.limit(position)
         except (StoreError, OSError) as error:
             raise self._failed(position, error) from error
         log.warning("the log is cut from %d back to %d", end, position)
@@ -142,5 +140,6 @@ class Truncation:
                 self._queues.unload(queue)
         self._index.cut(position)
         self._dispatcher.restart()
+        self._tombstones.limit(position)
         self._reader.forget_from(position)
         self._scrub.limit(position)

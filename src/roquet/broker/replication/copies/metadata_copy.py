@@ -371,6 +371,7 @@ class MetadataCopy:
         if deleted or gone:
             self._target.delete_topics(deleted, frozenset(gone))
             session.drop_offsets({*deleted, *gone})
+            session.applied = session.missing_since = None
             session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
 
     def _is_empty(self, topic: str) -> bool:
