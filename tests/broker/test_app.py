@@ -311,10 +311,22 @@ async def test_a_permissive_master_streams_to_plain_replicas_as_well() -> None:
                     await asyncio.sleep(0.05)
 
 
+def taken_above_a_free_one() -> socket.socket:
+    """A port that is taken, while nobody listens at the one below it."""
+    while True:
+        taken = socket.create_server(("127.0.0.1", 0))
+        try:
+            socket.create_server(("127.0.0.1", taken.getsockname()[1] - 1)).close()
+        except OSError:
+            taken.close()
+        else:
+            return taken
+
+
 async def test_a_port_that_replicas_need_is_taken_or_the_broker_does_not_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with taken_above_a_free_one() as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match="choose another port with haListenPort"):
             async with BrokerServer(config_of(ha_port=port)):
