@@ -22,6 +22,7 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.calls.replication import ExchangeHaInfo
 from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.interop
@@ -55,7 +56,8 @@ def test_our_replica_copies_the_tables_of_apaches_master(
         config = BrokerConfig(host="127.0.0.1", port=0, broker_name="genuine-a")
         async with ChannelPool() as pool, BrokerServer(config) as replica:
             await fill(pool, master)
-            role = Role(role=BrokerRole.SLAVE, broker_id=1, master=master)
+            stream = (await pool.call(master, ExchangeHaInfo(), 10_000)).master_ha_address
+            role = Role(role=BrokerRole.SLAVE, broker_id=1, master=master, master_stream=stream)
             replica.broker.replication.role.change(role)
             tables = replica.broker.tables
             await until(lambda: tables.offsets.get("g", "t0", 1) == 77)
