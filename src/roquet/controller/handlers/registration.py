@@ -26,11 +26,10 @@ def next_id(
     """The id for which a new broker may apply; nothing is changed."""
     check_texts(clusterName=call.cluster_name, brokerName=call.broker_name)
     group = controller.leadership.leader_state().group(call.broker_name)
-    if (refusal := foreign_cluster(group, call.cluster_name)) is not None:
-        raise CallRefused(refusal.code, refusal.remark)
-    if controller.elections.is_outdated(call.broker_name):
-        # An id that the lost state had given out would be given once more.
-        refusal = outdated(call.broker_name)
+    refusal = foreign_cluster(group, call.cluster_name)
+    if refusal is None and controller.elections.is_outdated(call.broker_name):
+        refusal = outdated(call.broker_name)  # an id that was given before would be given again
+    if refusal is not None:
         raise CallRefused(refusal.code, refusal.remark)
     return calls.GetNextBrokerIdReply(
         cluster_name=call.cluster_name,

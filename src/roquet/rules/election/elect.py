@@ -63,7 +63,7 @@ class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Elect somebody outside the set, or one of too few members, rather than nobody, although
     acknowledged messages are lost (enableElectUncleanMaster)."""
     epoch: int = 0
-    """Last epoch of the asker's log, as far as it says so."""
+    """Latest epoch that the asker tells of, of its log or one that it obeys; 0: none."""
 
 
 class ElectionFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,8 +115,9 @@ class ElectMaster(Call[ElectMasterReply], frozen=True, kw_only=True):
     """Elect a broker outside the sync-state set rather than nobody, although acknowledged messages
     are lost. Ours only: Apache's controllers ignore it."""
     broker_epoch: int | None = None
-    """Last epoch of the asking broker's log: a controller whose state was lost, and that has missed
-    its heartbeats, elects nobody in an earlier one. Ours only, as above."""
+    """Latest epoch that the asking broker knows, of its log or one that it obeys: a controller
+    whose state was lost, and that has missed its heartbeats, elects nobody in an earlier one. Ours
+    only, as above."""
     invoke_time: Long = 0
     """Wall clock of the sender, in ms."""
 

@@ -248,8 +248,8 @@ class ControllerClient:
     async def elect(self, broker_id: int, epoch: int) -> bool:
         """Ask for an election; raises CallRefused if nobody can be elected.
 
-        `epoch` is the last one of the own log. True if this broker is the master already, and stays
-        it in its old epoch.
+        `epoch` is the latest one that this broker knows. True if it is the master already, and
+        stays it in its old epoch.
         """
         reply = await self.call(
             calls.ElectMaster(
