@@ -1,6 +1,7 @@
 """The timer as it runs: its loop, its saves, its end."""
 
 import asyncio
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 START = 1_700_000_000_000
 DAY_MS = 86_400_000
 TIMER = "rmq_sys_wheel_timer"
+ROOT = Path("/data")
 
 
 def test_a_day_of_delivery_times(new_harness: "type[TimerHarness]") -> None:
@@ -402,6 +404,96 @@ def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
     harness.wait(60_000)
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
     assert harness.timer.checkpoint.master_offset == 4
+
+
+@pytest.mark.parametrize(("ahead_ms", "late_ms"), [(80_000, 0), (30_000, 30_000)])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_waits_in_a_second_that_a_wrong_clock_had_passed_comes_if_nobody_has_taken_it(
+    harness: "TimerHarness", ahead_ms: int, late_ms: int, *, is_killed: bool
+) -> None:
+    harness.after(b"first", 1_000)
+    harness.wait(2_000)
+    wanted_ms = harness.clock.now_ms() + 10_000
+    harness.after(b"waits", 10_000)
+    harness.after(b"taken back", 10_000)
+    harness.recall(b"taken back", wanted_ms)
+    harness.settle()
+    safe = TimerCheckpoint(read_ms=harness.clock.now_ms() + ahead_ms, master_offset=1)
+    asyncio.run(harness.timer.follow(safe))
+    harness.save()
+    if is_killed:
+        harness.kill()
+    harness.wait(9_000)
+    assert harness.bodies() == [b"first"]
+    harness.wait(1_001 + late_ms)
+    assert harness.bodies() == [b"first", b"waits"]
+
+
+def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for_over(
+    new_harness: "type[TimerHarness]",
+) -> None:
+    harness = new_harness()
+    harness.after(b"waits", 10_000)
+    harness.settle()
+    ahead = TimerCheckpoint(read_ms=harness.clock.now_ms() + 80_000, master_offset=0)
+    asyncio.run(harness.timer.follow(ahead))
+    while harness.timers.untaken is not None:
+        harness.step()
+    told = harness.timer.checkpoint
+    assert (told.master_offset, told.read_ms) == (1, floor_ms(ahead.read_ms))
+    harness.wait(1_000)
+    replica = new_harness()
+    replica.clock = harness.clock
+    replica.files = harness.files.copy()
+    for directory in (ROOT, ROOT / "timerlog", ROOT / "config"):
+        for name, size in replica.files.list(directory).items():
+            if size is not None and (directory.name == "timerlog" or name.startswith("timer")):
+                replica.files.remove(directory / name)
+    replica.open()
+    assert replica.timers.offset == 0
+    asyncio.run(replica.timer.follow(told))
+    replica.wait(10_000)
+    assert replica.bodies() == [b"waits"]
+
+
+def test_a_broker_that_leads_again_does_not_go_on_following_a_clock_of_its_last_lead(
+    harness: "TimerHarness",
+) -> None:
+    harness.after(b"first", 1_000)
+    harness.wait(2_000)
+    harness.after(b"next", 3_000)
+    harness.settle()
+    safe = harness.timer.checkpoint
+    harness.skip(100_000)
+    harness.settle()
+    harness.clock.shift_wall_time(-90_000)
+    harness.step()
+    assert harness.timer.is_going_back
+    assert harness.bodies() == [b"first", b"next"]
+    asyncio.run(harness.timer.follow(safe))
+    harness.settle()
+    assert harness.bodies() == [b"first", b"next", b"next"], "its first delivery may be lost"
+
+
+def test_what_was_delivered_at_once_by_a_clock_that_was_ahead_comes_again_in_its_time(
+    harness: "TimerHarness",
+) -> None:
+    harness.after(b"first", 1_000)
+    harness.wait(2_000)
+    safe = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
+    harness.store.set_confirmed(harness.store.end_position)
+    harness.after(b"early", 50_000)
+    harness.skip(80_000)
+    harness.settle()
+    harness.store.set_confirmed(None)
+    harness.settle()
+    harness.clock.shift_wall_time(-80_000)
+    assert harness.bodies() == [b"first", b"early"]
+    asyncio.run(harness.timer.follow(safe))
+    harness.wait(49_999)
+    assert harness.bodies() == [b"first", b"early"]
+    harness.wait(2)
+    assert harness.bodies() == [b"first", b"early", b"early"]
 
 
 def cut(harness: "TimerHarness", end: int) -> None:

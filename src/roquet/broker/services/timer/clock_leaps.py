@@ -96,6 +96,10 @@ class ClockLeaps:
                 tuple(begin for begin in left if begin[1] - begin[0] > BACK_MS)
             )
         self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget which messages were stored again: the end of the log may be lost."""
         self._written.clear()
         self.left.clear()
 

@@ -142,7 +142,10 @@ class TimerIntake:
         return offset >= until
 
     def take_overdue(self, now_ms: int) -> None:
-        """Deliver some of the untaken messages whose second is over, or set them aside.
+        """Deliver some of the untaken messages whose second is over.
+
+        One for which the time has not come, as a clock was ahead, is stored again; one that cannot
+        be delivered is set aside.
 
         They are in front of the own offset: this broker took them as a master, and may have
         delivered them at once. The end of its log may have been cut since, and the master that it
@@ -166,26 +169,25 @@ class TimerIntake:
         timers.note_untaken(messages.next_offset if messages.next_offset > offset else None)
 
     def _again(self, record: Record, now_ms: int) -> None:
-        """Deliver an untaken message that the wheel may lack, or set it aside."""
+        """Deliver an untaken message that the wheel may lack, store it again, or set it aside."""
         try:
             properties = decode_properties(record.properties)
             out = _known_out(properties, now_ms)
-            if self._may_be_off_wheel(record, out) and (
-                due_ms(properties, record.stored_ms, out) <= now_ms
-            ):
+            begun_ms = max(self._timers.reached_ms, floor_ms(record.stored_ms))
+            # It was delivered at once if its second had begun when it was taken, which may be long
+            # after it was stored: a master takes what is confirmed. And the wheel goes on from the
+            # second that the other master had reached.
+            is_passed = out < self._timers.replayed[1]
+            if out > begun_ms and not is_passed:
+                return
+            if due_ms(properties, record.stored_ms, out) <= now_ms:
                 self._too_late(record, properties, now_ms)
+            elif is_passed or now_ms < begun_ms:
+                # A clock was ahead. Its second is over, here and for replicas, until the timer goes
+                # back; or it was delivered at once and the delivery is lost.
+                self._deliveries.write_again(record, properties, out)
         except Exception as error:  # the others must not wait behind it
             self._context.set_aside.keep_record(TIMER, record, error)
-
-    def _may_be_off_wheel(self, record: Record, out: int) -> bool:
-        """Whether the wheel may not deliver an untaken message of a second.
-
-        It was delivered at once if its second had begun when it was taken, which may be long after
-        it was stored: a master takes what is confirmed. And the wheel goes on from the second that
-        the other master had reached.
-        """
-        begun_ms = max(self._timers.reached_ms, floor_ms(record.stored_ms))
-        return out <= begun_ms or out < self._timers.replayed[1]
 
     def _copied(self, record: Record, now_ms: int) -> bool:
         """Put a message on the wheel unless the master has delivered it, or set it aside.

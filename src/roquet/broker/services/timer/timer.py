@@ -153,7 +153,7 @@ class Timer:
 
         Nothing is delivered. A replica that becomes the master goes on from there.
         """
-        self._deliveries.restart()
+        self._begin_anew()
         self._timers.reached_ms = max(self._timers.reached_ms, self._timers.read_ms)
         self._timers.follow(master.master_offset, floor_ms(master.read_ms))
         is_done = False
@@ -170,7 +170,8 @@ class Timer:
 
         The timer topic will end at an offset, and other messages come there. Raises StoreError.
         """
-        self._deliveries.restart()
+        self._begin_anew()
+        self._intake.set_back_end = min(self._intake.set_back_end, end)
         self._timers.discard_behind(end, self._clock.now_ms())
 
     def close(self) -> None:
@@ -197,6 +198,12 @@ class Timer:
         at = self._deliveries.step(until_ms) if self._timers.exists else None
         # Rolled messages were stored again just now.
         return now_ms if self.behind and not self._intake.is_held_up else at
+
+    def _begin_anew(self) -> None:
+        """Forget what was under way: another broker has delivered since, or the log is cut."""
+        self._deliveries.restart()
+        self._way_back = None
+        self._leaps.begin_anew()
 
     def _return(self, now_ms: int) -> int | None:
         """A step of following a clock that was set back.
