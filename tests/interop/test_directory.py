@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import sys
 import time
@@ -18,7 +19,9 @@ from roquet import client
 from roquet.admin.client import AdminClient
 from roquet.client import ConsumeFrom, ConsumerConfig, StoredMessage, TransactionState
 from roquet.client.blocking import Producer, PullConsumer
+from roquet.model.errors import StoreError
 from roquet.model.message import Message
+from roquet.store.store import Store
 from roquet.wire.calls.pop import Pop
 
 pytestmark = pytest.mark.interop
@@ -237,3 +240,56 @@ async def test_messages_waiting_in_our_directory_are_delivered_by_the_apache_bro
         check_each(due, *await see_them_come(theirs.namesrv))
     finally:
         await asyncio.to_thread(running.__exit__, None, None, None)
+
+
+def read_all(namesrv: str) -> list[int | None]:
+    """Read a topic's messages as a group; gives the progress that the group had."""
+    with PullConsumer(namesrv, group="of-InTurn") as consumer:
+        queues = consumer.queues(TOPIC)
+        for queue in queues:  # the genuine broker knows a group once it has pulled
+            consumer.pull(queue, 0, 32)
+        former = [consumer.committed(queue) for queue in queues]
+        for queue in queues:
+            consumer.commit(queue, consumer.max_offset(queue))
+    return former
+
+
+def test_a_directory_on_rocksdb_is_refused_until_it_has_left_it_with_all_progress(
+    java: None, tmp_path: Path
+) -> None:
+    data = tmp_path / "genuine" / "store"
+    with genuine.cluster(tmp_path / "genuine", storeType="defaultRocksDB") as running:
+        send(running.namesrv, 0, 8)
+        read_all(running.namesrv)
+        command = genuine.java(
+            "tools.command.MQAdminStartup", "rocksDBConfigToJson", "-b", running.broker,
+            options=[f"-Drocketmq.home.dir={tmp_path}"],
+        )  # fmt: skip
+        told = genuine.run(command, seconds=90, home=tmp_path / "tools")
+        assert "export done" in told, told[-2000:]
+    tables = ("consumerOffsets", "subscriptionGroups", "topics")
+    databases = [*(f"config/{name}" for name in tables), "consumequeue"]
+    with pytest.raises(StoreError, match=f"{'/, '.join(databases)}/"):
+        Store.open(data, now_ms=now_ms(), pid=1)
+
+    for name in databases:
+        shutil.rmtree(data / name)
+    with ours_on(data, tmp_path, killed=False) as namesrv:
+        assert bodies(namesrv) == [f"body {n}" for n in range(8)]
+        assert sum(offset or 0 for offset in read_all(namesrv)) == 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "database"),
+    [
+        ({"configManagerVersion": "v2"}, "config/rdb"),
+        ({"popConsumerKVServiceInit": "true"}, "kvStore"),
+    ],
+)
+def test_a_directory_with_one_kind_of_table_on_rocksdb_is_refused(
+    java: None, tmp_path: Path, setting: dict[str, str], database: str
+) -> None:
+    with genuine.cluster(tmp_path / "genuine", **setting) as running:
+        send(running.namesrv, 0, 1)
+    with pytest.raises(StoreError, match=rf"\({database}/\)"):
+        Store.open(tmp_path / "genuine" / "store", now_ms=now_ms(), pid=1)

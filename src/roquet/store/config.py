@@ -53,3 +53,6 @@ class StoreConfig(CheckedConfig, frozen=True, kw_only=True):
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
     """Used when entries of delayed messages are rebuilt: they hold the delivery time."""
     retention: RetentionPolicy = RetentionPolicy()
+    rocksdb_settings: tuple[str, ...] = ()
+    """Given settings of Apache's broker, `key=value`, that keep its tables in RocksDB: refused over
+    its messages."""

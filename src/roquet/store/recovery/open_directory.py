@@ -22,6 +22,7 @@ from roquet.store.key_index.dispatch import Dispatcher
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import ENTRY_SIZE, StoreCheckpoint, unpack_checkpoint
 from roquet.store.recovery.recover import recover
+from roquet.store.recovery.rocksdb_directories import check_has_no_rocksdb, settings_error
 
 log = logger(__name__)
 
@@ -50,6 +51,8 @@ class OpenDirectory:
         is_clean = self.pool.has_durable_names = "abort" not in files.list(directory)
         self.checkpoint = read_checkpoint(files, directory)
         self.log = load_log(self.pool, directory, config, self.checkpoint)
+        if config.rocksdb_settings and self.log.segments.files and self.checkpoint.note is None:
+            raise settings_error(directory, config.rocksdb_settings)
         self.log.origin = self._origin()
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
         self.index = KeyIndex(
@@ -149,7 +152,8 @@ def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int)
 
 
 def check_format(files: Files, directory: Path) -> None:
-    """Raise StoreError for a directory that a later version has written, with advice."""
+    """Raise StoreError, with advice, for a later version's directory or one on RocksDB."""
+    check_has_no_rocksdb(files, directory)
     path = directory / FORMAT_NAME
     if FORMAT_NAME not in files.list(directory):
         return
