@@ -57,6 +57,17 @@ def quantile(metric: Metric, *by: str, q: float = 0.99) -> str:
     return f"histogram_quantile({q}, sum by ({labels}) (rate({metric.name}_bucket[5m])))"
 
 
+def grown(metric: Metric) -> str:
+    """An expression for the series of a counter that grew in the last ten minutes.
+
+    A series that appears with its first count has not grown for Prometheus: it counts as well, of a
+    page that was read ten minutes ago. All series of a page that is read for the first time do not.
+    """
+    new = f"{metric.name} unless {metric.name} offset 10m"
+    known = f"on (job, instance) {roquet.BUILD_INFO.name} offset 10m"
+    return f"increase({metric.name}[10m]) > 0 or ({new}) > 0 and {known}"
+
+
 _GROUP = "(cluster, node_id, consumer_group)"
 
 PROGRESS_UP_S, PROGRESS_S = 1200, 600
@@ -135,6 +146,14 @@ ALERT_RULES = (
         "Unread messages are deleted then: add members, or raise fileReservedTime.",
     ),
     Alert(
+        "RoquetRetentionTookUnread", "critical", "0m", grown(roquet.RETENTION_UNREAD),
+        "retention took messages of {{ $labels.topic }} from {{ $labels.consumer_group }}",
+        "The broker's log says how many, and why. Raise fileReservedTime or add"
+        " space, add members, or delete a group that nobody needs any more; without"
+        " cleanFileForciblyEnable a full disk takes none. With no group nobody reads the topic, or"
+        " the messages waited to be delivered.",
+    ),
+    Alert(
         "RoquetGroupOffline", "warning", "10m",
         # Members are connected to the master: at a replica a group has none.
         f"{roquet.GROUP_LAG.name} > 0 and on {_GROUP}"
@@ -145,12 +164,12 @@ ALERT_RULES = (
     ),
     Alert(
         "RoquetDeadLetters", "warning", "0m",
-        f"increase({rocketmq.SEND_TO_DLQ.name}[10m]) > 0",
+        grown(rocketmq.SEND_TO_DLQ),
         "messages of {{ $labels.consumer_group }} become dead letters",
         "roquet dlq show GROUP says which; roquet dlq resend GROUP --all brings them back.",
     ),
     Alert(
-        "RoquetSetAside", "warning", "0m", f"increase({roquet.SET_ASIDE.name}[10m]) > 0",
+        "RoquetSetAside", "warning", "0m", grown(roquet.SET_ASIDE),
         "{{ $labels.node_id }} set messages aside that {{ $labels.service }} cannot handle",
         "roquet set-aside ls says which, and why.",
     ),
@@ -194,6 +213,11 @@ def rate(metric: Metric, *by: str, where: str = "") -> str:
     return f"sum by ({', '.join(by)}) (rate({metric.name}{{{FILTER}{where}}}[5m]))"
 
 
+def increase(metric: Metric) -> str:
+    """An expression for the growth of a counter of the chosen nodes in an hour."""
+    return f"increase({metric.name}{{{FILTER}}}[1h])"
+
+
 def shown(metric: Metric) -> str:
     """An expression for the values of a metric of the chosen nodes."""
     return f"{metric.name}{{{FILTER}}}"
@@ -219,6 +243,8 @@ BOARD_ROWS: dict[str, tuple[Panel, ...]] = {
             "{{consumer_group}} {{topic}}": shown(roquet.GROUP_IDLE)}),
         Panel("Time until retention deletes what is not read", "s", {
             "{{consumer_group}} {{topic}}": shown(roquet.GROUP_RETENTION)}),
+        Panel("Messages that retention took unread", "short", {
+            "{{consumer_group}} {{topic}}": increase(roquet.RETENTION_UNREAD)}),
         Panel("Dead letters", "cps", {
             "{{consumer_group}}": rate(rocketmq.SEND_TO_DLQ, "consumer_group")}),
         Panel("Rebalances", "cps", {

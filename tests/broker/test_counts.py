@@ -51,6 +51,7 @@ def test_a_deleted_topic_and_a_deleted_group_give_their_places_back() -> None:
         counts.delay_s.observe(topic, value=1)
         for group in ("billing", "audit"):
             counts.dead_letters.add(group, topic)
+            counts.retention_unread.add(group, topic)
             counts.redelivered.add(topic, group)
             counts.revive_notes.add(topic, group, CHECKPOINT)
     counts.forget(["gone"])
@@ -61,6 +62,7 @@ def test_a_deleted_topic_and_a_deleted_group_give_their_places_back() -> None:
         assert [labels for labels, _ in by_topic.items()] == [("stays",)]
     assert [labels for labels, _ in counts.delay_s.items()] == [("stays",)]
     assert [labels for labels, _ in counts.dead_letters.items()] == [("billing", "stays")]
+    assert [labels for labels, _ in counts.retention_unread.items()] == [("billing", "stays")]
     assert [labels for labels, _ in counts.redelivered.items()] == [("stays", "billing")]
     assert [labels for labels, _ in counts.revive_notes.items()] == [
         ("stays", "billing", CHECKPOINT)

@@ -51,6 +51,13 @@ def test_pressure_takes_a_few_files_at_a_time() -> None:
     assert len(starts(aged(*range(40, 0, -1)), usage=PRESSING)) == FORCED_FILES_MAX
 
 
+def test_pressure_takes_young_files_as_far_as_they_are_read() -> None:
+    files = aged(3, 2, 1, 0)  # of one byte each
+    for read_to, gone in ((0, 0), (1, 1), (2, 2), (9, 3), (None, 3)):
+        assert len(deletable_files(files, NOW, 5, PRESSING, POLICY, read_to)) == gone
+    assert len(deletable_files(aged(100, 99, 1), NOW, 5, PRESSING, POLICY, 0)) == 2
+
+
 def test_a_young_file_protects_those_behind_it() -> None:
     assert starts(aged(100, 1, 100, 1)) == [0]
 

@@ -1,8 +1,11 @@
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.model.errors import StoreFull
+from roquet.rules.recovery import LostMessages
 from roquet.rules.retention import HOUR_MS, DiskUsage, RetentionPolicy
 from roquet.store.check import check
 from roquet.store.retention import local_hour
@@ -202,3 +205,79 @@ def test_a_full_disk_does_not_keep_retention_from_its_work(
 
     monkeypatch.setattr(store_dir.files, "allocate", refuse)
     assert store.expire(NOW + 10**12, at_once=True) != []
+
+
+class Unread:
+    """Unread messages from a position on, and what the store says of deletions."""
+
+    def __init__(self, position: int | None) -> None:
+        self.position = position
+        self.asked: list[int] = []
+        self.told: list[tuple[list[LostMessages], int, DiskUsage | None]] = []
+
+    def first_position(self, file_end: int, usage: DiskUsage) -> int | None:
+        self.asked.append(file_end)
+        return self.position
+
+    def deleting(
+        self, messages: Sequence[LostMessages], begin: int, forced_by: DiskUsage | None
+    ) -> None:
+        self.told.append((list(messages), begin, forced_by))
+
+
+PRESSING = DiskUsage(100, 12)
+
+
+def test_a_pressed_disk_keeps_unread_messages_unless_the_policy_gives_them_up(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = filled(store_dir, draft)
+    store.unread = unread = Unread(2 * 8192 + 100)
+    assert store.expire(NOW, PRESSING) != []
+    assert store.begin_position == 2 * 8192
+    assert store.expire(NOW, PRESSING) == []
+    assert unread.asked == [8192, 3 * 8192]
+    assert unread.told == [
+        ([LostMessages("T", 0, 0, 11), LostMessages("U", 0, 0, 3)], 2 * 8192, PRESSING)
+    ]
+    store.set_retention(RetentionPolicy(force_unread=True))
+    assert store.expire(NOW, PRESSING) != []
+    assert store.begin_position == 9 * 8192
+
+
+def test_of_old_files_nobody_is_asked_and_they_are_told(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = filled(store_dir, draft)
+    store.unread = unread = Unread(0)
+    store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
+    assert unread.asked == []
+    assert [(begin, forced_by) for _, begin, forced_by in unread.told] == [(6 * 8192, None)]
+
+
+def test_counting_what_goes_leaves_no_queue_loaded(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    filled(store_dir, draft).close(NOW)
+    store, parts = store_dir.open_parts()
+    store.unread = Unread(None)
+    loaded = set(parts.queues.loaded)
+    store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
+    assert set(parts.queues.loaded) == loaded
+
+
+def test_room_is_logged_at_the_level_of_the_refusal_which_names_the_setting_that_decided(
+    store_dir: "StoreDirectory", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_dir.open()
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    store.watch_disk(DiskUsage(100, 5))
+    store.watch_disk(DiskUsage(100, 50))
+    store.set_retention(RetentionPolicy(free_min=10))
+    store.watch_disk(DiskUsage(100, 5))
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+    full, room, floor = caplog.messages
+    assert "10 are wanted (refuse_ratio)" in full
+    assert room == "there is room on the disk again: writes are accepted"
+    assert "10 are wanted (free_min)" in floor

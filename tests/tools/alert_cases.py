@@ -134,6 +134,7 @@ CASES: Final[Mapping[str, AlertCase]] = {
         GROUP,
     ),
     "RoquetDeadLetters": simple(rocketmq.SEND_TO_DLQ, DEAD, 0, 1),
+    "RoquetRetentionTookUnread": simple(roquet.RETENTION_UNREAD, GROUP, 0, 1),
     "RoquetSetAside": simple(roquet.SET_ASIDE, {**NODE, "service": "timer"}, 0, 1),
     "RoquetTooFewLogsInSync": AlertCase(
         (AlertSeries(roquet.IN_SYNC, NODE, 3, 1), always(roquet.IN_SYNC_NEEDED, NODE, 2)), NODE

@@ -11,6 +11,7 @@ import pytest
 from tests.tools import alert_cases
 
 import monitoring_files
+from roquet.metrics import roquet_metrics
 from roquet.metrics.metric import Metric, MetricType
 from roquet.metrics.rocketmq_metrics import ROCKETMQ_METRICS
 from roquet.metrics.roquet_metrics import ROQUET_METRICS
@@ -131,4 +132,39 @@ def test_each_alert_fires_while_something_is_wrong_and_clears_after_that(tmp_pat
     tests.write_text(
         alert_cases.tests(monitoring_files.ALERT_RULES, str(monitoring_files.ALERTS)), "utf-8"
     )
+    promtool("test", "rules", tests)
+
+
+@pytest.mark.parametrize(
+    "name", ["RoquetDeadLetters", "RoquetSetAside", "RoquetRetentionTookUnread"]
+)
+def test_the_first_count_of_a_new_series_is_an_alert_and_a_new_page_is_none(
+    tmp_path: Path, name: str
+) -> None:
+    (series,) = alert_cases.CASES[name].series
+    page = alert_cases.AlertSeries(roquet_metrics.BUILD_INFO, {}, 1, 1).name
+
+    def history(values: str, page_values: str, firing: dict[int, int]) -> dict[str, object]:
+        expression = f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) or vector(0)'
+        return {
+            "interval": "1m",
+            "input_series": [
+                {"series": series.name, "values": values}, {"series": page, "values": page_values},
+            ],
+            "promql_expr_test": [
+                {"expr": expression, "eval_time": f"{minute}m",
+                 "exp_samples": [{"labels": "{}", "value": value}]}
+                for minute, value in firing.items()
+            ],
+        }  # fmt: skip
+
+    content = {
+        "rule_files": [str(monitoring_files.ALERTS)],
+        "tests": [
+            history("_x19 4380x40", "1x60", {15: 0, 22: 1, 28: 1, 40: 0}),
+            history("4380x60", "1x60", {0: 0, 5: 0, 20: 0}),
+        ],
+    }
+    tests = tmp_path / "tests.yml"
+    tests.write_text(json.dumps(content), "utf-8")
     promtool("test", "rules", tests)

@@ -101,6 +101,8 @@ class BrokerCounts:
         """Records of pops, by topic, group and CHECKPOINT or ACKNOWLEDGEMENT."""
         self.redelivered = LabeledTallies(2)
         """Popped messages given out again, by topic and group."""
+        self.retention_unread = LabeledTallies(2)
+        """Messages that retention deleted unread, by group, empty for none, and topic."""
         self.unlisted = 0
         """How often a page showed something that is counted elsewhere as `other`."""
 
@@ -121,7 +123,8 @@ class BrokerCounts:
             by_topic.forget(lambda labels: labels[0] in topics)
         for topic in topics:
             self.normal_sizes.pop(topic, None)
-        self.dead_letters.forget(lambda labels: labels[0] == group or labels[1] in topics)
+        for by_group in (self.dead_letters, self.retention_unread):
+            by_group.forget(lambda labels: labels[0] == group or labels[1] in topics)
         for by_both in (self.revive_notes, self.redelivered):
             by_both.forget(lambda labels: labels[0] in topics or labels[1] == group)
 

@@ -15,6 +15,7 @@ from roquet.broker.ingest.set_aside import (
     location_in,
 )
 from roquet.broker.operations.replica_tables import lower_progress, prepare_cut, take_lead
+from roquet.broker.operations.unread_messages import BrokerUnreadMessages
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
@@ -49,6 +50,7 @@ def subscribe(broker: Broker) -> None:
     set_aside.on_retry[names.OP_HALF_TOPIC] = delivery.transactions.retried
     set_aside.on_index = broker.log.store.reindex
     broker.log.store.on_unindexed(partial(_set_aside_unindexed, broker))
+    broker.log.store.unread = BrokerUnreadMessages(broker)
 
 
 def restore(broker: Broker) -> None:

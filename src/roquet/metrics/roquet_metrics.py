@@ -100,6 +100,12 @@ GROUP_RETENTION: Final = gauge(
     " one.",
     *_OF_GROUP,
 )  # fmt: skip
+RETENTION_UNREAD: Final = counter(
+    "roquet_retention_unread_messages_total",
+    "Messages that retention deleted before a group had read them, and with no group those that"
+    " nobody reads (younger than retention) or that waited to be delivered.",
+    *_OF_GROUP,
+)  # fmt: skip
 REBALANCES: Final = counter(
     "roquet_rebalances_total", "Times that members of a group were told to divide its queues.",
     "consumer_group",

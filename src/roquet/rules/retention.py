@@ -3,10 +3,13 @@
 disk used   0 %            75 %             85 %              90 %
             │ old files go  │ old files go   │ the oldest go   │ and writes are
             │ at one hour   │ at any hour    │ at any age      │ refused
+
+At any age: as far as all groups have read them, or read or not, as the policy says.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -59,6 +62,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     refuse_ratio: float = 0.90
     free_min: int | None = None
     """Bytes that must stay free; replaces the ratios if given."""
+    force_unread: bool = False
+    """Whether disk pressure deletes files that are not old with messages that nobody has read."""
 
 
 class DiskUsage(msgspec.Struct, frozen=True):
@@ -98,21 +103,23 @@ def deletable_files(
     local_hour: int,
     usage: DiskUsage,
     policy: RetentionPolicy,
+    read_to: int | None = None,
 ) -> Sequence[FileAge]:
     """Files that may be deleted, oldest first; never the newest file.
 
     Only a prefix of the log can be deleted: files behind a kept one are kept, whatever their age.
+    Disk pressure deletes no file that ends behind the position `read_to`; None: no such limit.
     """
-    candidates = files[:-1]
-    forced = FORCED_FILES_MAX if _is_pressing(usage, policy) else 0
+    forced = FORCED_FILES_MAX if is_pressing(usage, policy) else 0
     may_expire = local_hour == policy.delete_hour or _is_filling(usage, policy)
     gone = 0
-    for file in candidates:
+    for file, following in pairwise(files):
         is_old = now_ms - file.last_ms >= policy.reserved_ms
-        if not (may_expire and is_old) and gone >= forced:
+        may_force = gone < forced and (read_to is None or following.start <= read_to)
+        if not (may_expire and is_old) and not may_force:
             break
         gone += 1
-    return candidates[:gone]
+    return files[:gone]
 
 
 def _is_filling(usage: DiskUsage, policy: RetentionPolicy) -> bool:
@@ -121,7 +128,7 @@ def _is_filling(usage: DiskUsage, policy: RetentionPolicy) -> bool:
     return usage.ratio > policy.expire_ratio
 
 
-def _is_pressing(usage: DiskUsage, policy: RetentionPolicy) -> bool:
+def is_pressing(usage: DiskUsage, policy: RetentionPolicy) -> bool:
     """Whether files that are not old must be deleted, too, before writes must be refused."""
     if policy.free_min is not None:
         return usage.free < 2 * policy.free_min

@@ -4,11 +4,19 @@ Never behind the last checkpoint, from which a start after a crash reads the log
 begin is noted first, so that files deleted by others can be told from expired ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
 
 from roquet.log_records import logger
-from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, deletable_files
+from roquet.rules.recovery import LostMessages
+from roquet.rules.retention import (
+    DiskUsage,
+    FileAge,
+    RetentionPolicy,
+    deletable_files,
+    is_pressing,
+)
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.flush import Flusher
@@ -17,22 +25,59 @@ from roquet.store.key_index.index import KeyIndex
 log = logger(__name__)
 
 
-def expire(
+class UnreadMessages(Protocol):
+    """Knows which messages nobody has read, as the store asks before it deletes files."""
+
+    def first_position(self, file_end: int, usage: DiskUsage) -> int | None:
+        """Position of the first message that somebody may still read; None without one.
+
+        If that is in front of `file_end`, it keeps a file that a disk so full would delete.
+        """
+
+    def deleting(
+        self, messages: Sequence[LostMessages], begin: int, forced_by: DiskUsage | None
+    ) -> None:
+        """Count unread ones of these messages, which lie in front of the log's new begin.
+
+        Some of them are younger than retention if they are deleted because of a full disk.
+        """
+
+
+class ExpiredLog(NamedTuple):
+    """The part of the log that may be deleted."""
+
+    begin: int
+    """Position at which the log begins then."""
+    is_forced: bool
+    """Whether a full disk asks for it, since a file is younger than retention."""
+
+
+def expired_log(
     commit_log: CommitLog,
-    queues: ConsumeQueues,
-    index: KeyIndex,
     flusher: Flusher,
     now_ms: int,
     usage: DiskUsage,
     policy: RetentionPolicy,
-) -> list[str]:
-    """Delete expired files; gives their paths."""
+    unread: UnreadMessages | None,
+) -> ExpiredLog | None:
+    """The expired part of the log; None without one."""
     ages = _ages(commit_log, now_ms)
-    going = deletable_files(ages, now_ms, local_hour(now_ms), usage, policy)
+    read_to = None
+    is_asked = unread is not None and not policy.force_unread
+    if is_asked and len(ages) > 1 and is_pressing(usage, policy):
+        assert unread is not None
+        read_to = unread.first_position(ages[1].start, usage)
+    going = deletable_files(ages, now_ms, local_hour(now_ms), usage, policy, read_to)
     stops = [file.start + commit_log.segments.file_size for file in going]
     begin = max((stop for stop in stops if stop <= flusher.checkpointed), default=0)
-    if not begin:
-        return []
+    is_forced = any(now_ms - file.last_ms < policy.reserved_ms for file in going)
+    return ExpiredLog(begin, is_forced) if begin else None
+
+
+def expire(
+    begin: int, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex, flusher: Flusher
+) -> list[str]:
+    """Delete files in front of the log's new begin; gives their paths."""
     flusher.note_begin(begin)
     deleted = [str(file.path) for file in commit_log.segments.drop_before(begin)]
     for topic, queue_id in queues.names():
@@ -40,6 +85,18 @@ def expire(
     deleted += index.drop_before(begin)
     log.info("retention deleted %d files; the log begins at %d", len(deleted), begin)
     return deleted
+
+
+def messages_before(begin: int, commit_log: CommitLog, queues: ConsumeQueues) -> list[LostMessages]:
+    """Messages of the queues between the log's begin and a new one."""
+    messages = []
+    for topic, queue_id in queues.names():
+        with queues.visiting(topic, queue_id) as queue:
+            if queue is not None:
+                first, stop = queue.min_offset(commit_log.begin), queue.offset_of(begin)
+                if first < stop:
+                    messages.append(LostMessages(topic, queue_id, first, stop))
+    return messages
 
 
 def local_hour(now_ms: int) -> int:

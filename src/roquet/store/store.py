@@ -29,6 +29,7 @@ from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, 
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
 from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
+from roquet.store.retention import UnreadMessages
 from roquet.store.topic_removal import TopicRemoval
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
@@ -91,6 +92,8 @@ class Store:
         """The log as bytes, for replication."""
         self.confirmed_at_open = min(opened.checkpoint.confirmed_position, opened.log.end)
         """Position up to which records were confirmed at the last checkpoint before the start."""
+        self.unread: UnreadMessages | None = None
+        """Asked before files are deleted; None deletes them without a question."""
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -397,15 +400,19 @@ class Store:
         usage = usage or self._files.usage(self._opened.directory)
         is_full = must_refuse_writes(usage, self._config.retention)
         if is_full and self._refusal is None:
-            wanted = required_free_bytes(usage, self._config.retention)
+            policy = self._config.retention
+            wanted = required_free_bytes(usage, policy)
+            setting = "refuse_ratio" if policy.free_min is None else "free_min"
             self._refusal = StoreFull(
                 f"{self._opened.directory} is on a disk with {usage.free} of {usage.total} bytes"
-                f" free, and {wanted} are wanted (free_min): writes are refused until there is room"
+                f" free, and {wanted} are wanted ({setting}): writes are refused until there is"
+                " room"
             )
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):
             self._refusal = None
-            log.info("there is room on the disk again: writes are accepted")
+            # At the level of the refusal, so that nobody reads of one alone.
+            log.error("there is room on the disk again: writes are accepted")
         return is_full
 
     def expire(
@@ -422,12 +429,20 @@ class Store:
         policy = self._config.retention
         if at_once:
             policy = msgspec.structs.replace(policy, delete_hour=retention.local_hour(now_ms))
-        deleted = retention.expire(
-            self._log, self._queues, self._index, self._flusher, now_ms, usage, policy
+        expired = retention.expired_log(
+            self._log, self._flusher, now_ms, usage, policy, self.unread
         )
-        if deleted:
-            self._opened.tombstones.forget_before(self._log.begin)
-        self.watch_disk(None if deleted else usage)
+        if expired is None:
+            self.watch_disk(usage)
+            return []
+        if self.unread is not None:
+            messages = retention.messages_before(expired.begin, self._log, self._queues)
+            self.unread.deleting(messages, expired.begin, usage if expired.is_forced else None)
+        deleted = retention.expire(
+            expired.begin, self._log, self._queues, self._index, self._flusher
+        )
+        self._opened.tombstones.forget_before(self._log.begin)
+        self.watch_disk()
         return deleted
 
     def delete_topic(self, topic: str) -> None:

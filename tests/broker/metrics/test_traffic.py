@@ -83,6 +83,7 @@ async def test_groups_that_the_statistics_have_no_room_for_are_one_series(
 async def test_events_are_counted_since_the_start(broker: Broker, collect: Collect) -> None:
     counts = broker.log.counts
     counts.dead_letters.add("billing", "orders")
+    counts.retention_unread.add("billing", "orders", count=4_380)
     counts.commits.add("orders")
     counts.commit_s.observe("orders", value=7)
     counts.rollbacks.add("orders", count=2)
@@ -96,6 +97,7 @@ async def test_events_are_counted_since_the_start(broker: Broker, collect: Colle
     page = await collect(add_events)
     group = {"consumer_group": "billing", "topic": "orders"}
     assert page.one("rocketmq_send_to_dlq_messages_total", is_system="false", **group) == 1
+    assert page.one("roquet_retention_unread_messages_total", **group) == 4_380
     assert page.one("rocketmq_commit_messages_total", topic="orders") == 1
     assert page.one("rocketmq_rollback_messages_total", topic="orders") == 2
     assert page.one("rocketmq_finish_message_latency_milliseconds_sum", topic="orders") == 7

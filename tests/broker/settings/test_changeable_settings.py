@@ -248,6 +248,7 @@ PROOFS = {
     "force_ratio": policy("force_ratio", "0.6", 0.6),
     "refuse_ratio": policy("refuse_ratio", "0.7", 0.7),
     "free_min": policy("free_min", "5000", 5_000),
+    "force_unread": policy("force_unread", "true", True),
     "max_message_size": CopyProof("3", lambda rig: body_fault(rig) != "", True),
     "region": CopyProof("west", lambda rig: rig.stored_properties()["MSG_REGION"], "west"),
     "trace_on": CopyProof("false", lambda rig: rig.stored_properties()["TRACE_ON"], "false"),

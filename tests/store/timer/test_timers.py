@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from roquet.model.errors import StoreError, StoreFull
+from roquet.rules.delay.timer import DELETE
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import CHECKPOINT, TimerUnit, unpack_checkpoint
 from roquet.store.timer.timers import CURSOR_NOT_BEGUN, TimerConfig, TimerStore
@@ -156,6 +157,22 @@ def test_the_longest_wait_is_known() -> None:
     assert not timers.has_wait_over(100_000)
     timers.advance_to(NOW + 101_000)
     assert not timers.has_wait_over(0)
+
+
+def test_the_first_waiting_message_and_those_in_front_of_a_position_are_known() -> None:
+    timers = opened(MemoryFiles())
+    assert (timers.first_waiting(), timers.waiting_before(10_000)) == (None, 0)
+    for offset, second in enumerate((3, 90, 4, 80)):
+        add(timers, offset, second)
+    timers.add(unit(4, 90, magic=1 | DELETE))  # takes another message back
+    first = timers.first_waiting()
+    assert first is not None
+    assert (first.position, timers.waiting_before(10_000), timers.waiting_before(200)) == (0, 4, 2)
+    timers.advance_to(NOW + 50_000)
+    first = timers.first_waiting()
+    assert first is not None
+    assert first.position == 100
+    assert (timers.waiting_before(10_000), timers.waiting_before(300)) == (2, 1)
 
 
 def back(timers: TimerStore, second: int) -> None:

@@ -77,6 +77,8 @@ async def add_events(broker: Broker, page: MetricsPage) -> None:
     system, counts = SystemNames(broker), broker.log.counts
     for (group, topic), dead in counts.dead_letters.items():
         page.add(rocketmq.SEND_TO_DLQ, dead.value, group, topic, system.label(topic, group))
+    for (group, topic), unread in counts.retention_unread.items():
+        page.add(roquet.RETENTION_UNREAD, unread.value, group, topic)
     await asyncio.sleep(0)
     for (group,), rebalanced in broker.coordination.rebalances.items():
         page.add(roquet.REBALANCES, rebalanced.value, group)

@@ -226,7 +226,12 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     expire_ratio: Annotated[float, setting(RATIO, "diskMaxUsedSpaceRatio")] = 0.75
     """With so much of the disk in use old files are deleted at any hour."""
     force_ratio: Annotated[float, setting(RATIO, "diskSpaceCleanForciblyRatio")] = 0.85
-    """With so much of it in use the oldest files are deleted, whatever their age."""
+    """With so much of it in use the oldest files are deleted, whatever their age, as far as all
+    groups have read them."""
+    force_unread: Annotated[bool, setting(SWITCH, "cleanFileForciblyEnable")] = False
+    """Whether files are deleted then whose messages a group has not read, or that wait: as Apache's
+    broker does, which loses them. Without it they stay for `retention`, and at `refuse_ratio` no
+    message is taken."""
     refuse_ratio: Annotated[float, setting(RATIO, "diskSpaceWarningLevelRatio")] = 0.90
     """With so much of it in use no message is taken."""
     free_min: Annotated[int | None, setting(BYTES)] = None

@@ -1,6 +1,7 @@
 """Consume queues: all queues of a directory, opened when they are first used, and their removal."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -147,16 +148,20 @@ class ConsumeQueues:
 
     def drop_before(self, topic: str, queue_id: int, position: int) -> list[str]:
         """Delete the files of a queue whose records all lie in front of a position; gives paths."""
+        with self.visiting(topic, queue_id) as queue:
+            if queue is None or len(queue.segments.files) < 2:
+                return []
+            first_kept = queue.offset_of(position) * ENTRY_SIZE
+            return [str(file.path) for file in queue.segments.drop_before(first_kept)]
+
+    @contextmanager
+    def visiting(self, topic: str, queue_id: int) -> Iterator[ConsumeQueue | None]:
+        """A queue, which is unloaded afterwards unless it was in use before; None without one."""
         was_loaded = (topic, queue_id) in self.loaded
         queue = self.get(topic, queue_id)
-        if queue is None or len(queue.segments.files) < 2:
-            dropped = []
-        else:
-            first_kept = queue.offset_of(position) * ENTRY_SIZE
-            dropped = [str(file.path) for file in queue.segments.drop_before(first_kept)]
+        yield queue
         if queue is not None and not was_loaded:
             self.unload(queue)
-        return dropped
 
     def unload(self, queue: ConsumeQueue) -> None:
         """Drop the state of a queue until it is used again."""

@@ -10,6 +10,7 @@ before the first message. The checkpoint is written after the bytes that it cove
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -196,6 +197,18 @@ class TimerStore:
         """Whether a waiting message was added to its second more than `wait_ms` before it."""
         firsts = ((at, self.unit(s.first)) for at, s in self._wheel.used() if at >= self.read_ms)
         return any(first and at - first.write_ms > wait_ms for at, first in firsts)
+
+    def first_waiting(self) -> TimerUnit | None:
+        """The unit that was added first of those that wait; None if nothing waits."""
+        firsts = [slot.first for at, slot in self._wheel.used() if at >= self.read_ms]
+        return self.unit(min(firsts)) if firsts else None
+
+    def waiting_before(self, position: int) -> int:
+        """Messages that wait and lie in front of a commit log position."""
+        firsts = [slot.first for at, slot in self._wheel.used() if at >= self.read_ms]
+        units = (unit for _, unit in self._log.units(min(firsts))) if firsts else iter(())
+        lost = takewhile(lambda unit: unit.position < position, units)
+        return sum(unit.slot_ms >= self.read_ms and not is_delete(unit.magic) for unit in lost)
 
     @property
     def is_saved(self) -> bool:
