@@ -66,7 +66,8 @@ def test_a_change_of_permissions_is_shown() -> None:
 
 def test_a_resize_lists_the_groups_it_waits_for_and_the_others() -> None:
     info = topic(groups=("audit", "billing"))
-    *_, left, to_stderr = topic_preview.resize_preview(info, 4, ["audit"])
+    *_, left, spark, to_stderr = topic_preview.resize_preview(info, 4, ["audit"])
+    assert spark.startswith("not waited for: Spark streams, archives and materialized tables")
     assert left.startswith(
         "the queues from 4 on are removed once billing have read them; 4 stored messages"
     )

@@ -113,6 +113,8 @@ class CannedCluster:
         self.true_ids: dict[str, dict[int, str]] = {}
         """Addresses by id of brokers whose followers may stand in; nobody can write there now."""
         self.position = 0
+        self.removed: set[int] = set()
+        """Ids of queues that are in no statistics, as those that were removed from the topic."""
 
     def add_replica(self, broker: str) -> CannedReplica:
         """Add an empty replica of a broker."""
@@ -195,7 +197,7 @@ class CannedCluster:
                 min_offset=queue.first, max_offset=queue.end
             )
             for (name, queue_id), queue in self.queues.items()
-            if name == broker
+            if name == broker and queue_id not in self.removed
         }
         topic_id = self.topic_ids.get(broker)
         return Reply(body=dumps(TopicStats(offset_table=table, topic_id=topic_id)))

@@ -96,6 +96,12 @@ def resize_preview(topic: TopicInfo, count: int, broadcasting: Sequence[str]) ->
             f"the queues from {count} on are removed {readers}; "
             f"{quantity(left, 'stored message')} in them can then no longer be read"
         )
+    if left:
+        yield (
+            "not waited for: Spark streams, archives and materialized tables, which keep their own"
+            " offsets (publishProgress makes a group of them): run them to the end first; one that"
+            " has not read all says so, and reads the rest once the topic has these queues again"
+        )
     if broadcasting:
         yield (
             f"not waited for: {', '.join(broadcasting)}; members that broadcast keep their own "

@@ -76,14 +76,18 @@ class Topic:
 
     def _make(self) -> None:
         """Create the topic, and wait until the name server knows it."""
+        self.resize(2)
+
+    def resize(self, count: int) -> None:
+        """Give the topic so many queues on each broker at once; the name server knows it then."""
         for channel in self._channels.values():
             channel.call(
-                CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
+                CreateTopic(topic=self.name, read_queue_nums=count, write_queue_nums=count, perm=6)
             )
         cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(self.name,)))
         for _ in range(100):
             with suppress(UsageError):
-                if len(cluster.latest()) == len(self.queues):
+                if len(cluster.latest()) == count * len(self._channels):
                     return
             cluster.pause(50)
         raise AssertionError("the name server never heard of the topic")

@@ -462,19 +462,64 @@ def test_a_run_waits_for_a_broker_that_name_servers_do_not_know_this_moment(
     assert now.pauses
 
 
-def test_a_queue_that_was_closed_is_not_taken_for_a_broker_that_is_away(
+REMOVED = {"orders": {**ZERO["orders"], "broker-a": {"0": 0, "1": 0, "2": 5}}}
+"""Offsets of a topic that has had a queue more."""
+
+
+def remove_queue(canned: "CannedCluster", messages: int) -> None:
+    """A queue with so many messages that is in no route and in no statistics any more."""
+    canned.queues["broker-a", 2] = type(canned.queues["broker-a", 0])()
+    canned.send("broker-a", 2, *[b"x"] * messages)
+    canned.removed.add(2)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_removed_queue_that_was_read_to_its_end_is_no_loss(
+    canned: "CannedCluster", now: FakeClock, ends: bool
+) -> None:
+    remove_queue(canned, 5)
+    canned.queues["broker-a", 2].forget(5)  # retention may have taken what was read
+    canned.send("broker-a", 0, b"one")
+    stream_reader = reader(canned, now)
+    if ends:
+        stream_reader.prepareForTriggerAvailableNow()
+    end = stream_reader.latestOffset(REMOVED, ALL)
+    assert end["orders"]["broker-a"] == {"0": 1, "1": 0, "2": 5}
+    assert pieces(stream_reader, REMOVED, end) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
+    assert stream_reader.latestOffset(end, ALL) == end
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_removed_queue_with_unread_messages_says_how_they_can_be_read(
+    canned: "CannedCluster", now: FakeClock, ends: bool
+) -> None:
+    remove_queue(canned, 9)
+    strict, allowed = reader(canned, now), reader(canned, now, failOnDataLoss="false")
+    for stream_reader in (strict, allowed) if ends else ():
+        stream_reader.prepareForTriggerAvailableNow()
+    expected = (
+        "queue 2 of broker 'broker-a', read up to offset 5, was removed from the topic with"
+        " messages up to offset 8: let the topic have 3 queues to read until they are read"
+        r" \(roquet topic update orders --read-queues 3\)"
+    )
+    with pytest.raises(DataLost, match=expected):
+        strict.latestOffset(REMOVED, ALL)
+    assert allowed.latestOffset(REMOVED, ALL) == REMOVED
+
+
+def test_a_removed_queue_that_is_shorter_than_it_was_read_is_a_loss(
     canned: "CannedCluster", now: FakeClock
 ) -> None:
-    before = {"orders": {**ZERO["orders"], "broker-a": {"0": 0, "1": 0, "2": 5}}}
+    remove_queue(canned, 0)
     stream_reader = reader(canned, now)
     stream_reader.prepareForTriggerAvailableNow()
     with pytest.raises(
-        DataLost, match="queue 2 of broker 'broker-a', read up to offset 5, is gone"
+        DataLost, match="queue 2 of broker 'broker-a' ends at offset 0, but was read up to 5"
     ):
-        stream_reader.latestOffset(before, ALL)
+        stream_reader.latestOffset(REMOVED, ALL)
     allowed = reader(canned, now, failOnDataLoss="false")
     allowed.prepareForTriggerAvailableNow()
-    assert allowed.latestOffset(before, ALL) == before
+    assert allowed.latestOffset(REMOVED, ALL)["orders"]["broker-a"]["2"] == 0
     assert not now.pauses
 
 

@@ -51,6 +51,9 @@ class ObservedOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """Topics without a known route, and the reason."""
     topic_ids: TopicIds = {}
     """Ids of the topics, where brokers report them."""
+    hidden: QueueOffsets = {}
+    """Ends of queues that were removed from their topic with unread messages, which brokers do not
+    give; they are not in `latest`."""
 
 
 class _Absence(msgspec.Struct):
@@ -96,14 +99,20 @@ class OffsetWatcher:
             for queue_id, (first, last) in self._bounds(topic, broker, queue_ids).items():
                 earliest[topic, broker, queue_id] = first
                 latest[topic, broker, queue_id] = last
+        hidden = {
+            queue: latest.pop(queue)
+            for queue, offset in before.items()
+            if self._is_removed(queue) and latest.get(queue, 0) > offset
+        }
         now_ms = SYSTEM_CLOCK.monotonic_ms()
         brokers = {broker for _, broker in wanted} & self._away.keys()
         away_ms = {broker: now_ms - self._away[broker].since_ms for broker in sorted(brokers)}
         unfound = dict(self._unfound)
         ids = dict(self._cluster.topic_ids)
         return ObservedOffsets(
-            earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound, topic_ids=ids
-        )
+            earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound, topic_ids=ids,
+            hidden=hidden,
+        )  # fmt: skip
 
     def observe_all(self, before: QueueOffsets) -> ObservedOffsets:
         """Offsets of all queues; waits for absent brokers until the timeout, then omits them."""
@@ -168,10 +177,15 @@ class OffsetWatcher:
 
     def _wanted(self, before: QueueOffsets) -> Mapping[TopicBroker, Iterable[int]]:
         """Queue ids by topic and broker: those in the routes and those in `before`."""
-        read: dict[TopicBroker, set[int]] = {}
+        wanted = {place: set(ids) for place, ids in self._queues.items()}
         for topic, broker, queue_id in before:
-            read.setdefault((topic, broker), set()).add(queue_id)
-        return {**read, **self._queues}
+            wanted.setdefault((topic, broker), set()).add(queue_id)
+        return wanted
+
+    def _is_removed(self, queue: QueueKey) -> bool:
+        """Whether the route of its topic has other queues of the broker, and not this one."""
+        ids = self._queues.get(queue[:2])
+        return ids is not None and queue[2] not in ids
 
     # -- brokers -----------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ about equal size. A partition costs Spark tens of milliseconds however little it
 queues share a partition, and a large queue is split over many.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -87,15 +88,28 @@ def recreation_texts(queues: Iterable[QueueKey], start: QueueOffsets, now: Topic
 
 
 def lost_queues(
-    start: QueueOffsets, latest: QueueOffsets, away: Container[str] = ()
+    start: QueueOffsets,
+    latest: QueueOffsets,
+    away: Container[str] = (),
+    hidden: Mapping[QueueKey, int] = MappingProxyType({}),
 ) -> list[tuple[QueueKey, str]]:
     """Queues that were read before and are gone or shorter now, each with a sentence about it.
 
-    Queues of brokers that are `away` are not lost.
+    Queues of brokers that are `away` are not lost. `hidden` has the ends of queues that were
+    removed with unread messages.
     """
     lost = []
     for queue, offset in sorted(start.items()):
-        if queue not in latest:
+        if queue in hidden:
+            topic, _, queue_id = queue
+            text = (
+                f"{queue_text(queue)}, read up to offset {offset}, was removed from the topic with"
+                f" messages up to offset {hidden[queue] - 1}: let the topic have {queue_id + 1}"
+                " queues to read until they are read"
+                f" (roquet topic update {topic} --read-queues {queue_id + 1})"
+            )
+            lost.append((queue, text))
+        elif queue not in latest:
             if queue[1] not in away:
                 lost.append((queue, f"{queue_text(queue)}, read up to offset {offset}, is gone"))
         elif latest[queue] < offset:

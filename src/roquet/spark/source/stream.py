@@ -220,7 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for what in plan.recreation_texts(anew, before, observed.topic_ids):
             self._cluster.report_loss(f"{what}; its unread messages are gone", advice=self._advice)
         before = {queue: offset for queue, offset in before.items() if queue not in anew}
-        for queue, what in plan.lost_queues(before, observed.latest, observed.away_ms):
+        lost = plan.lost_queues(before, observed.latest, observed.away_ms, observed.hidden)
+        for queue, what in lost:
             if queue not in self._lost:
                 self._cluster.report_loss(what)
             self._lost.add(queue)
@@ -242,7 +243,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target |= {queue: last for queue, last in observed.latest.items() if queue in missing}
         gone = missing - target.keys()
         away = {queue for queue in gone if queue[1] in observed.away_ms}
-        for queue, what in plan.lost_queues({queue: before[queue] for queue in gone - away}, {}):
+        left = {queue: before[queue] for queue in gone - away}
+        for queue, what in plan.lost_queues(left, {}, hidden=observed.hidden):
             self._lost.add(queue)
             self._cluster.report_loss(what)
         self._report_left_out(away)

@@ -261,6 +261,25 @@ def test_a_topic_made_anew_is_not_mixed_with_the_old_one(job: Materializer) -> N
     assert job.state() == {"a": b"2"}
 
 
+def test_a_topic_with_fewer_queues_goes_on_once_the_removed_ones_are_read(
+    job: Materializer,
+) -> None:
+    for broker, queue_id in job.topic.queues:
+        job.send_to(broker, queue_id, (f"{broker}{queue_id}", b"1"))
+    job.run()
+    job.send_to("broker-a", 1, ("late", b"1"))
+    job.topic.resize(1)
+    with pytest.raises(DataLost, match="was removed from the topic with messages up to offset 1"):
+        job.run()
+    job.topic.resize(2)
+    job.run()
+    assert job.state() == job.expected
+    job.topic.resize(1)
+    job.send_to("broker-a", 0, ("new", b"1"))
+    assert job.run().rows == 1
+    assert job.state() == job.expected
+
+
 @pytest.mark.parametrize(
     ("params", "text"),
     [
