@@ -5,8 +5,8 @@
     broker-a    127.0.0.1:5560 ──┘
 
 One page is one target for Prometheus, whatever the number of brokers. The label tells a replica
-from its master, whose name it has, and a process whose page cannot be read has `roquet_process_up`
-0 while the others are shown.
+from its master, whose name it has, and a process whose page cannot be read, or that stands still,
+has `roquet_process_up` 0 while the others are shown.
 """
 
 import asyncio
@@ -34,8 +34,12 @@ from roquet.net.exporter.page_client import read_page, read_response
 
 log = logger(__name__)
 
-PAGE_TIMEOUT_MS: Final = 8_000
-"""Ms within which a process has to show its page: Prometheus itself waits for 10 s."""
+ALIVE_TIMEOUT_MS: Final = 2_000
+"""Ms within which a process has to answer at all. All are asked at once, so that those that stand
+still hold up the page of all for this long, less than scrapes wait for."""
+
+PAGE_TIMEOUT_MS: Final = 6_000
+"""Ms that a process which answers may take for its metrics: Prometheus waits for 10 s."""
 
 
 def page_addresses(port: int, names: Sequence[str]) -> dict[str, str]:
@@ -82,18 +86,15 @@ class SupervisorMetrics:
 
     async def stacks(self) -> AsyncIterator[bytes]:
         """The stacks of all processes, one after the other."""
-        for name, address in self._pages.items():
-            try:
-                text = await read_page(address, STACKS_PATH, timeout_ms=PAGE_TIMEOUT_MS)
-            except RoquetError as error:
-                text = f"{error}\n"
+        found = await asyncio.gather(*map(_stacks, self._pages.values()))
+        for name, text in zip(self._pages, found, strict=True):
             yield f"== {name}\n{text}\n".encode()
 
     async def _unready(self, name: str) -> list[str]:
         """Why a process is not ready."""
         address = self._pages[name]
         try:
-            response = await read_response(address, READY_PATH, timeout_ms=PAGE_TIMEOUT_MS)
+            response = await read_response(address, READY_PATH, timeout_ms=ALIVE_TIMEOUT_MS)
         except RoquetError as error:
             return [f"{name}: {error}"]
         if response.status == HTTPStatus.OK:
@@ -103,8 +104,10 @@ class SupervisorMetrics:
 
     async def _read(self, name: str) -> str:
         """The page of a process; empty if it cannot be read, which is logged once."""
+        address = self._pages[name]
         try:
-            page = await read_page(self._pages[name], PATH, timeout_ms=PAGE_TIMEOUT_MS)
+            await read_page(address, LIVE_PATH, timeout_ms=ALIVE_TIMEOUT_MS)
+            page = await read_page(address, PATH, timeout_ms=PAGE_TIMEOUT_MS)
         except RoquetError as error:
             if name not in self._silent:
                 self._silent.add(name)
@@ -112,3 +115,11 @@ class SupervisorMetrics:
             return ""
         self._silent.discard(name)
         return page
+
+
+async def _stacks(address: str) -> str:
+    """The stacks of a process, or why there are none."""
+    try:
+        return await read_page(address, STACKS_PATH, timeout_ms=ALIVE_TIMEOUT_MS)
+    except RoquetError as error:
+        return f"{error}\n"
