@@ -27,9 +27,11 @@ def popped(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., R
     def take(**fields: Any) -> ReceiptHandle:
         for n in range(3):
             broker.bind(send)(message(b"%d" % n), peer)
-        arguments: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
+        arguments: dict[str, Any] = {
+            "invisible_time": 60_000, "order": False, "queue_id": 0, **fields
+        }  # fmt: skip
         reply: Any = broker.bind(pop)(Pop(
-                consumer_group="g", topic="orders", queue_id=0, max_msg_nums=32, poll_time=0,
+                consumer_group="g", topic="orders", max_msg_nums=32, poll_time=0,
                 born_time=broker.control.clock.now_ms(), init_mode=0, **arguments,
             ),
             peer,
@@ -70,6 +72,23 @@ async def test_an_acknowledged_message_is_not_delivered_again(
     for offset in (2, 0, 1, 1):
         assert acknowledge(broker, peer, replace(handle, offset=offset)) == 0
     assert len(broker.delivery.revive.in_flight) == 0
+
+
+async def test_a_message_of_a_queue_that_was_removed_since_is_acknowledged(
+    broker: Broker, peer: FakePeer, message: MakeSend, popped: Callable[..., ReceiptHandle]
+) -> None:
+    for n in range(3):
+        broker.bind(send)(message(b"%d" % n, queue_id=1), peer)
+    handle = popped(queue_id=1)
+    topics = broker.tables.topics
+    orders = topics.get("orders")
+    assert orders is not None
+    topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
+    for offset in range(3):
+        assert acknowledge(broker, peer, replace(handle, queue_id=1, offset=offset)) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
+    with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
+        acknowledge(broker, peer, replace(handle, queue_id=7))
 
 
 @pytest.mark.parametrize(

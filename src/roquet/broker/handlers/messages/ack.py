@@ -51,7 +51,7 @@ def ack(
     _peer: Peer,
 ) -> HandlerReply:
     """Acknowledge a message: it is not redelivered."""
-    handle = _handle(tables, control, call)
+    handle = _handle(message_log, tables, control, call)
     _check_offset(message_log, call)
     if handle.revive_queue == ORDER_QUEUE:
         _ack_ordered(
@@ -107,7 +107,7 @@ def change_invisible(
     _peer: Peer,
 ) -> HandlerReply:
     """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
-    handle = _handle(tables, control, call)
+    handle = _handle(message_log, tables, control, call)
     _check_offset(message_log, call)
     now_ms = control.clock.now_ms()
     if not 0 < call.invisible_time <= LONG_MAX - now_ms:
@@ -226,7 +226,10 @@ def _change_ordered(
 
 
 def _handle(
-    tables: BrokerTables, control: ControlPlane, call: Ack | ChangeInvisible
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Ack | ChangeInvisible,
 ) -> ReceiptHandle:
     """Decode the receipt handle. CallRefused if it does not match the request."""
     topic = tables.topics.get(call.topic)
@@ -235,7 +238,10 @@ def _handle(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{call.topic}] not exist, apply first please! {HELP}",
         )
-    if not 0 <= call.queue_id < topic.read_queue_nums:
+    # Of a queue that was removed since the pop, too; Apache's broker refuses, and it comes again.
+    if not 0 <= call.queue_id < topic.read_queue_nums and not message_log.store.queue_stats.has(
+        call.topic, call.queue_id
+    ):
         _refuse(
             ResponseCode.MESSAGE_ILLEGAL,
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
