@@ -199,6 +199,25 @@ def test_text_is_shown_through_one_door() -> None:
     assert {name: calls for name, calls in shown.items() if calls} == DOORS
 
 
+MAY_SPLIT_AT_ANY_BLANK = {
+    "src/roquet/dashboard/pages/access.py": "sources of a user, as people type them",
+    "src/roquet/dashboard/pages/message_send.py": "hex digits, as people type them",
+    "src/roquet/rules/access/patterns.py": "sources of a user, as people type them",
+    "src/roquet/rules/quota.py": "quotas in a setting",
+    "src/roquet/spark/offset_spec.py": "units of a time",
+    "src/roquet/store/filesystem/syncfs.py": "the kernel's list of mounts",
+}
+"""Modules that split a text at any blank, and which: none is of a message."""
+
+SPLITS_AT_ANY_BLANK = re.compile(r"\.split\(\)|split_whitespace|trim_whitespace")
+
+
+def test_no_text_of_a_message_is_split_at_any_blank() -> None:
+    """Keys are separated by U+0020 alone (`split_keys`); Python knows 29 other blanks."""
+    found = {name_of(p) for p in MODULES if SPLITS_AT_ANY_BLANK.search(p.read_text("utf-8"))}
+    assert found == set(MAY_SPLIT_AT_ANY_BLANK)
+
+
 def every_call() -> set[type[Call[Any]]]:
     """Every request of the protocol: the calls that know their code."""
     for module in pkgutil.walk_packages(calls.__path__, "roquet.wire.calls."):

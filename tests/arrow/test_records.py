@@ -219,3 +219,16 @@ def test_offsets_and_positions_are_available_without_columns() -> None:
     records = RecordColumns.of(block)
     assert records.stored_ms.tolist() == [message.stored_ms for message in messages]
     assert records.sys_flags.tolist() == [message.sys_flag for message in messages]
+
+
+def test_the_first_key_ends_at_u_0020_alone() -> None:
+    host = bytes(8)
+    texts = ["lot\u3000A b", "lot\tA", "\xa0lot", "  x  y", " "]
+    block = b"".join(
+        record.pack(
+            0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"orders", encode_properties({"KEYS": keys})
+        )
+        for keys in texts
+    )
+    keys = RecordColumns.of(block).batch(["key"]).column("key").to_pylist()
+    assert keys == ["lot\u3000A", "lot\tA", "\xa0lot", "x", None]

@@ -36,3 +36,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_fields_have_a_longest_length() -> None:
     with pytest.raises(UsageError, match="allowed"):
         text_of(QueryParams({"a": "x" * (TEXT_MAX + 1)}), "a")
+
+
+def test_only_u_0020_is_cut_off_a_field() -> None:
+    assert text_of(QueryParams({"key": " \u3000lot\xa0 "}), "key") == "\u3000lot\xa0"

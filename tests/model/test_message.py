@@ -64,3 +64,7 @@ def test_the_tag_and_the_keys_are_properties() -> None:
 def test_a_message_without_tag_and_keys_says_so() -> None:
     message = stored()
     assert (message.tag, message.keys, message.key) == (None, (), None)
+
+
+def test_other_blanks_are_part_of_a_key() -> None:
+    assert stored(KEYS="lot\u3000A lot\tB").keys == ("lot\u3000A", "lot\tB")

@@ -38,3 +38,10 @@ def test_no_name_holds_what_separates_them() -> None:
 
 def test_the_longest_text_still_fits_a_signed_16_bit_length() -> None:
     assert properties.PROPERTIES_SIZE_MAX.to_bytes(2, "big", signed=True) == b"\x7f\xff"
+
+
+def test_keys_are_separated_by_u_0020_alone() -> None:
+    keys = ("lot\u3000A", "lot\xa0B", "lot\tC", "\x0bD\u2028", "\u3000E", "\x85")
+    assert properties.split_keys(" ".join(keys)) == keys
+    assert properties.split_keys("  a  b ") == ("a", "b")
+    assert properties.split_keys(" ") == properties.split_keys("") == ()

@@ -203,8 +203,8 @@ class RecordColumns:
 
     def first_keys(self) -> pa.Array:
         """The first key of each message; null without one."""
-        keys = pc.utf8_ltrim_whitespace(self.property(names.KEYS))
-        first = pc.list_element(pc.utf8_split_whitespace(keys, max_splits=1), 0)
+        keys = pc.utf8_ltrim(self.property(names.KEYS), names.KEYS_SEPARATOR)
+        first = pc.list_element(pc.split_pattern(keys, names.KEYS_SEPARATOR, max_splits=1), 0)
         return pc.if_else(pc.equal(first, ""), None, first)
 
     def born_times(self) -> pa.Array:

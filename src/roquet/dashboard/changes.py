@@ -111,12 +111,12 @@ def check_csrf_token(request: Request, form: FormData) -> None:
 
 
 def form_text(form: FormData, name: str, default: str | None = None) -> str:
-    """The text of a form's field, without spaces around it.
+    """The text of a form's field, without U+0020 around it: other blanks may be part of a key.
 
     An empty or missing one is the default. Raises UsageError when there is none.
     """
     value = form.get(name)
-    text = value.strip() if isinstance(value, str) else ""
+    text = value.strip(" ") if isinstance(value, str) else ""
     if not text and default is None:
         raise UsageError(f"{name.replace('_', ' ')} is missing")
     return text or default or ""

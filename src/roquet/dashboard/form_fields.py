@@ -11,11 +11,13 @@ TEXT_MAX = 4_000
 
 
 def text_of(query: QueryParams, name: str) -> str | None:
-    """A field without spaces around it; None when it is missing or empty.
+    """A field without U+0020 around it, since other blanks may be part of a key.
+
+    None when it is missing or empty.
 
     Raises UsageError for a text that is too long.
     """
-    text = query.get(name, "").strip()
+    text = query.get(name, "").strip(" ")
     if len(text) > TEXT_MAX:
         raise UsageError(f"{name} has {len(text)} characters, {TEXT_MAX} are allowed")
     return text or None

@@ -68,7 +68,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def keys(self) -> tuple[str, ...]:
         """The producer's keys."""
-        return tuple(self.properties.get(names.KEYS, "").split())
+        return names.split_keys(self.properties.get(names.KEYS, ""))
 
     @property
     def key(self) -> str | None:

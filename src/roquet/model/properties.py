@@ -79,7 +79,7 @@ SET_ASIDE_GOAL: Final = "SET_ASIDE_GOAL"
 """Destination of the next try: QUEUE/TOPIC. Absent if that is where the message came from."""
 
 KEYS_SEPARATOR: Final = " "
-"""Separates the keys of one message."""
+"""Separates the keys of one message: U+0020 alone. Other blanks are part of a key."""
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -103,3 +103,8 @@ RESERVED: Final = frozenset(
 
 PROPERTIES_SIZE_MAX: Final = 32_767
 """Bytes of a message's encoded properties: the record has a signed 16-bit number for the length."""
+
+
+def split_keys(text: str) -> tuple[str, ...]:
+    """The keys in the text of the property KEYS; empty ones are none, as in brokers' key index."""
+    return tuple(filter(None, text.split(KEYS_SEPARATOR)))

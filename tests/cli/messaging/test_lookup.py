@@ -75,3 +75,13 @@ def test_an_id_that_its_topic_does_not_have_is_not_found(sent: tuple[str, SendRe
     assert (none.exit_code, none.stderr) == (1, f"no message {other}\n")
     with pytest.raises(UsageError, match="say the topic, too"):
         roquet("message", "show", other, "-n", namesrv)
+
+
+def test_a_key_with_another_blank_than_u_0020_is_found(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, _ = sent
+    keys = ("lot\u3000A", "lot\xa0B", "lot\tC", "\u3000D")
+    with blocking.Producer(namesrv) as producer:
+        producer.send("lots", b"x", keys=keys)
+    for key in keys:
+        found = roquet("message", "find", "lots", "--key", key, "--json", "-n", namesrv).output
+        assert json.loads(found)["keys"] == list(keys)

@@ -15,10 +15,15 @@ def test_a_number_is_shown_only_if_it_is_one(level: str, shown: int | None) -> N
 
 
 def test_tag_keys_and_order_key_are_shown() -> None:
-    properties = {"TAGS": "new", "KEYS": "a b", "__SHARDINGKEY": "o-1", "TIMER_DELIVER_MS": "17"}
+    properties = {
+        "TAGS": "new",
+        "KEYS": "a lot\u3000B",
+        "__SHARDINGKEY": "o-1",
+        "TIMER_DELIVER_MS": "17",
+    }
     assert property_attributes(properties) == {
         f"{PREFIX}.tag": "new",
-        f"{PREFIX}.keys": ["a", "b"],
+        f"{PREFIX}.keys": ["a", "lot\u3000B"],
         f"{PREFIX}.group": "o-1",
         f"{PREFIX}.delivery_timestamp": 17,
     }

@@ -64,3 +64,8 @@ def test_messages_of_one_batch_share_its_duration() -> None:
         [TracedItem("t", "TRAN_MSG\x01true\x02", 5)], [receipt("A")], "h:1", "r", 1_000, 8
     )
     assert [one.kind for one in to_trace_records(half, "g")] == [TraceMessageType.HALF]
+
+
+def test_a_key_with_another_blank_than_u_0020_is_one_key() -> None:
+    sent = SendTrace(at_ms=1, topic="t", message_id="A", keys="lot\u3000A k2")
+    assert trace_keys([sent]) == ("A", "lot\u3000A", "k2")

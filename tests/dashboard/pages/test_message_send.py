@@ -11,8 +11,8 @@ async def test_a_message_is_sent_as_the_form_says(open_site: OpenSite) -> None:
         form = {
             "topic": "orders",
             "tag": "new",
-            "keys": "a b",
-            "properties": "colour=green\r\n\r\nshape=a=b",
+            "keys": "a lot\u3000B",
+            "properties": "colour=green\r\n\r\nshape=a=b\u2028c",
             "notation": "text",
             "body": "one\r\ntwo",
         }
@@ -20,11 +20,11 @@ async def test_a_message_is_sent_as_the_form_says(open_site: OpenSite) -> None:
         assert "sent " in response.text
         facts = await it.browser.facts("/messages?topic=orders")
         (row,) = facts["rows"]
-        assert (row["tag"], row["keys"]) == ("new", "a b")
+        assert (row["tag"], row["keys"]) == ("new", "a lot\u3000B")
         message = (await it.browser.facts(row["address"]))["message"]
         assert message["body"] == "one\ntwo"
         assert message["properties"]["colour"] == "green"
-        assert message["properties"]["shape"] == "a=b"
+        assert message["properties"]["shape"] == "a=b\u2028c"
 
 
 @in_virtual_time

@@ -164,7 +164,7 @@ class InboundMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys."""
-        return tuple(self.properties.get(names.KEYS, "").split())
+        return names.split_keys(self.properties.get(names.KEYS, ""))
 
     @property
     def key(self) -> str | None:

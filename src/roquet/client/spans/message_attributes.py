@@ -93,7 +93,7 @@ def property_attributes(properties: Mapping[str, str]) -> dict[str, Any]:
     if tag := properties.get(names.TAGS):
         attributes["messaging.rocketmq.message.tag"] = tag
     if keys := properties.get(names.KEYS):
-        attributes["messaging.rocketmq.message.keys"] = keys.split()
+        attributes["messaging.rocketmq.message.keys"] = list(names.split_keys(keys))
     if order_key := properties.get(names.SHARDING_KEY):
         attributes["messaging.rocketmq.message.group"] = order_key
     for name, attribute in (

@@ -61,7 +61,7 @@ def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
     """The keys by which the records are found: the ids and keys of their messages."""
     keys = dict.fromkeys(trace.message_id for trace in batch)
     for trace in batch:
-        keys.update(dict.fromkeys(getattr(trace, "keys", "").split()))
+        keys.update(dict.fromkeys(names.split_keys(getattr(trace, "keys", ""))))
     return tuple(keys)
 
 

@@ -1,6 +1,7 @@
 """Send: one message from a form, as it is typed or made from an old one."""
 
 import binascii
+import re
 from typing import Final
 
 from starlette.datastructures import FormData
@@ -84,7 +85,7 @@ def message_of(form: FormData) -> Message:
         form_text(form, "topic"),
         _body(text, form_text(form, "notation", "text")),
         tag=form_text(form, "tag", "") or None,
-        keys=tuple(form_text(form, "keys", "").split()),
+        keys=properties.split_keys(form_text(form, "keys", "")),
         order_key=form_text(form, "order_key", "") or None,
         properties=_properties(form_text(form, "properties", "")),
     )
@@ -103,7 +104,7 @@ def _body(text: str, notation: str) -> bytes:
 
 def _properties(text: str) -> dict[str, str]:
     """Properties, one NAME=VALUE a line."""
-    pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
+    pairs = [line.partition("=") for line in re.split("\r?\n", text) if line.strip()]
     for name, equals, _ in pairs:
         if not name.strip() or not equals:
             raise UsageError(f"property {name!r:.100}: NAME=VALUE is wanted, one a line")

@@ -132,6 +132,13 @@ def test_keys_choose(column: str) -> None:
     assert taken["queue_offset"].to_pylist() == [0, 2, 3]
 
 
+def test_a_key_with_another_blank_than_u_0020_is_one_key() -> None:
+    keys = pa.array(["lot\u3000A", "lot\u3000B k", "lot A"], pa.string())
+    [batch] = table([("a", 0, at) for at in range(3)], keys=keys).to_batches()
+    taken = filter_rows(batch, RowFilter(keys=("lot\u3000B", "A")))
+    assert taken["queue_offset"].to_pylist() == [1, 2]
+
+
 def test_keys_need_a_column() -> None:
     [batch] = table([("a", 0, 0)]).to_batches()
     with pytest.raises(ConfigError, match="no column has keys"):

@@ -300,7 +300,7 @@ def _has_key(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.Array:
         column = rows.column("key")
     else:
         raise ConfigError("no column has keys: one of 'keys', 'properties' or 'key' is needed")
-    lists = pc.utf8_split_whitespace(pc.fill_null(column.cast(pa.string()), ""))
+    lists = pc.split_pattern(pc.fill_null(column.cast(pa.string()), ""), names.KEYS_SEPARATOR)
     parents = pc.list_parent_indices(lists).to_numpy()
     hits = pc.is_in(lists.flatten(), pa.array(list(keys))).to_numpy(zero_copy_only=False)
     mask = np.zeros(len(rows), np.bool_)
