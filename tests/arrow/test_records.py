@@ -232,3 +232,12 @@ def test_the_first_key_ends_at_u_0020_alone() -> None:
     )
     keys = RecordColumns.of(block).batch(["key"]).column("key").to_pylist()
     assert keys == ["lot\u3000A", "lot\tA", "\xa0lot", "x", None]
+
+
+def test_properties_that_are_not_utf_8_are_the_same_in_columns_and_in_messages() -> None:
+    host, text = (
+        bytes(8),
+        "UNIQ_KEY\x01k\x02TAGS\x01标签\x02KEYS\x01标签 k\x02标\x01签\x02".encode("gbk"),
+    )
+    gbk = record.pack(0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"orders", text)
+    assert_equals_wire(gbk + GENUINE[0] + gbk)

@@ -32,6 +32,7 @@ from roquet.wire.frame import (
     header_end,
     join_frame,
 )
+from roquet.wire.records.property_text import readable_text
 from roquet.wire.records.speedups import compiled
 
 JSON: Final = int(SerializeType.JSON)
@@ -89,7 +90,7 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             return self.fields
         if isinstance(self.fields, PackedFields):
             return self.fields.as_dict()
-        text = bytes(self.fields)
+        text = readable_text(bytes(self.fields))
         try:
             fields = json.loads(text, parse_int=str, parse_float=str)
         except (ValueError, RecursionError) as error:
@@ -191,9 +192,12 @@ def _from_json(header: bytes, body: bytes) -> Command:
 
 
 def _from_odd_json(header: bytes) -> _JsonHeader:
-    """Decode a JSON header with a lone surrogate, which msgspec rejects."""
+    """Decode a JSON header with a lone surrogate or with bytes that are not UTF-8.
+
+    msgspec rejects them. As in Java, wrong bytes are read as U+FFFD.
+    """
     try:
-        values = json.loads(header.decode())
+        values = json.loads(readable_text(header))
         if isinstance(values, dict):
             values["extFields"] = msgspec.Raw(json.dumps(values.get("extFields")).encode())
         return msgspec.convert(values, _JsonHeader, strict=False)

@@ -66,11 +66,11 @@ def read_remark(frame: bytes, size: int) -> RemarkField:
     if not begin <= end <= len(frame):
         raise error(f"a remark of {size} bytes")
     (pairs_size,) = _COUNT.unpack_from(frame, end)
-    return RemarkField(str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size)
+    return RemarkField(str(frame[begin:end], "utf-8", "replace"), end + _COUNT.size, pairs_size)
 
 
 def read_pairs(pairs: bytes) -> PackedFields:
-    """Decode pairs; raises struct.error for a wrong length, UnicodeDecodeError for other bytes."""
+    """Decode pairs; raises struct.error for a wrong length."""
     return PackedFields(pairs, pack_pairs(pairs))
 
 
@@ -81,7 +81,10 @@ def pack_pairs(pairs: bytes) -> bytes:
 
 
 def walk_pairs(pairs: bytes) -> dict[str, str]:
-    """Decode any pairs one by one; a pair with an empty name or value counts as absent."""
+    """Decode any pairs one by one; a pair with an empty name or value counts as absent.
+
+    Bytes that are not UTF-8 become U+FFFD, as in Java.
+    """
     fields: dict[str, str] = {}
     at, end, left = 0, len(pairs), PAIRS_MAX
     while at < end:
@@ -97,7 +100,8 @@ def walk_pairs(pairs: bytes) -> dict[str, str]:
         if name_size < 0 or value_size < 0:
             raise error("a negative length")
         if name_size and value_size:
-            fields[pairs[name_at:count_at].decode()] = pairs[value_at:at].decode()
+            name, value = pairs[name_at:count_at], pairs[value_at:at]
+            fields[name.decode(errors="replace")] = value.decode(errors="replace")
     if at != end:
         raise error(f"{end} bytes of fields are not what it holds")
     return fields

@@ -519,7 +519,6 @@ def test_a_batch_takes_its_wait_from_the_whole(
         (batch_of(b"x" * 1_000), "this broker takes 1000"),
         (batch_of(b"whole", b"cut")[:-1], "message 1 of the batch"),
         (b"not a batch at all, but long enough", "message 0 of the batch"),
-        (batch_of(b"x", properties=b"\xff\xff"), "UTF-8"),
         (batch_of(b"x", properties=b"DELAY\x015\x02"), "DELAY"),
     ],
 )

@@ -225,12 +225,17 @@ def test_property_texts_do_not_affect_others(texts: list[str]) -> None:
             assert outcome(used, raw, may_wait) == fresh
 
 
-def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:
-    normalizer = new_stamps()
-    normalizer.normalize(b"UNIQ_KEY\x01k\x02KEYS\x01k\x02")
-    for bad in (b"UNIQ_KEY\x01\xff\x02KEYS\x01k\x02", b"UNIQ_KEY\x01k\x02KEYS\x01\xff\x02"):
-        with pytest.raises(MessageIllegal, match="UTF-8"):
-            normalizer.normalize(bad)
+@pytest.mark.parametrize(
+    "text", [b"UNIQ_KEY\x01\xff\x02KEYS\x01k", b"TAGS\x01\xff\x02UNIQ_KEY\x01k"]
+)
+def test_bytes_that_are_not_utf_8_are_stored_as_they_are(text: bytes) -> None:
+    """As Apache's broker stores those of a batch."""
+    normalized = PropertyNormalizer("C", lambda: "new").normalize(text)
+    assert normalized.text == text + b"\x02CLUSTER\x01C\x02"
+    assert normalized.unique_key in (b"\xff", b"k")
+    assert normalized.tag_code == (hash_code("\ufffd") if b"TAGS" in text else 0)
+    delayed = PropertyNormalizer("C", lambda: "new").normalize(text + b"\x02DELAY\x013\x02", True)
+    assert (delayed.delay_level, delayed.tag_code) == (3, normalized.tag_code)
 
 
 @pytest.mark.parametrize(("level", "asked"), [("3", 3), ("99", 99), ("0", 0), ("-1", 0)])

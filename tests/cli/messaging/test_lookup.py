@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -8,7 +9,10 @@ from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
 from roquet.model.results import SendReceipt
+from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.send import SendBatch
+from roquet.wire.records.batch import BatchItem, encode_batch
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +89,37 @@ def test_a_key_with_another_blank_than_u_0020_is_found(sent: tuple[str, SendRece
     for key in keys:
         found = roquet("message", "find", "lots", "--key", key, "--json", "-n", namesrv).output
         assert json.loads(found)["keys"] == list(keys)
+
+
+async def send_batch(address: str, topic: str, *items: BatchItem) -> None:
+    """Send messages with any bytes as properties."""
+    host, _, port = address.rpartition(":")
+    channel = await Channel.connect(host, int(port))
+    call = SendBatch(
+        producer_group="g", topic=topic, queue_id=0, born_timestamp=1, properties="",
+        body=encode_batch(items),
+    )  # fmt: skip
+    await channel.call(call)
+    await channel.close()
+
+
+def test_properties_that_are_not_utf_8_are_shown_everywhere(tmp_path: Path) -> None:
+    message_id, shown = "7F" * 16, "\ufffd\ufffd\u01e9"
+    raw = f"UNIQ_KEY\x01{message_id}\x02TAGS\x01标签\x02KEYS\x01标签 k\x02".encode("gbk")
+    with BlockingCluster(default_queue_count=1, store=tmp_path) as cluster:
+        cluster.run(send_batch(cluster.broker_addrs[0], "t", BatchItem(0, b"x", raw)))
+        for command in (
+            ("message", "find", "t", "--key", "k"),
+            ("message", "find", "t", "--key", shown),
+            ("message", "find", "t"),
+            ("message", "show", message_id, "--topic", "t"),
+            ("message", "at", "t", "broker-a", "0", "0"),
+            ("consume", "t", "--count", "1"),
+        ):
+            found = json.loads(roquet(*command, "--json", "-n", cluster.namesrv_addr).stdout)
+            assert (found["tag"], found["keys"]) == (shown, [shown, "k"])
+        text = roquet("message", "find", "t", "--key", "k", "-n", cluster.namesrv_addr).output
+        assert f"tag {shown}" in text
+    (log,) = tmp_path.rglob("commitlog/0*")
+    (item, *_) = roquet("dump", str(log), "--json").stdout.splitlines()
+    assert json.loads(item)["properties"]["TAGS"] == shown

@@ -152,9 +152,8 @@ async def test_a_reply_to_a_message_without_a_requester_is_refused() -> None:
         await message.reply(b"x")
 
 
-def test_a_message_whose_properties_cannot_be_read_still_has_a_name() -> None:
-    message = received(RecordingOwner(), packed(7, b"x", b"TAGS\x01\xff\x02"))
-    with pytest.raises(RecordError, match="not UTF-8"):
-        assert message.tag
+def test_a_message_whose_properties_are_not_utf_8_can_be_read() -> None:
+    message = received(RecordingOwner(), packed(7, b"x", b"TAGS\x01\xff\x02KEYS\x01\xfe a\x02"))
+    assert (message.tag, message.keys) == ("\ufffd", ("\ufffd", "a"))
     assert message.message_id == message.offset_message_id
     assert repr(message).endswith("offset 7>")

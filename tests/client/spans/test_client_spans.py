@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from roquet.client.spans.client_spans import LINKS_MAX, ClientSpans, SpannedClient
 from roquet.client.spans.message_attributes import MessageRequest
-from roquet.model.errors import CallError, RecordError
+from roquet.model.errors import CallError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 
@@ -33,20 +33,6 @@ class Received(msgspec.Struct):
     broker_name: str = "a"
     queue_id: int = 3
     body: bytes = b"body"
-
-
-class Damaged:
-    """A message of a retry topic whose properties cannot be read."""
-
-    message_id, broker_name, queue_id, body = "ID", "a", 3, b""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        raise RecordError("torn")
-
-    @property
-    def topic(self) -> str:
-        raise RecordError("torn")
 
 
 def spans_of(address: str | None = "10.0.0.1:10911") -> tuple[ClientSpans, InMemorySpanExporter]:
@@ -80,15 +66,6 @@ RECEIPT = SendReceipt(
 def only(kept: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
     (span,) = kept.get_finished_spans()
     return span, dict(span.attributes or {})
-
-
-def test_a_damaged_message_is_processed_in_a_span_without_its_properties() -> None:
-    spans, kept = spans_of()
-    with spans.process(Damaged()):
-        pass
-    span, attributes = only(kept)
-    assert (span.name, span.parent, span.links) == ("process", None, ())
-    assert attributes["messaging.message.id"] == "ID"
 
 
 @pytest.mark.parametrize("address", [None, "nonsense"])

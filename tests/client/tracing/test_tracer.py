@@ -221,11 +221,12 @@ async def test_some_messages_are_not_traced() -> None:
 
 
 @in_virtual_time
-async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> None:
+async def test_a_message_whose_properties_are_not_utf_8_is_traced() -> None:
     tracer, delivery = tracer_of()
-    tracer.wrap(print)(message(properties=b"\xff\xfe\x01\x01"))
+    tracer.wrap(print)(message(properties=b"KEYS\x01\xff a\x02"))
     await tracer.flush()
-    assert delivery.records == []
+    (begun,) = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
+    assert begun.keys == "\ufffd a"
 
 
 @in_virtual_time

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.wire.java_hash import hash_code
 from roquet.wire.records.partial_decode import (
     RECORD_START,
     decode_partly,
@@ -196,5 +197,6 @@ def test_a_damaged_record_leaves_the_places_of_others_alone() -> None:
     assert block[at:] == b"TAGS\x01a\x02"
 
 
-def test_a_tag_that_is_not_utf_8_has_no_code() -> None:
-    assert tag_code(b"TAGS\x01\xff\x02") == 0
+def test_a_tag_that_is_not_utf_8_has_the_code_that_java_gives_it() -> None:
+    assert tag_code(b"TAGS\x01\xff\x02") == hash_code("\ufffd") == 0xFFFD
+    assert tag_code("TAGS\x01标签\x02".encode("gbk")) == hash_code("\ufffd\ufffd\u01e9")

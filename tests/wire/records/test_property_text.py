@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, RecordError
-from roquet.wire.records.property_text import decode_properties, encode_properties, is_well_formed
+from roquet.wire.records.property_text import (
+    decode_properties,
+    decode_text,
+    encode_properties,
+    is_well_formed,
+    lossless_bytes,
+    lossless_text,
+)
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -52,9 +59,25 @@ def test_lone_surrogates_survive() -> None:
     assert decode_properties(encode_properties({"half": "\ud83d"})) == {"half": "\ud83d"}
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_utf_8_are_shown_as_java_shows_them() -> None:
+    assert decode_properties(b"a\x01\xff\xfe\x02b\x01c\x02") == {"a": "\ufffd\ufffd", "b": "c"}
+    assert decode_properties("标签\x01颜色\x02".encode("gbk")) == {
+        "\ufffd\ufffd\u01e9": "\ufffd\ufffdɫ"
+    }
+
+
+def test_a_topic_is_utf_8() -> None:
     with pytest.raises(RecordError, match="UTF-8"):
-        decode_properties(b"a\x01\xff\xfe\x02")
+        decode_text(b"\xff")
+
+
+@given(st.binary())
+def test_a_lossless_text_gives_any_bytes_back(raw: bytes) -> None:
+    assert lossless_bytes(lossless_text(raw)) == raw
+
+
+def test_a_text_with_half_a_surrogate_pair_can_be_encoded_beside_other_bytes() -> None:
+    assert lossless_bytes(lossless_text(b"\xff") + "\ud83d") == b"\xed\xb3\xbf\xed\xa0\xbd"
 
 
 @pytest.mark.parametrize(

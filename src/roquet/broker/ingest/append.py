@@ -36,7 +36,6 @@ from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
 from roquet.wire.calls.send import Send, SendLongNames
 from roquet.wire.codes import ResponseCode
-from roquet.wire.java_hash import hash_code
 from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
@@ -46,8 +45,13 @@ from roquet.wire.records.message_id import (
     offset_message_ids,
     unique_key,
 )
-from roquet.wire.records.partial_decode import property_value
-from roquet.wire.records.property_text import decode_properties, decode_text
+from roquet.wire.records.partial_decode import property_value, tag_code
+from roquet.wire.records.property_text import (
+    decode_properties,
+    lossless_bytes,
+    lossless_text,
+    readable_text,
+)
 from roquet.wire.records.record import Record
 
 SendCall = Send | SendLongNames
@@ -208,7 +212,8 @@ class Ingest:
                 sizes[appended.size] += 1  # without a call
             else:
                 counts.add_stored(call.topic, NORMAL, appended.size)
-        return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
+        key = readable_text(normalized.unique_key)
+        return IngestResult(appended, key, normalized.waits, recall)
 
     def reappend(
         self,
@@ -263,13 +268,13 @@ class Ingest:
     def _copy(
         self, record: Record, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> Draft:
-        tag = properties.get(names.TAGS)
+        text = _encoded(properties)
         return Draft(
             topic=topic,
             queue_id=queue_id,
             body=record.body,
-            properties=_encoded(properties),
-            tag_code=hash_code(tag) if tag else 0,
+            properties=text,
+            tag_code=tag_code(text),
             flag=record.flag,
             sys_flag=record.sys_flag & ~STORE_HOST_V6 | self._store_flag,
             born_ms=record.born_ms,
@@ -316,7 +321,7 @@ class Ingest:
     ) -> Draft:
         """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
-            properties = decode_properties(draft.properties)
+            properties = decode_properties(lossless_text(draft.properties))
             properties = dead_letter_properties(
                 properties, draft.topic, properties.get(names.UNIQUE_KEY, "")
             )
@@ -327,7 +332,7 @@ class Ingest:
             place = self._place(
                 draft.topic,
                 draft.queue_id,
-                decode_properties(draft.properties),
+                decode_properties(lossless_text(draft.properties)),
                 level,
                 now_ms,
                 self._config.timer_max_delay,
@@ -400,7 +405,7 @@ class Ingest:
             return ""
         out = int(property_value(draft.properties, _OUT) or b"0")
         # The genuine broker adds one: the time must be in the message's slot, not before it.
-        handle = RecallHandle(topic, self._config.broker_name, out + 1, decode_text(key))
+        handle = RecallHandle(topic, self._config.broker_name, out + 1, readable_text(key))
         return handle.text()
 
     def _draft(
@@ -471,7 +476,7 @@ def _is_half(properties: bytes) -> bool:
 
 def _encoded(properties: Mapping[str, str]) -> bytes:
     """The bytes of a property text."""
-    return properties_text(properties).encode("utf-8", "surrogatepass")
+    return lossless_bytes(properties_text(properties))
 
 
 def _shared_text(text: str) -> bytes:

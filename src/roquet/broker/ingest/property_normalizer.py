@@ -20,7 +20,13 @@ from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.property_text import decode_properties, decode_text
+from roquet.wire.records.partial_decode import tag_code
+from roquet.wire.records.property_text import (
+    decode_properties,
+    decode_text,
+    lossless_bytes,
+    lossless_text,
+)
 from roquet.wire.records.speedups import compiled, set_special
 
 TAG_CODES_MAX: Final = 4_096
@@ -113,10 +119,7 @@ class PropertyNormalizer:
 
     def _normalize_text(self, raw: bytes, alone: bool) -> NormalizedProperties:
         """Normalize a text that is not cached; it ends with a separator."""
-        try:
-            text = decode_text(raw)
-        except RecordError as error:
-            raise MessageIllegal(str(error)) from error
+        text = lossless_text(raw)  # batches come with any bytes, which Apache's broker keeps, too
         if PAIRS.fullmatch(text):
             properties = _pairs(text)
         else:  # stored unchanged, a part without a name would look like a torn record
@@ -138,15 +141,15 @@ class PropertyNormalizer:
         if not key:
             key = self._new_key()
             text = f"{text}{names.UNIQUE_KEY}\x01{key}\x02"
-        raw = text.encode("utf-8", "surrogatepass") + (self._tail if alone else self._cluster)
+        raw = lossless_bytes(text) + (self._tail if alone else self._cluster)
         if len(raw) > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        code, waits = _facts(properties)
-        key_raw = key.encode("utf-8", "surrogatepass")
-        is_special = half or timed or level > 0
-        return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
+        is_special, waits = half or timed or level > 0, properties.get(names.WAIT) != "false"
+        return NormalizedProperties(
+            raw, tag_code(raw), waits, lossless_bytes(key), is_special, level, half, timed
+        )
 
 
 PlainFacts = tuple[int, bool, bytes]
@@ -166,7 +169,9 @@ def plain_facts(text: bytes) -> PlainFacts | None:
     key = properties.get(names.UNIQUE_KEY)
     if not key or not SPECIAL.isdisjoint(properties):
         return None
-    return *_facts(properties), key.encode("utf-8", "surrogatepass")
+    tag = properties.get(names.TAGS)
+    code, waits = _tag_code(tag) if tag else 0, properties.get(names.WAIT) != "false"
+    return code, waits, key.encode("utf-8", "surrogatepass")
 
 
 @compiled
@@ -188,12 +193,6 @@ def plain_batch(
 def ended(text: bytes) -> bytes:
     """The text with a separator at its end, so that properties can be appended."""
     return text + _END if text and not text.endswith(_END) else text
-
-
-def _facts(properties: Mapping[str, str]) -> tuple[int, bool]:
-    """The tag code, and whether the sender waits."""
-    tag = properties.get(names.TAGS)
-    return _tag_code(tag) if tag else 0, properties.get(names.WAIT) != "false"
 
 
 def _pairs(text: str) -> dict[str, str]:

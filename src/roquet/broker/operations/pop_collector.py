@@ -14,6 +14,7 @@ from roquet.broker.delivery import DeliveryServices
 from roquet.broker.filtering.filter_cache import CompiledFilter
 from roquet.broker.filtering.filter_scan import scan_count, scan_once
 from roquet.broker.filtering.tag_expressions import TagCodes
+from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.log.pop_waiters import ANY_QUEUE
 from roquet.broker.operations.progress import is_start_in_memory
@@ -27,7 +28,7 @@ from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_o
 from roquet.store.store import Slice
 from roquet.wire.pop_reply import offset_count_info, offset_info, queue_count_info, start_info
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, retry_kind
-from roquet.wire.records.property_text import encode_properties
+from roquet.wire.records.property_text import lossless_bytes, lossless_text
 from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 
 LENGTH: Final = Struct(">i")
@@ -284,14 +285,14 @@ class PopCollector:
                 queue_id=record.queue_id,
                 offset=record.queue_offset,
             )
-            properties = decode_properties(record.properties)
+            properties = decode_properties(lossless_text(record.properties))
             if not request.peek:
                 properties[props.POP_CK] = handle.text()
             return pack(
                 record.queue_id, record.flag, record.queue_offset, record.position, record.sys_flag,
                 record.born_ms, record.born_host, record.stored_ms, record.store_host,
                 record.reconsume_times, record.prepared_position, record.body,
-                request.topic.encode(), encode_properties(properties),
+                request.topic.encode(), lossless_bytes(properties_text(properties)),
             )  # fmt: skip
         except (MessageIllegal, RecordError):  # no room for another property, or odd ones
             return bytes(part[at : at + size])

@@ -26,7 +26,7 @@ from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.delay.delay_levels import excess_delay_ms
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
 log = logger(__name__)
@@ -172,7 +172,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     def _deliver(self, record: Record) -> None:
         """Store a message in the queue that it was sent to."""
-        properties = decode_properties(record.properties)
+        properties = decode_properties(lossless_text(record.properties))
         topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")

@@ -33,7 +33,7 @@ from roquet.rules.delay.retry import dead_letter_properties, times_after
 from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.message_id import offset_message_id
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record, decode
 from roquet.wire.revive_records import (
     ACK_TAG,
@@ -303,7 +303,7 @@ class PopRevive:
                 "offset %d of %s queue %d is gone", offset, checkpoint.topic, checkpoint.queue_id
             )
             return
-        properties = decode_properties(record.properties)
+        properties = decode_properties(lossless_text(record.properties))
         kept = _without_delays(properties)
         kept.setdefault(props.FIRST_POP_TIME, str(checkpoint.pop_ms))
         if record.reconsume_times >= group.retry_max_times:
@@ -356,7 +356,7 @@ class PopRevive:
         topic, times = names.dlq_topic(checkpoint.group), times_after(record.reconsume_times)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
-            plain = _without_delays(decode_properties(record.properties))
+            plain = _without_delays(decode_properties(lossless_text(record.properties)))
             self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )

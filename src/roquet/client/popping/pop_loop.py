@@ -173,11 +173,8 @@ class PopLoop:
 
     def _is_wanted(self, message: PoppedMessage, tags: Container[str | None]) -> bool:
         """Whether its tag is accepted; otherwise acknowledge the message unseen."""
-        try:
-            if message.tag in tags:
-                return True
-        except RecordError as error:
-            self._damaged(message.queue_offset, error)
+        if message.tag in tags:
+            return True
         message.settle()
         return False
 

@@ -150,11 +150,7 @@ class InboundMessage:
     @property
     def message_id(self) -> str:
         """The producer's id of the message, else the broker's."""
-        try:
-            unique_key = self.properties.get(names.UNIQUE_KEY)
-        except RecordError:  # damaged messages have to be named in logs as well
-            unique_key = None
-        return unique_key or self.offset_message_id
+        return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
 
     @property
     def tag(self) -> str | None:

@@ -26,12 +26,11 @@ from roquet.client.spans.message_attributes import (
     MessageRequest,
     SpannedMessage,
     encodable,
-    properties_of,
     property_attributes,
     sent_attributes,
 )
 from roquet.log_records import logger
-from roquet.model.errors import RecordError, UsageError
+from roquet.model.errors import UsageError
 from roquet.model.namespaces import unwrap
 from roquet.model.results import SendReceipt
 from roquet.net.address import split_address
@@ -156,7 +155,7 @@ class ClientSpans:
         """Make the span of a reply with messages, which ends now and is linked to them."""
         if messages:
             attributes = {"messaging.batch.message_count": len(messages)}
-            links = _links(properties_of(message) for message in messages[:LINKS_MAX])
+            links = _links(message.properties for message in messages[:LINKS_MAX])
             with _harmless():
                 self._receive(request, attributes, links, took_ms).end(self._now_ns())
 
@@ -187,7 +186,7 @@ class ClientSpans:
 
     def process(self, message: SpannedMessage) -> AbstractContextManager[Span]:
         """A span around a handler, as a child of the message's context if it has one."""
-        properties = properties_of(message)
+        properties = message.properties
         attributes = property_attributes(properties)
         attributes["messaging.message.body.size"] = len(message.body)
         return self._of_message("process", "process", SpanKind.CONSUMER, message, attributes)
@@ -220,19 +219,17 @@ class ClientSpans:
         extra: Mapping[str, Any],
     ) -> AbstractContextManager[Span]:
         """A span that is a child of a received message's context, and linked to it."""
-        properties = properties_of(message)
+        properties = message.properties
         attributes = {
             **self._of_queue(message.broker_name, message.queue_id),
             "messaging.message.id": message.message_id,
             **extra,
         }
-        try:
-            topic = message.topic
-        except RecordError:
-            topic = ""
         parent = _extracted(properties)
         links = _links([properties])
-        return self._active(name, operation, topic, kind, attributes, links=links, parent=parent)
+        return self._active(
+            name, operation, message.topic, kind, attributes, links=links, parent=parent
+        )
 
     @contextmanager
     def _active(

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from roquet.model import properties as names
-from roquet.model.errors import RecordError
 
 NUMBER_LENGTH_MAX: Final = 18
 """Digits of a number in a message's properties, which anybody may have written; 64 bits hold it."""
@@ -26,7 +25,7 @@ class LinkedMessage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties; raises RecordError if they are damaged."""
+        """All properties."""
 
 
 class SpannedMessage(LinkedMessage, Protocol):
@@ -51,14 +50,6 @@ class SpannedMessage(LinkedMessage, Protocol):
     @property
     def body(self) -> bytes:
         """Its content."""
-
-
-def properties_of(message: LinkedMessage) -> Mapping[str, str]:
-    """The properties of a message; none if they cannot be read."""
-    try:
-        return message.properties
-    except RecordError:  # damaged: the reader of the message gets the error
-        return {}
 
 
 def encodable(value: Any) -> Any:

@@ -29,7 +29,6 @@ from roquet.client.tracing.trace_messages import (
 )
 from roquet.log_records import logger
 from roquet.model import properties as names
-from roquet.model.errors import RecordError
 from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
@@ -173,10 +172,7 @@ class Tracer:
         """Record the start of a handler, which may run in a thread."""
         if message.topic == self._config.trace_topic:
             return None
-        try:
-            properties = message.properties
-        except RecordError:  # damaged: the handler will get the error
-            return None
+        properties = message.properties
         if properties.get(names.TRACE_ON) == "false":
             return None
         begun = ConsumeStartTrace(

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from roquet.model.errors import RecordError
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.partial_decode import index_keys
-from roquet.wire.records.property_text import decode_text
+from roquet.wire.records.property_text import readable_text
 from roquet.wire.records.speedups import compiled
 
 _POSITIVE: Final = 0x7FFF_FFFF
@@ -18,12 +17,7 @@ HashedKeys = tuple[list[int], list[int]]
 
 def hash_key(topic: bytes, key: bytes) -> int:
     """The hash of one key of a topic; invalid UTF-8 is decoded as Java does."""
-    raw = topic + b"#" + key
-    try:
-        text = decode_text(raw)
-    except RecordError:
-        text = raw.decode("utf-8", "replace")
-    return abs(hash_code(text)) & _POSITIVE
+    return abs(hash_code(readable_text(topic + b"#" + key))) & _POSITIVE
 
 
 def hash_keys(topics: Sequence[bytes], texts: Sequence[bytes]) -> HashedKeys:

@@ -20,6 +20,7 @@ from roquet.store.layout import FILLER_SIZE
 from roquet.store.reading.contiguous_range import contiguous_range
 from roquet.store.reading.entry_scan import EntryScan, TagCodeFilter
 from roquet.wire.records.partial_decode import index_keys
+from roquet.wire.records.property_text import readable_text
 
 log = logger(__name__)
 
@@ -369,7 +370,9 @@ class RecordReader:
                 break
             known = self._log.skim_at(position)
             # Equal hashes are not equal keys.
-            if known is None or known[5] != topic_bytes or key_bytes not in index_keys(known[6]):
+            if known is None or known[5] != topic_bytes:
+                continue
+            if key not in map(readable_text, index_keys(known[6])):
                 continue
             if not times[0] <= known[4] <= times[1]:
                 continue

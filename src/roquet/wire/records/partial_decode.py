@@ -5,9 +5,8 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from roquet.model.errors import RecordError
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.property_text import decode_text, is_well_formed
+from roquet.wire.records.property_text import is_well_formed, readable_text
 from roquet.wire.records.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -122,15 +121,9 @@ def property_value(properties: bytes, name: bytes) -> bytes | None:
 
 
 def tag_code(properties: bytes) -> int:
-    """Tag code of an ordinary message's queue entry: Java's hash of the tag.
-
-    0 without a tag, and for a tag that is not UTF-8: such a text has no properties for any reader.
-    """
+    """Tag code of an ordinary message's queue entry: Java's hash of the tag; 0 without one."""
     tag = _value(properties, b"TAGS\x01")
-    try:
-        return hash_code(decode_text(tag)) if tag else 0
-    except RecordError:
-        return 0
+    return hash_code(readable_text(tag)) if tag else 0
 
 
 def index_keys(properties: bytes) -> list[bytes]:

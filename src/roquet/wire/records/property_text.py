@@ -26,9 +26,13 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(text: bytes | str) -> dict[str, str]:
-    """Decode properties; a part without a name or without a value is ignored."""
+    """Decode properties; a part without a name or without a value is ignored.
+
+    Bytes that are not UTF-8 become U+FFFD. For properties that are encoded again, decode the
+    `lossless_text`.
+    """
     if not isinstance(text, str):
-        text = decode_text(text)
+        text = readable_text(text)
     properties: dict[str, str] = {}
     for part in text.split(PROPERTY_SEPARATOR):
         name, _, value = part.partition(NAME_VALUE_SEPARATOR)
@@ -49,8 +53,35 @@ def is_well_formed(text: bytes) -> bool:
     return not text.endswith(b"\x00") and all(_MIDDLE in part for part in parts)
 
 
+def readable_text(raw: bytes) -> str:
+    """Decode any text: as `decode_text` does, or with U+FFFD in place of wrong bytes, as in Java.
+
+    Old clients of Java and C++ write texts in the encoding of their machine, GBK for one.
+    """
+    try:
+        return str(raw, "utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return str(raw, "utf-8", "replace")
+
+
+def lossless_text(raw: bytes) -> str:
+    """Decode any bytes so that `lossless_bytes` restores them: wrong ones become surrogates."""
+    return str(raw, "utf-8", "surrogateescape")
+
+
+def lossless_bytes(text: str) -> bytes:
+    """Encode a text, perhaps with parts of a `lossless_text`. Never fails."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate of a JSON header
+        return text.encode("utf-8", "surrogatepass")
+
+
 def decode_text(raw: bytes) -> str:
-    """Decode UTF-8 text; lone surrogates, which Java and JavaScript can hold, are kept."""
+    """Decode UTF-8 text; lone surrogates, which Java and JavaScript can hold, are kept.
+
+    Raises RecordError for other bytes.
+    """
     try:
         return str(raw, "utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

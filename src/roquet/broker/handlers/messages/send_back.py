@@ -32,7 +32,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import offset_message_id
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
@@ -125,7 +125,7 @@ def _record(message_log: MessageLog, position: int) -> Record:
 
 def _properties(record: Record) -> tuple[dict[str, str], str]:
     own_id = offset_message_id(record.store_host, record.position)
-    return decode_properties(record.properties), own_id
+    return decode_properties(lossless_text(record.properties)), own_id
 
 
 def _queue(control: ControlPlane, topic: TopicConfig) -> int:

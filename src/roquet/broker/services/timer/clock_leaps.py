@@ -17,7 +17,7 @@ from roquet.model.errors import MessageIllegal, RecordError
 from roquet.net.clock import Clock
 from roquet.rules.delay.timer import ClockSetBack, is_delete
 from roquet.store.timer.layout import TimerUnit
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import decode
 
 BACK_MS: Final = 60_000
@@ -143,7 +143,7 @@ class ClockLeaps:
             return False
         try:
             record = decode(raw)
-            properties = decode_properties(record.properties)
+            properties = decode_properties(lossless_text(record.properties))
             out = out_of(properties)
             moved = None if out is None else set_back.out_ms(properties, out)
             if moved is None:

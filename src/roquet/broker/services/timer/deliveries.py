@@ -30,7 +30,7 @@ from roquet.rules.delay.timer import (
 from roquet.store.store import Store
 from roquet.store.timer.layout import NONE, TimerUnit
 from roquet.store.timer.timers import TimerStore
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
@@ -203,7 +203,7 @@ class TimerDeliveries:
 
     def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
         """Deliver a due message, roll it on, or skip it if it was recalled."""
-        properties = decode_properties(record.properties)
+        properties = decode_properties(lossless_text(record.properties))
         topic = properties.get(props.REAL_TOPIC, "")
         if must_roll(unit.magic):
             self._roll(record, properties, unit, now_ms)
@@ -281,7 +281,7 @@ def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
 
 def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
     """Add a unit to the order of its second."""
-    properties = decode_properties(record.properties)
+    properties = decode_properties(lossless_text(record.properties))
     topic, out = properties.get(props.REAL_TOPIC, ""), out_of(properties)
     if out is not None and out > second.begin_ms and not must_roll(kind):
         return  # the position holds the record of another second now

@@ -25,7 +25,7 @@ from roquet.rules.delay.timer import (
 )
 from roquet.store.timer.layout import TimerUnit
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record
 
 log = logger(__name__)
@@ -171,7 +171,7 @@ class TimerIntake:
     def _again(self, record: Record, now_ms: int) -> None:
         """Deliver an untaken message that the wheel may lack, store it again, or set it aside."""
         try:
-            properties = decode_properties(record.properties)
+            properties = decode_properties(lossless_text(record.properties))
             out = _known_out(properties, now_ms)
             begun_ms = max(self._timers.reached_ms, floor_ms(record.stored_ms))
             # It was delivered at once if its second had begun when it was taken, which may be long
@@ -194,7 +194,7 @@ class TimerIntake:
 
         False if the wheel has no slot for it yet.
         """
-        properties = decode_properties(record.properties)
+        properties = decode_properties(lossless_text(record.properties))
         out = out_of(properties)
         if out is None or out - now_ms > FAR_MS or out < self._timers.replayed[1]:
             return True
@@ -216,7 +216,7 @@ class TimerIntake:
 
         False if the wheel has no slot for it yet.
         """
-        timers, properties = self._timers, decode_properties(record.properties)
+        timers, properties = self._timers, decode_properties(lossless_text(record.properties))
         out = _known_out(properties, now_ms)
         if self._is_written_again(record, properties, out):
             return True

@@ -30,6 +30,7 @@ from roquet.rules.transaction import (
 )
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.property_text import lossless_bytes
 from roquet.wire.records.record import Record, pack
 
 log = logger(__name__)
@@ -226,5 +227,5 @@ def _as_it_will_be(half: HalfMessage) -> bytes:
         record.flag, record.queue_offset, record.position, record.sys_flag, record.born_ms,
         record.born_host, record.stored_ms, record.store_host, record.reconsume_times, 0,
         record.body, half.topic.encode(),
-        properties_text(half.properties).encode("utf-8", "surrogatepass"),
+        lossless_bytes(properties_text(half.properties)),
     )  # fmt: skip

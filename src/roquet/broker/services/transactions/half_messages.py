@@ -18,7 +18,7 @@ from roquet.model.flags import TRANSACTION_MASK
 from roquet.rules.transaction import COMMIT, HalfMessageFacts, HalfMessagePosition, times_checked
 from roquet.store.store import Store
 from roquet.wire.codes import ResponseCode
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
@@ -228,4 +228,4 @@ def _row_of(record: Record) -> str | None:
 
 
 def _parsed(record: Record) -> HalfMessage:
-    return HalfMessage(record, decode_properties(record.properties))
+    return HalfMessage(record, decode_properties(lossless_text(record.properties)))

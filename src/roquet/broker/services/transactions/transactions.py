@@ -41,7 +41,7 @@ from roquet.rules.transaction import (
 )
 from roquet.store.store import AppendResult, Draft
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record
 
 log = logger(__name__)
@@ -168,7 +168,8 @@ class Transactions:
 
     def resume(self, record: Record) -> None:
         """Put back a message that was given up: checks begin again."""
-        properties = decode_properties(record.properties) | {props.TRANSACTION_CHECK_TIMES: "0"}
+        properties = decode_properties(lossless_text(record.properties))
+        properties[props.TRANSACTION_CHECK_TIMES] = "0"
         self._again(record, names.HALF_TOPIC, properties)
 
     def _again(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
