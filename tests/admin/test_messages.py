@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from tests.admin.conftest import OpenCluster
 
-from roquet.admin import messages, topics
+from roquet.admin import dead_letters, messages, topics
 from roquet.admin.topics import TopicSettings
-from roquet.client.config import ClientConfig, ProducerConfig
+from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time
@@ -120,3 +121,57 @@ async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
     async with six_orders(open_cluster) as (it, sent):
         other = sent[0].message_id[:-8] + "00000000"
         assert await messages.by_id(it.admin, other, "orders") == []
+
+
+MIB = 1024 * 1024
+BOMBS = 6
+
+
+@asynccontextmanager
+async def bombs(open_cluster: OpenCluster, topic: str) -> AsyncIterator[Any]:
+    """Messages of four kilobytes that decompress to four megabytes each."""
+    async with open_cluster() as it:
+        await topics.create(it.admin, topic, TopicSettings(read_queues=1, write_queues=1))
+        await it.settle()
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for _ in range(BOMBS):
+                await producer.send(topic, bytes(4 * MIB - 1), keys=("bomb",))
+        yield it
+
+
+def assert_cut(sizes: list[int], notes: list[str]) -> None:
+    assert sum(sizes) < messages.BODIES_SIZE_MAX + BOMBS * messages.BODY_START
+    assert sizes.count(4 * MIB - 1) == 4
+    assert [bool(note) for note in notes] == [size < 4 * MIB - 1 for size in sizes]
+    assert notes[-1] == "cut to its first 4,096 bytes"
+
+
+@in_virtual_time
+async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long(
+    open_cluster: OpenCluster,
+) -> None:
+    async with bombs(open_cluster, "orders") as it:
+        found = await messages.by_key(it.admin, "orders", "bomb")
+        assert_cut([len(m.body) for m in found], [m.body_note for m in found])
+
+
+@in_virtual_time
+async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole(
+    open_cluster: OpenCluster,
+) -> None:
+    async with bombs(open_cluster, "%DLQ%g") as it:
+        config = ConsumerConfig(clock=it.clock)
+        async with dead_letters.open_reader(it.namesrv, config) as reader:
+            shown = [letter.message for letter in await dead_letters.newest(reader, "g", 100)]
+            assert_cut([len(m.body) for m in shown], [m.body_note for m in shown])
+            chosen, _ = await dead_letters.select(reader, "g", dead_letters.DeadLetterFilter())
+            assert {len(letter.message.body) for letter in chosen} == {4 * MIB - 1}
+
+
+def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
+    stored = StoredMessage(
+        topic="t", body=b"not zlib", sys_flag=1, queue_id=0, queue_offset=0, position=0, size=99
+    )
+    shown = messages.BodyLimit().unfolded(stored)
+    assert shown.body == b"not zlib"
+    assert shown.body_note.startswith("as it is stored: body is not zlib")

@@ -1,6 +1,7 @@
 """PullConsumer: you hold the offsets."""
 
 import asyncio
+import zlib
 from typing import Any
 
 import pytest
@@ -38,6 +39,22 @@ async def test_a_pull_gives_messages_and_where_to_go_on(
         assert [m.body for m in result.messages] == [b"x", b"y"]
         assert {m.broker_name for m in result.messages} == {"a"}
         assert (result.next_offset, result.min_offset, result.max_offset) == (2, 0, 3)
+
+
+@in_virtual_time
+async def test_a_pull_ends_where_its_bodies_decompress_to_too_much(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    bomb = zlib.compress(bytes(20 * 1024 * 1024))
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        for _ in range(5):
+            cluster.brokers["a"].store("t", 0, bomb, b"", 1)
+        offsets = []
+        while (result := await consumer.pull(QUEUE, sum(offsets))).messages:
+            assert {len(message.body) for message in result.messages} == {20 * 1024 * 1024}
+            offsets.append(len(result.messages))
+            assert result.next_offset == sum(offsets)
+        assert offsets == [2, 2, 1]
 
 
 @in_virtual_time

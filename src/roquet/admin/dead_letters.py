@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from roquet.admin.client import AdminClient
+from roquet.admin.messages import BodyLimit
 from roquet.client.config import ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -141,12 +143,13 @@ async def counts(reader: PullConsumer, group: str) -> list[DeadLetterCount]:
 
 
 async def newest(reader: PullConsumer, group: str, limit: int) -> list[DeadLetter]:
-    """The newest `limit` dead letters of a group, oldest first."""
-    letters: list[DeadLetter] = []
+    """The newest `limit` dead letters of a group, oldest first; bodies may be cut (`BodyLimit`)."""
+    letters, bodies = list[DeadLetter](), BodyLimit()
     for queue in await _queues(reader, group):
         end = await reader.max_offset(queue)
         begin = max(await reader.min_offset(queue), end - limit)
-        letters += [letter async for letter in _read(reader, group, queue, begin, end)]
+        async for letter in _read(reader, group, queue, begin, end):
+            letters.append(replace(letter, message=bodies.cut(letter.message)))
     letters.sort(key=lambda letter: letter.message.stored_ms)
     return letters[-limit:]
 

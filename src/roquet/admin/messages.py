@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from roquet.admin.client import AdminClient, leader_addresses
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
@@ -12,14 +14,52 @@ from roquet.model.queue import MessageQueue
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
+from roquet.wire.records.compression import decompress_start
 from roquet.wire.records.host_bytes import decode_host
 from roquet.wire.records.message_id import parse_offset_message_id
 
 COUNT: Final = 64
 """Messages of one look-up by default, as in mqadmin."""
 
+BODIES_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of all bodies of one look-up; those behind it are cut to `BODY_START`."""
+
+BODY_START: Final = 4 * 1024
+"""Bytes of a body that a look-up keeps in any case."""
+
 LATEST_MS: Final = 2**63 - 1
 """An unbounded end time, as Java clients send it."""
+
+
+class BodyLimit:
+    """Cuts bodies of a list of messages once all together are longer than a limit.
+
+    Two megabytes of compressed messages may decompress to gigabytes.
+    """
+
+    def __init__(self, size: int = BODIES_SIZE_MAX) -> None:
+        self._left = size
+
+    def unfolded(self, message: StoredMessage) -> StoredMessage:
+        """A message whose body is as it is stored, with its body or the beginning of it."""
+        try:
+            body = decompress_start(message.body, message.sys_flag, self._allowed + 1)
+        except RecordError as error:
+            return self.cut(replace(message, body_note=f"as it is stored: {error}"))
+        return self.cut(replace(message, body=body))
+
+    def cut(self, message: StoredMessage) -> StoredMessage:
+        """A message with its body or the beginning of it."""
+        allowed = self._allowed
+        self._left -= min(len(message.body), allowed)
+        if len(message.body) <= allowed:
+            return message
+        note = f"cut to its first {allowed:,} bytes"
+        return replace(message, body=message.body[:allowed], body_note=note)
+
+    @property
+    def _allowed(self) -> int:
+        return max(self._left, BODY_START)
 
 
 async def by_id(
@@ -61,6 +101,8 @@ async def by_key(
 ) -> list[StoredMessage]:
     """The newest `count` messages of a topic with a key, oldest first.
 
+    Bodies are cut as `BodyLimit` says.
+
     The times are half-open, of storing. `unique` looks for a producer's message id instead of a
     key. Raises ConnectFailed when a broker does not answer.
     """
@@ -80,7 +122,8 @@ async def by_key(
         m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)
     ]
     messages.sort(key=lambda message: message.stored_ms)
-    return messages[-count:]
+    limit = BodyLimit()
+    return [limit.unfolded(message) for message in messages[-count:]]
 
 
 async def by_offset(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMessage | None:
@@ -157,7 +200,7 @@ def _check(failed: Mapping[str, CallError]) -> None:
 
 def _messages(answers: Mapping[str, QueryReply]) -> list[StoredMessage]:
     return [
-        record.to_message(one, broker=broker)
+        record.to_message(one, broker=broker, decompress=False)
         for broker, reply in answers.items()
         for one in record.decode_many(reply.body)
     ]

@@ -12,10 +12,12 @@ from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.model.errors import CallError, UsageError
+from roquet.model.message import StoredMessage
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
 from roquet.model.subscription import ALL, ConsumeType
+from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
 
@@ -28,6 +30,10 @@ STATUSES: Final = {
 
 PULL_COUNT: Final = 32
 """Default number of messages of one pull; Apache RocketMQ's brokers return no more."""
+
+UNFOLDED_MAX: Final = 32 * 1024 * 1024
+"""Bytes by which the bodies of one pull may grow when they are decompressed; the message that
+passes the limit is the last one of the pull."""
 
 POLL_COUNT: Final = 10
 """Default number of messages of one poll, that of Java's lite pull consumer."""
@@ -117,16 +123,13 @@ class PullConsumer(RebalancedConsumer):
                 spans.receive_failed(request, error, clock.monotonic_ms() - began_ms)
             raise
         reply = pulled.reply
-        messages = [
-            record.to_message(message, broker=queue.broker_name)
-            for message in record.decode_many(reply.body)
-        ]
+        messages, next_offset = _unfolded(reply, queue.broker_name)
         if spans is not None:
             spans.received(request, messages, clock.monotonic_ms() - began_ms)
         wanted = message_filter.tags
         return PullResult(
             status=STATUSES[ResponseCode(reply.code)],
-            next_offset=reply.next_begin_offset,
+            next_offset=next_offset,
             min_offset=reply.min_offset,
             max_offset=reply.max_offset,
             messages=[message for message in messages if wanted is None or message.tag in wanted],
@@ -264,3 +267,19 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)
+
+
+def _unfolded(reply: PullReply, broker: str) -> tuple[list[StoredMessage], int]:
+    """The messages of a reply, and the offset to go on from.
+
+    Those behind the limit of `UNFOLDED_MAX` are left for the next pull: a reply of two megabytes
+    may decompress to two gigabytes.
+    """
+    messages: list[StoredMessage] = []
+    size = 0
+    for each in record.decode_many(reply.body):
+        if size > UNFOLDED_MAX:
+            return messages, each.queue_offset
+        messages.append(record.to_message(each, broker=broker))
+        size += len(messages[-1].body) - len(each.body)
+    return messages, reply.next_begin_offset

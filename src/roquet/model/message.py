@@ -54,6 +54,9 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     prepared_position: int = 0
     offset_message_id: str = ""
     """The broker's id of the message: the broker's address and the position."""
+    body_note: str = ""
+    """Why the body is not the whole one that was sent; empty when it is. Only look-ups that show
+    many messages cut bodies; a consumer's are whole."""
 
     @property
     def message_id(self) -> str:

@@ -62,7 +62,7 @@ def test_messages_set_aside_are_listed_and_put_back(running: BlockingCluster) ->
     first, second = wait_for_listed(running, 2)
     assert first["service"] == "timer"
     assert first["place"].startswith(f"{TIMER}/0/0/")
-    assert first["reason"].startswith("RecordError: text of a record is not UTF-8")
+    assert first["reason"].startswith("MessageIllegal: a timed message has no delivery time")
     assert "cannot be the name of a directory" in second["reason"]
     lines = roquet(running, "set-aside", "ls").stdout.splitlines()
     assert [line.split()[0] for line in lines] == [first["message_id"], second["message_id"]]

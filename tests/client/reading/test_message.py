@@ -67,6 +67,17 @@ def test_a_compressed_body_is_restored() -> None:
     )
 
 
+def test_a_compressed_body_is_restored_for_whoever_looks() -> None:
+    """A thousand may wait for a handler, and each be a hundred times as large as it was pulled."""
+    message = received(RecordingOwner(), packed(7, zlib.compress(b"hello"), sys_flag=1))
+    assert "body" not in vars(message)
+    assert message.body == b"hello"
+    message.fail(500)
+    again = message.next_try()
+    assert "body" not in vars(again)
+    assert again.body == b"hello"
+
+
 async def test_it_is_settled_once() -> None:
     owner = RecordingOwner()
     message = received(owner)

@@ -16,7 +16,7 @@ from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader, ReaderContext
 from roquet.client.reading.retry import RetryLocally, RetrySender
-from roquet.model.errors import CallRefused
+from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.rules.consumption.progress import ConsumeWindow
@@ -401,19 +401,18 @@ async def test_a_failing_or_slow_handler_delays_no_release(
 
 
 @in_virtual_time
-async def test_a_body_that_cannot_be_restored_is_passed_over(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone(
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         broker = cluster.brokers["a"]
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
             broker.store("t", 0, body, b"", sys_flag)
-        for expected in (b"x", b"z"):
-            message = await r.next()
-            assert message.body == expected
-            await message.ack()
-        assert r.reader.window.committable == 3
-        assert caplog.text.count("t@a:0 offset 1 is unreadable and skipped") == 1
+        first, damaged, last = [await r.next() for _ in range(3)]
+        assert (first.body, last.body) == (b"x", b"z")
+        with pytest.raises(RecordError, match="not zlib"):
+            assert damaged.body
+        assert damaged.stored_body == (b"not zlib", 1)
 
 
 @in_virtual_time

@@ -32,7 +32,7 @@ class Received(msgspec.Struct):
     message_id: str = "ID"
     broker_name: str = "a"
     queue_id: int = 3
-    body: bytes = b"body"
+    stored_body: tuple[bytes, int] = (b"body", 0)
 
 
 def spans_of(address: str | None = "10.0.0.1:10911") -> tuple[ClientSpans, InMemorySpanExporter]:

@@ -9,6 +9,7 @@ from roquet.admin.topics import TopicSettings
 from roquet.client.config import ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
+from roquet.dashboard.facts import messages as facts
 from roquet.dashboard.facts.messages import (
     MessageFilter,
     TimeRange,
@@ -145,3 +146,23 @@ def test_a_search_stops_at_its_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
             assert "the search stopped after" in found.problems[0]
 
     run(check())
+
+
+@in_virtual_time
+async def test_a_search_stops_by_the_bytes_that_bodies_decompress_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(facts, "SCAN_BYTES_MAX", 10_000_000)
+    async with cluster_with_admin() as it:
+        await topics.create(it.admin, "bombs", TopicSettings(read_queues=1, write_queues=1))
+        await it.settle()
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for _ in range(40):
+                await producer.send("bombs", bytes(4_000_000))
+        config = ConsumerConfig(clock=it.clock)
+        async with PullConsumer(it.namesrv, group="audit", config=config) as reader:
+            found = await search(reader, "bombs", MessageFilter(), (), count=40)
+        assert found.scanned < 40
+        assert any("the search stopped after 9 MiB" in problem for problem in found.problems)
+        assert sum(len(message.body) for message in found.messages) < 20_000_000
+        assert json_fields(found.messages[0], b"")["body_note"] == "cut to its first 4,096 bytes"

@@ -11,6 +11,7 @@ from roquet.wire.records.compression import (
     Compression,
     compress,
     decompress,
+    decompress_start,
     is_compressed,
     with_compression,
 )
@@ -42,6 +43,17 @@ def test_a_bomb_is_refused_at_the_limit(kind: Compression) -> None:
     with pytest.raises(RecordError, match="limit of 10000"):
         decompress(bomb, with_compression(0, kind), size_max=10_000)
     assert len(decompress(bomb, with_compression(0, kind), size_max=10_001)) == 10_001
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_start_of_a_bomb_can_be_had(kind: Compression) -> None:
+    sys_flag = with_compression(0, kind)
+    assert decompress_start(compress(bytes(10_000_000), kind), sys_flag, 5) == bytes(5)
+    assert decompress_start(compress(b"whole", kind), sys_flag, 100) == b"whole"
+    assert decompress_start(compress(b"whole", kind), sys_flag, 5) == b"whole"
+    assert decompress_start(b"whole", 0, 3) == b"who"
+    with pytest.raises(RecordError, match="body is no"):
+        decompress_start(b"something else", sys_flag, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

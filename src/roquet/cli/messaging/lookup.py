@@ -128,8 +128,8 @@ async def _by_time(
     from roquet.client.pull import PullConsumer
 
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
-        each = messages.by_time(reader, topic, *span, each=count)
-        matches = [message async for message in each]
+        each, bodies = messages.by_time(reader, topic, *span, each=count), messages.BodyLimit()
+        matches = [bodies.cut(message) async for message in each]
     matches.sort(key=lambda message: message.stored_ms)
     _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
 
@@ -170,6 +170,7 @@ def _line(message: "StoredMessage") -> str:
     return (
         f"{message.message_id}  {output.time_text(message.stored_ms)}  {place}"
         f"  tag {message.tag or '-'}  key {key}  {output.one_line(message.body, PREVIEW_MAX)}"
+        f"{message.body_note and f'  ({message.body_note})'}"
     )
 
 
@@ -192,6 +193,8 @@ def _print_whole(message: "StoredMessage") -> None:
         output.echo(f"  {name} = {output.one_line(value.encode(), 2_000)}")
     output.echo()
     output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")
+    if message.body_note:
+        output.echo(f"({message.body_note})")
 
 
 def _host_fields(message: "StoredMessage") -> dict[str, str]:

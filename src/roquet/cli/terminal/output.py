@@ -178,6 +178,8 @@ def message_fields(message: "Stored") -> dict[str, Any]:
         "stored_ms": message.stored_ms,
         "properties": dict(message.properties),
     }
+    if note := getattr(message, "body_note", ""):
+        fields["body_note"] = note
     try:
         fields["body"] = message.body.decode()
     except UnicodeDecodeError:

@@ -2,10 +2,7 @@
 
 import asyncio
 from collections.abc import Container, Sequence
-from contextlib import suppress
 from typing import Final
-
-import msgspec
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
@@ -18,7 +15,6 @@ from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError
-from roquet.model.flags import SysFlag
 from roquet.wire.calls.pop import Pop, PopReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import Record
@@ -156,20 +152,16 @@ class PopLoop:
         parser = PopReplyParser(self._target, reply)
         try:
             return parser.messages(records)
-        except RecordError:  # one message is unreadable: decode the others one by one
+        except RecordError:  # one handle is unreadable: decode the others one by one
             return [message for record in records for message in self._readable(parser, record)]
 
     def _readable(self, parser: PopReplyParser, record: Record) -> Sequence[PoppedMessage]:
-        """Build the message of a record; if its body cannot be decompressed, give it up instead."""
+        """Build the message of a record; without a handle it is left out, and comes again."""
         try:
             return parser.messages([record])
         except RecordError as error:
             self._damaged(record.queue_offset, error)
-        stored = msgspec.structs.replace(record, sys_flag=record.sys_flag & ~SysFlag.COMPRESSED)
-        with suppress(RecordError):  # its handle is unreadable as well: it comes again
-            for message in parser.messages([stored]):
-                message.give_up()
-        return ()
+            return ()
 
     def _is_wanted(self, message: PoppedMessage, tags: Container[str | None]) -> bool:
         """Whether its tag is accepted; otherwise acknowledge the message unseen."""

@@ -12,7 +12,7 @@ from roquet.model.names import is_retry
 from roquet.model.namespaces import unwrap
 from roquet.model.queue import MessageQueue
 from roquet.wire.records import record
-from roquet.wire.records.compression import decompress
+from roquet.wire.records.compression import COMPRESSED, decompress
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.record import HEAD, RECORD_SIZE_MIN, Record
 
@@ -60,7 +60,8 @@ class InboundMessage:
 
     def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
-        self.body = decompress(record.body, record.sys_flag) if record.sys_flag & 1 else record.body
+        if not record.sys_flag & COMPRESSED:
+            self.body = record.body
         self.queue_offset = record.queue_offset
         self.tries = record.reconsume_times
         """Number of earlier failed tries, here or on another member."""
@@ -70,6 +71,13 @@ class InboundMessage:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.message_id} {self.queue} offset {self.queue_offset}>"
+
+    # Decompressed for whoever looks: of compressed messages that wait for a handler a client may
+    # hold a thousand, and each may have a hundred times the size that it was pulled with.
+    @cached_property
+    def body(self) -> bytes:
+        """The content. Raises RecordError if it is compressed and cannot be restored."""
+        return decompress(self._record.body, self._record.sys_flag)
 
     @property
     def topic(self) -> str:
@@ -216,6 +224,8 @@ class InboundMessage:
         """A copy for the next try; settling this one later has no effect on the copy."""
         again = object.__new__(type(self))
         again.__dict__.update(self.__dict__)
+        if self._record.sys_flag & COMPRESSED:  # it may wait for long
+            again.__dict__.pop("body", None)
         again._is_settled = again.has_failed = False
         again.tries += 1
         return again

@@ -239,33 +239,12 @@ class QueueReader:
 
     def _wanted(self, body: bytes) -> Sequence[ReceivedMessage]:
         begin, tags = self.window.next_offset, self.message_filter.tags
-        try:
-            messages = [
-                ReceivedMessage(self.queue, record, self)
-                for record in read_records(body, self._damaged)
-                if record.queue_offset >= begin  # a stored batch comes whole
-            ]
-            return (
-                messages
-                if tags is None
-                else [message for message in messages if message.tag in tags]
-            )
-        except RecordError:
-            return self._readable(body)
-
-    def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
-        """Decode messages one by one, and skip those with unreadable content."""
-        begin, tags = self.window.next_offset, self.message_filter.tags
-        messages = []
-        for record in read_records(body, self._damaged):
-            try:
-                if record.queue_offset >= begin:
-                    message = ReceivedMessage(self.queue, record, self)
-                    if tags is None or message.tag in tags:
-                        messages.append(message)
-            except RecordError as error:
-                self._damaged(record.queue_offset, error)
-        return messages
+        messages = [
+            ReceivedMessage(self.queue, record, self)
+            for record in read_records(body, self._damaged)
+            if record.queue_offset >= begin  # a stored batch comes whole
+        ]
+        return messages if tags is None else [m for m in messages if m.tag in tags]
 
     def _damaged(self, offset: int, error: RecordError) -> None:
         log.error("%s offset %d is unreadable and skipped: %s", self.queue, offset, error)

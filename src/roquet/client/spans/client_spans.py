@@ -188,7 +188,7 @@ class ClientSpans:
         """A span around a handler, as a child of the message's context if it has one."""
         properties = message.properties
         attributes = property_attributes(properties)
-        attributes["messaging.message.body.size"] = len(message.body)
+        attributes["messaging.message.body.size"] = len(message.stored_body[0])
         return self._of_message("process", "process", SpanKind.CONSUMER, message, attributes)
 
     def settle(self, name: str, message: SpannedMessage) -> AbstractContextManager[Span]:

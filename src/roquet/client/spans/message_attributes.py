@@ -48,8 +48,8 @@ class SpannedMessage(LinkedMessage, Protocol):
         """The id of its queue at that broker."""
 
     @property
-    def body(self) -> bytes:
-        """Its content."""
+    def stored_body(self) -> tuple[bytes, int]:
+        """The body as stored, and the flags of its compression."""
 
 
 def encodable(value: Any) -> Any:

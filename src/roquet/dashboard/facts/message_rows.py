@@ -28,6 +28,8 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
     tries: int
     """Earlier failed tries."""
     preview: str
+    body_note: str
+    """Why the body is not whole; empty when it is."""
     is_masked: bool
     address: str
     """Path and query of its own page."""
@@ -55,6 +57,7 @@ def message_row(message: StoredMessage, rules: Sequence[MaskRule]) -> MessageRow
         size=len(message.body),
         tries=message.reconsume_times,
         preview=preview(body),
+        body_note=message.body_note,
         is_masked=body.is_masked,
         address=f"/messages/one?{urlencode(place(message))}",
     )

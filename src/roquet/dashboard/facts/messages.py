@@ -102,6 +102,7 @@ class _Scan:
         self._wanted = wanted
         self._rules = rules
         self._bytes = 0
+        self._bodies = messages.BodyLimit()
         self._is_cut = False
         self._slots = asyncio.Semaphore(CONCURRENT_QUEUES)
 
@@ -148,9 +149,9 @@ class _Scan:
                 queue, begin, PULL_COUNT, tags=self._wanted.tags, sql=self._wanted.sql
             )
             for message in result.messages:
-                self._bytes += message.size
+                self._bytes += max(message.size, len(message.body))
                 if message.queue_offset < end and self._wanted.matches(message, self._rules):
-                    self.found.append(message)
+                    self.found.append(self._bodies.cut(message))
             if result.next_offset <= begin:
                 raise ConnectFailed(f"cannot be read at offset {begin}: {result.status.name}")
             self.scanned += min(result.next_offset, end) - begin
@@ -223,6 +224,7 @@ def json_fields(message: StoredMessage, shown: bytes) -> Mapping[str, object]:
         "stored_ms": message.stored_ms,
         "store_host": message.store_host,
         "properties": dict(message.properties),
+        "body_note": message.body_note,
     }
     try:
         return {**fields, "body": shown.decode()}

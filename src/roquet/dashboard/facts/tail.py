@@ -40,6 +40,9 @@ SUSPEND_MS: Final = 5_000
 BEHIND_MAX: Final = 4 * PULL_COUNT
 """Messages by which a reader may be behind before it jumps to the end."""
 
+TAIL_BODIES_MAX: Final = 1024 * 1024
+"""Bytes of the bodies that one pull adds to an update; the others are cut."""
+
 ERROR_PAUSE_MS: Final = 1_000
 
 
@@ -152,7 +155,8 @@ class MessageTail:
         self._seen += len(result.messages)
         self._matched += len(matching)
         if matching:
-            self._waiting.extend(matching)
+            bodies = messages.BodyLimit(TAIL_BODIES_MAX)
+            self._waiting.extend(map(bodies.cut, matching))
             self._news.set()
         if result.max_offset - result.next_offset > BEHIND_MAX:
             self._jumped += result.max_offset - result.next_offset

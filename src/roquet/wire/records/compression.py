@@ -52,47 +52,69 @@ def compress(body: bytes, kind: Compression = Compression.ZLIB, level: int = ZLI
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """Decompress a body; unchanged if the flag says that it is not compressed."""
+    """Decompress a body; unchanged if the flag says that it is not compressed.
+
+    Raises RecordError for one that cannot be, and for one that is longer than `size_max`.
+    """
     if not sys_flag & COMPRESSED:
         return body
+    restored, is_whole = _restore(body, sys_flag, size_max + 1)
+    name = _NAMES[sys_flag & COMPRESSION_MASK]
+    if len(restored) > size_max:
+        raise RecordError(f"{name} body decompresses beyond the limit of {size_max} bytes")
+    if not is_whole:
+        raise RecordError(f"{name} body is cut short")
+    return restored
+
+
+def decompress_start(body: bytes, sys_flag: int, size: int) -> bytes:
+    """The first `size` bytes, one or more, of a decompressed body, or all of a shorter one.
+
+    Raises RecordError as `decompress` does, but not for a body that is long or cut short.
+    """
+    return _restore(body, sys_flag, size)[0][:size] if sys_flag & COMPRESSED else body[:size]
+
+
+_NAMES: Final = {0: "zlib", ZLIB: "zlib", LZ4: "LZ4", ZSTD: "Zstandard"}
+
+
+def _restore(body: bytes, sys_flag: int, size: int) -> tuple[bytes, bool]:
+    """The first `size` bytes of a compressed body, and whether it ends with them."""
     kind = sys_flag & COMPRESSION_MASK
-    if kind == Compression.LZ4:
-        return _from_lz4(body, size_max)
-    if kind == Compression.ZSTD:
-        return _from_zstd(body, size_max)
-    if kind in (0, Compression.ZLIB):
-        return _from_zlib(body, size_max)
-    raise RecordError(f"unknown compression {kind:#x} in system flag {sys_flag:#x}")
+    if kind not in _NAMES:
+        raise RecordError(f"unknown compression {kind:#x} in system flag {sys_flag:#x}")
+    if kind == LZ4:
+        return _from_lz4(body, size)
+    return _from_zstd(body, size) if kind == ZSTD else _from_zlib(body, size)
 
 
-def _from_zlib(body: bytes, size_max: int) -> bytes:
+def _from_zlib(body: bytes, size: int) -> tuple[bytes, bool]:
     stream = zlib.decompressobj()
     try:
-        restored = stream.decompress(body, size_max + 1)
+        return stream.decompress(body, size), stream.eof
     except zlib.error as error:
         raise RecordError(f"body is not zlib: {error}") from error
-    return _checked("zlib", restored, size_max, ended=stream.eof)
 
 
-def _from_lz4(body: bytes, size_max: int) -> bytes:
+def _from_lz4(body: bytes, size: int) -> tuple[bytes, bool]:
     stream = _lz4().LZ4FrameDecompressor()
     try:
-        restored = stream.decompress(body, size_max + 1)
+        return stream.decompress(body, size), stream.eof
     except (RuntimeError, EOFError) as error:
         raise RecordError(f"body is not an LZ4 frame: {error}") from error
-    return _checked("LZ4", restored, size_max, ended=stream.eof)
 
 
-def _from_zstd(body: bytes, size_max: int) -> bytes:
+def _from_zstd(body: bytes, size: int) -> tuple[bytes, bool]:
     zstandard = _zstandard()
     try:
         # Measured first: decompression in one call has no limit of its own.
-        measured = zstandard.ZstdDecompressor().stream_reader(body).read(size_max + 1)
+        measured = zstandard.ZstdDecompressor().stream_reader(body).read(size)
+        if len(measured) == size:
+            return measured, False
         stream = zstandard.ZstdDecompressor().decompressobj()
-        restored = stream.decompress(body) if len(measured) <= size_max else measured
+        return stream.decompress(body), stream.eof
     except zstandard.ZstdError as error:
         raise RecordError(f"body is not Zstandard: {error}") from error
-    return _checked("Zstandard", restored, size_max, ended=stream.eof)
 
 
 # Imported on use: megabytes that most processes never need.
@@ -116,11 +138,3 @@ def _missing(kind: str, package: str) -> RecordError:
     return RecordError(
         f"{kind} bodies need a package that is not installed: `pip install {package}`"
     )
-
-
-def _checked(name: str, restored: bytes, size_max: int, *, ended: bool) -> bytes:
-    if len(restored) > size_max:
-        raise RecordError(f"{name} body decompresses beyond the limit of {size_max} bytes")
-    if not ended:
-        raise RecordError(f"{name} body is cut short")
-    return restored
