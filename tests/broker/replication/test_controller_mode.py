@@ -1,5 +1,6 @@
 """The parts of a broker with a controller."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,14 @@ from roquet.broker.replication.control.failover_context import FailoverSettings
 from roquet.broker.replication.controller_mode import FENCED, failover_settings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError, StoreError
+from roquet.rules.replication.role_change import LeadGroup
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.replication.epoch_stream import (
+    ReplicaHandshake,
+    encode_replica_handshake,
+    encode_replica_report,
+)
 
 DATA = Path("/data")
 
@@ -71,3 +78,51 @@ def test_the_settings_are_those_of_the_broker() -> None:
         is_learner=True,
     )
     assert failover_settings(replace(config, all_ack_in_sync_set=True)).logs_needed is None
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("reports", [b"", encode_replica_report(0), encode_replica_report(100)])
+def test_whoever_names_a_living_replica_at_its_masters_port_stops_no_send(
+    reports: bytes, is_held: bool
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        parts = ControlledParts()
+        mode, port = parts.mode, await _lead(parts)
+        handshake = encode_replica_handshake(ReplicaHandshake(broker_id=2))
+        replica = await _connect(port, handshake + encode_replica_report(0))
+        await parts.clock.sleep(100)
+        mode.sync_set.adopt(frozenset({1, 2}), 2)
+        end = parts.append()
+        await parts.clock.sleep(100)
+        replica.write(encode_replica_report(end))
+        stranger = await _connect(port, handshake + reports)
+        await parts.clock.sleep(100)
+        if not is_held:
+            stranger.close()
+        for _ in range(3):
+            end = parts.append()
+            sent = asyncio.create_task(mode.sync_set.reach(end, parts.clock.monotonic_ms() + 1_000))
+            await parts.clock.sleep(100)
+            assert not sent.done()
+            replica.write(encode_replica_report(end))
+            assert await sent
+            await parts.clock.sleep(4_000)
+        assert mode.sync_set.wanted(15_000) == {1, 2}
+        assert len(mode.stream_server) == 1, "a silent one has seconds"
+        await mode.stream_server.close()
+
+    run()
+
+
+async def _lead(parts: ControlledParts) -> int:
+    """Lead in epoch 1; gives the port for replicas."""
+    (await parts.serve()).cancel()
+    await parts.transitions.lead(1, LeadGroup(epoch=1, members=frozenset({1}), set_version=1))
+    return parts.mode.stream_server.port
+
+
+async def _connect(port: int, sent: bytes) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    return writer

@@ -148,9 +148,13 @@ def connection(host: str, first: int, previous: int, log_end: int = 100) -> Conn
         ({}, {}),
         ({1: connection("a", 1, 1)}, {1: 100}),
         ({1: connection("a", 1, 1), 2: connection("b", 2, 2)}, {1: 100, 2: 100}),
-        # The first one may be the same replica's, until it has reported twice again.
-        ({1: connection("a", 1, 1), 2: connection("a", 2, 2, 50)}, {2: 50}),
-        ({1: connection("a", 1, 1), 3: connection("a", 3, 3, 50)}, {3: 50}),
+        # The first one may be the same replica's, until it has reported twice again: one log.
+        ({1: connection("a", 1, 1), 2: connection("a", 2, 2, 50)}, {2: 100}),
+        ({1: connection("a", 1, 1, 50), 3: connection("a", 3, 3)}, {3: 100}),
+        (
+            {1: connection("a", 1, 1, 50), 2: connection("a", 2, 2), 3: connection("a", 3, 3, 0)},
+            {3: 100},
+        ),
         ({1: connection("a", 1, 3), 2: connection("a", 2, 2, 50)}, {1: 100, 2: 50}),
         ({1: connection("a", 1, 3), 2: connection("a", 2, 2), 4: connection("a", 4, 5)}, {4: 100}),
     ],
@@ -159,3 +163,9 @@ def test_connections_of_a_host_are_replicas_once_they_report_beside_the_newest(
     connections: dict[int, ConnectionReport], counted: dict[int, int]
 ) -> None:
     assert reports_of_replicas(connections) == counted
+
+
+def test_a_stranger_who_reports_nothing_takes_nothing_from_a_replica_of_its_host() -> None:
+    replica, stranger = connection("a", 1, 7, 900), connection("a", 9, 9, 0)
+    assert reports_of_replicas({1: replica, 2: stranger}) == {2: 900}
+    assert reports_of_replicas({1: connection("a", 1, 9, 950), 2: stranger}) == {1: 950, 2: 0}

@@ -12,6 +12,7 @@ import msgspec
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.set_acknowledgements import (
     SetAcknowledgements,
     needed_of,
@@ -41,6 +42,7 @@ from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.net.clock import Clock, every
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.rules.replication.replica_claims import patience_ms
 from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.replication.identity_file import IdentityFile
 
@@ -92,7 +94,17 @@ class ControllerMode:
         self.acknowledgements = SetAcknowledgements(
             message_log.flush, settings, clock, self.role, self.sync_set, self.term
         )
-        master = EpochMaster(store=store, epochs=self.epochs, sync_set=self.sync_set)
+        master = EpochMaster(
+            store=store,
+            epochs=self.epochs,
+            sync_set=self.sync_set,
+            places=ReplicaPlaces(
+                self.sync_set,
+                clock,
+                lambda: store.raw.end,
+                lambda: patience_ms(settings.config.ha_heartbeat_interval),
+            ),
+        )
         self.stream_server = StreamServer(
             store,
             settings,

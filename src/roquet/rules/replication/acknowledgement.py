@@ -132,21 +132,23 @@ def reports_of_replicas(connections: Mapping[int, ConnectionReport]) -> dict[int
     """Where logs end that are those of different replicas, as far as hosts tell, by connection.
 
     A replica that lost its connection makes another one, and its master may not notice for up to
-    haHousekeepingInterval that the first one is dead. So of the connections of a host those count
-    that have reported twice since the first report of the newest one: once may be the dead one's
-    last report, sent again by its kernel. Another replica on that host counts again at once while
-    messages come, or after twice haSendHeartbeatInterval. A replica that comes back from another
-    address is two until its first connection ends. Two connections of one replica are two replicas
-    to Apache's master.
+    haHousekeepingInterval that the first one is dead. So of the connections of a host those are
+    logs of their own that have reported twice since the first report of the newest one: once may be
+    the dead one's last report, sent again by its kernel. The others and the newest one are one log
+    together, as long as the longest of them: whoever connects takes nothing from a replica. Another
+    replica on that host counts by itself again at once while messages come, or after twice
+    haSendHeartbeatInterval. A replica that comes back from another address is two until its first
+    connection ends. Two connections of one replica are two replicas to Apache's master.
     """
-    newest: dict[str, int] = {}
-    for report in connections.values():
-        newest[report.host] = max(newest.get(report.host, 0), report.first)
-    return {
-        number: report.log_end
-        for number, report in connections.items()
-        if report.previous >= newest[report.host]
-    }
+    newest: dict[str, tuple[int, int]] = {}
+    for number, report in connections.items():
+        newest[report.host] = max(newest.get(report.host, (0, 0)), (report.first, number))
+    counted: dict[int, int] = {}
+    for number, report in connections.items():
+        first, one = newest[report.host]
+        own = number if report.previous >= first else one
+        counted[own] = max(counted.get(own, 0), report.log_end)
+    return counted
 
 
 def confirmed_position(

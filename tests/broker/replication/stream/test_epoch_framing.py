@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.stream.epoch_framing import (
     EpochMaster,
@@ -65,7 +66,10 @@ class Master:
             only_flushed=lambda _: False,
         )
         self.set.begin(1, SyncState(members=frozenset({1}), version=1), end)
-        self.parts = EpochMaster(store=store, epochs=self.epochs, sync_set=self.set)
+        self.places = ReplicaPlaces(self.set, clock, lambda: store.raw.end, lambda: 7_500)
+        self.parts = EpochMaster(
+            store=store, epochs=self.epochs, sync_set=self.set, places=self.places
+        )
         self.sent: list[bytes] = []
         self.framing = self.connection(1)
 
@@ -214,22 +218,40 @@ def test_a_learner_counts_for_nothing() -> None:
     assert master.set.wanted(15_000) == {1}
 
 
-def test_the_end_of_an_older_connection_does_not_end_a_newer_one() -> None:
+def test_sixteen_bytes_in_a_replicas_name_take_nothing_from_it() -> None:
+    master = Master((1, 0), end=500)
+    replica = master.framing
+    master.greet(3)
+    replica.note(500, SentFrame(500, 0))
+    stranger = master.framing = master.connection(2)
+    master.greet(3)
+    assert not replica.is_contested
+    replica.note(500, SentFrame(500, 0))
+    assert master.set.wanted(15_000) == {1, 3}
+    stranger.close()
+    assert master.set.wanted(15_000) == {1, 3}
+    replica.close()
+    assert master.set.wanted(15_000) == {1}
+
+
+def test_the_end_of_an_older_connection_gives_its_place_to_a_newer_one() -> None:
     master = Master((1, 0), end=500)
     older = master.framing
     master.greet(3)
-    master.framing = master.connection(2)
-    master.greet(3)
-    master.framing.note(500, SentFrame(500, 0))
     older.note(100, SentFrame(500, 0))
+    newer = master.framing = master.connection(2)
+    master.greet(3)
+    newer.note(500, SentFrame(500, 0))
+    assert older.is_contested
     older.close()
+    assert not newer.is_contested
     assert master.set.wanted(15_000) == {1, 3}
 
 
 def test_a_connection_that_ends_before_its_handshake_is_nobodys() -> None:
     master = Master((1, 0))
+    assert not master.framing.is_contested
     master.framing.close()
-    assert master.parts.connections == {}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ By name: HAServerTest of Apache RocketMQ (connections, largest acknowledgement),
 import asyncio
 import socket
 import struct
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.broker.replication.conftest import SYNC, MakeParts, connected, log_of
 from tests.wire.replication.conftest import conversation
 
 from roquet.net.clock import SystemClock
+from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.classic_stream import encode_report
 
@@ -100,6 +102,53 @@ def test_reports_acknowledge_what_senders_wait_for(parts: MakeParts) -> None:
             assert facts[end].address.startswith("127.0.0.1:")
         await made.clock.sleep(10)
         assert (len(made.server), made.acknowledgements.in_sync) == (0, 1)
+
+    run()
+
+
+@pytest.mark.parametrize("reports", [b"", encode_report(0)])
+def test_strangers_of_its_host_take_no_acknowledgement_from_a_replica(
+    parts: MakeParts, reports: bytes
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC)
+        end = made.append()
+        async with connected(made) as replica, AsyncExitStack() as strangers:
+            replica.report(end)
+            await made.clock.sleep(10)
+            for _ in range(3):
+                stranger = await strangers.enter_async_context(connected(made))
+                stranger.writer.write(reports)
+                await made.clock.sleep(10)
+                end = made.append()
+                sent = asyncio.create_task(made.acknowledgements.status(end))
+                await made.clock.sleep(10)
+                assert not sent.done()
+                replica.report(end)
+                assert await sent is PutStatus.PUT_OK
+            await made.clock.sleep(5_000)
+            assert not replica.is_over
+
+    run()
+
+
+def test_a_report_of_more_than_was_sent_ends_the_connection(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(ha_flow_control=True, ha_bytes_per_second=1_000, **SYNC)
+        end = made.append(100)
+        async with connected(made) as replica:
+            replica.report(0)
+            await made.clock.sleep(10)
+            assert len(replica.log) == 1_000
+            replica.report(end)
+            await made.clock.sleep(10)
+            assert replica.is_over
+        assert made.acknowledgements.replicated == 0
+        assert "and was sent the log up to 1000" in caplog.text
 
     run()
 

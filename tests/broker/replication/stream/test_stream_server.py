@@ -35,21 +35,37 @@ def test_a_broker_that_does_not_lead_serves_no_replica(
     run()
 
 
-def test_connections_are_limited(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_connections_keep_no_replica_out(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
     @in_virtual_time
     async def run() -> None:
         made = parts()
-        await made.server.start("127.0.0.1", 0)
-        replicas = [
-            Replica(*await asyncio.open_connection("127.0.0.1", made.server.port))
-            for _ in range(CONNECTIONS_MAX + 1)
-        ]
-        await made.clock.sleep(100)
-        assert [replica.is_over for replica in replicas].count(True) == 1
-        assert "64 replicas are connected already" in caplog.text
+        end = made.append()
+        async with connected(made) as first:
+            first.report(end)
+            await made.clock.sleep(100)
+            silent = [
+                Replica(*await asyncio.open_connection("127.0.0.1", made.server.port))
+                for _ in range(CONNECTIONS_MAX + 16)
+            ]
+            await made.clock.sleep(100)
+            assert len(made.server) == CONNECTIONS_MAX
+            async with connected(made) as second:
+                second.report(0)
+                await made.clock.sleep(100)
+                assert second.log
+                assert not first.is_over
+            ended = [replica.is_over for replica in silent]
+            assert ended == [True] * 18 + [False] * 62, "the oldest ones make room"
+            assert "64 others are connected" in caplog.text
+            await made.clock.sleep(10_000)
+            assert all(replica.is_over for replica in silent), "they never reported"
+            assert not first.is_over
+            for replica in silent:
+                replica.close()
+            assert len(made.server) == 1
         await made.server.close()
-        await made.clock.sleep(100)
-        assert all(replica.is_over for replica in replicas)
 
     run()
 

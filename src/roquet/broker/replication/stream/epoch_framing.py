@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.stream.epoch_log import EpochLog
 from roquet.broker.replication.stream.framing import ConsistentPoint, begin_after
@@ -59,8 +60,7 @@ class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     epochs: EpochLog
     sync_set: SyncSet
-    connections: dict[int, int] = {}
-    """Number of the latest connection of each replica, by broker id."""
+    places: ReplicaPlaces
 
 
 class EpochMasterFraming:
@@ -91,7 +91,6 @@ class EpochMasterFraming:
         if handshake.broker_id < 1:
             raise StreamError(f"{handshake.broker_id} is no id of a replica")
         self._replica = handshake
-        self._master.connections[handshake.broker_id] = self._number
         entries = self._master.epochs.entries[-EPOCHS_MAX:]
         self._write(encode_master_handshake(self._master.store.raw.end, entries))
 
@@ -129,24 +128,27 @@ class EpochMasterFraming:
             report=report,
             is_learner=self._replica.is_learner,
         )
-        if self._is_latest():
-            self._master.sync_set.reported(facts, last)
+        self._master.places.report(self._number, facts, last)
 
     def is_in_sync(self, _report: int) -> bool:
         """See MasterFraming."""
-        replica = self._replica
-        return replica is not None and replica.broker_id in self._master.sync_set.state.members
+        if self._replica is None:
+            return False
+        broker_id = self._replica.broker_id
+        is_holder = self._master.places.is_holder(self._number, broker_id)
+        return is_holder and broker_id in self._master.sync_set.state.members
+
+    @property
+    def is_contested(self) -> bool:
+        """See MasterFraming."""
+        return self._replica is not None and self._master.places.is_contested(
+            self._replica.broker_id
+        )
 
     def close(self) -> None:
         """See MasterFraming."""
-        if self._replica is not None and self._is_latest():
-            del self._master.connections[self._replica.broker_id]
-            self._master.sync_set.disconnected(self._replica.broker_id)
-
-    def _is_latest(self) -> bool:
-        """Whether the replica has made no other connection since."""
-        assert self._replica is not None, "only those count that said who they are"
-        return self._master.connections.get(self._replica.broker_id) == self._number
+        if self._replica is not None:
+            self._master.places.forget(self._number, self._replica.broker_id)
 
 
 class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,10 @@ class MasterFraming(Protocol):
     def is_in_sync(self, report: int) -> bool:
         """Whether the replica counts as in sync."""
 
+    @property
+    def is_contested(self) -> bool:
+        """Whether another connection says that it is this replica: one of the two may be dead."""
+
     def close(self) -> None:
         """Note that the connection has ended."""
 
@@ -103,6 +107,9 @@ def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
 
 class ClassicMasterFraming:
     """Classic stream at the master's end; see MasterFraming."""
+
+    is_contested = False
+    """Nobody says who he is."""
 
     def __init__(
         self,

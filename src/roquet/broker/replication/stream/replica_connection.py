@@ -22,12 +22,14 @@ from roquet.broker.replication.stream.stream_facts import (
     StreamError,
     write_open,
 )
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.settings import join_address
 from roquet.net.address import is_on_this_machine
 from roquet.net.clock import Clock
 from roquet.rules.replication.flow_control import TransferMeter, next_second_ms
+from roquet.rules.replication.replica_claims import ConnectionPlace, patience_ms
 from roquet.rules.replication.sync_state import SentFrame
 from roquet.rules.replication.transfer import is_possible_report
 from roquet.store.store import Store
@@ -42,6 +44,10 @@ REPORT_READ_SIZE: Final = 4 * 1024
 
 TICK_MS: Final = 1_000
 """Longest time in ms between two looks for a heartbeat that is due or a silent replica."""
+
+FIRST_REPORT_MS: Final = 10_000
+"""Ms in which a replica has to greet, and then to report: Apache's wait for 5 s before their first
+report, ours ask their master at its port for clients before, three questions of 3 s at most."""
 
 GONE: Final = ("unknown", 0)
 """Address of a peer that was gone before it could be asked for."""
@@ -77,7 +83,6 @@ class ReplicaConnection:
         self._reported = asyncio.Event()
         self._report = 0
         self._position = 0
-        self._is_started = False
         self._read_ms = self._written_ms = source.clock.monotonic_ms()
         self._sent = SentFrame(source.store.raw.end, self._read_ms)
         peer: Sequence[Any] = writer.get_extra_info("peername") or GONE
@@ -99,6 +104,13 @@ class ReplicaConnection:
             bytes_per_second=self._meter.bytes_per_second(self._clock.monotonic_ms()),
         )
 
+    @property
+    def place(self) -> ConnectionPlace:
+        """What decides whether this connection makes room for another."""
+        return ConnectionPlace(
+            host=self.host, report=self._report if self._reported.is_set() else None
+        )
+
     async def serve(self) -> None:
         """Serve the replica; raises what ends the connection, in an ExceptionGroup."""
         async with asyncio.TaskGroup() as group:
@@ -117,6 +129,13 @@ class ReplicaConnection:
                     f"it reports a log that ends at {report}, and this master's ends at {end}: it "
                     "is no replica, or one of another past, whose directory has to be emptied"
                 )
+            if not self._reported.is_set():
+                self._position = self.framing.start(report)
+            elif report > self._position:
+                raise StreamError(
+                    f"it reports a log that ends at {report}, and was sent the log up to"
+                    f" {self._position}: it is no replica, or somebody else writes its log"
+                )
             self._report = report
             self.framing.note(report, self._sent)
             self._reported.set()
@@ -125,8 +144,6 @@ class ReplicaConnection:
     async def _feed(self) -> None:
         """Send the log, from where the first report says."""
         await self._reported.wait()
-        self._position = self.framing.start(self._report)
-        self._is_started = True
         log.info("the replica at %s gets the log from %d on", self.address, self._position)
         grown, store = self._source.grown, self._source.store
         while True:
@@ -174,9 +191,19 @@ class ReplicaConnection:
             due_ms = self._written_ms + config.ha_heartbeat_interval - self._clock.monotonic_ms()
             await self._clock.sleep(max(min(due_ms, TICK_MS), 1))
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._read_ms >= config.ha_housekeeping_interval:
+            if now_ms - self._read_ms >= self._silence_max_ms(config):
                 raise StreamError(f"it was silent for {now_ms - self._read_ms} ms")
             if now_ms - self._written_ms >= config.ha_heartbeat_interval:
                 self._written_ms = now_ms
-                if self._is_started:
+                if self._reported.is_set():
                     write_open(self._writer, self.framing.header(self._position, 0))
+
+    def _silence_max_ms(self, config: BrokerConfig) -> int:
+        """How long the replica may be silent: shorter before its first report, and if another one
+        says that it is this replica."""
+        silence_ms = config.ha_housekeeping_interval
+        if not self._reported.is_set():
+            return min(silence_ms, FIRST_REPORT_MS)
+        if self.framing.is_contested:
+            return min(silence_ms, patience_ms(config.ha_heartbeat_interval))
+        return silence_ms

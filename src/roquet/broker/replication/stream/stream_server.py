@@ -24,12 +24,13 @@ from roquet.net.sniffing_listener import SniffingListener
 from roquet.net.tls import TlsMode
 from roquet.rules.access.patterns import comes_from
 from roquet.rules.bounded_cache import BoundedCache
+from roquet.rules.replication.replica_claims import most_dispensable
 from roquet.store.store import Store
 
 log = logger(__name__)
 
 CONNECTIONS_MAX: Final = 64
-"""Replicas at once: a group has a few, and each may hold `WRITE_SIZE` of memory."""
+"""Connections at once: a group has a few replicas, and each may hold `WRITE_SIZE` of memory."""
 
 REASONS_REMEMBERED: Final = 256
 """Reasons of hosts that were logged, so that a replica that comes back every second does not fill
@@ -124,6 +125,7 @@ class StreamServer:
             self._tasks[task] = connection
         try:
             self._check_welcome(connection)
+            self._make_room()
             self._connections[number] = connection
             self.source.store.on_append(self.source.grown.set)
             await connection.serve()
@@ -164,12 +166,22 @@ class StreamServer:
             raise StreamError(fault)
         if not self._role.current.is_master:
             raise StreamError("this broker is no master: replicas get the log from the master")
-        if len(self._connections) >= CONNECTIONS_MAX:
-            raise StreamError(f"{CONNECTIONS_MAX} replicas are connected already")
 
-    def _complain(self, host: str, address: str, group: BaseExceptionGroup) -> None:
+    def _make_room(self) -> None:
+        """End a connection if there is no place for one more, so that strangers keep nobody out."""
+        if len(self._connections) < CONNECTIONS_MAX:
+            return
+        places = {number: one.place for number, one in self._connections.items()}
+        ended = self._connections.pop(most_dispensable(places))
+        reason = StreamError(f"{CONNECTIONS_MAX} others are connected")
+        self._complain(ended.host, ended.address, reason)
+        for task, connection in self._tasks.items():
+            if connection is ended:
+                task.cancel()
+
+    def _complain(self, host: str, address: str, failure: BaseException) -> None:
         """Log why a connection ended; the same reason of one host once an hour."""
-        error = first_error(group)
+        error = first_error(failure)
         reason = host, f"{type(error).__name__} {str(error)[:24]}"
         now_ms = self.source.clock.monotonic_ms()
         logged_ms = self._complaints.get(reason)
