@@ -199,8 +199,10 @@ class ReplicaConnection:
                     write_open(self._writer, self.framing.header(self._position, 0))
 
     def _silence_max_ms(self, config: BrokerConfig) -> int:
-        """How long the replica may be silent: shorter before its first report, and if another one
-        says that it is this replica."""
+        """How long the replica may be silent.
+
+        Shorter before its first report, and if another one says that it is this replica.
+        """
         silence_ms = config.ha_housekeeping_interval
         if not self._reported.is_set():
             return min(silence_ms, FIRST_REPORT_MS)
