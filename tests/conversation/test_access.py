@@ -378,10 +378,10 @@ async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
 async def test_who_may_change_the_cluster_names_no_replica(secured: BrokerServer) -> None:
     dave = await make_user(secured, "dave", allow("Cluster:*", "All"))
     settings = secured.broker.control.settings
-    for key in ("ha_replicas", "ha-replicas"):
+    for key in ("ha_replicas", "ha-replicas", "ha_plain_replicas"):
         body = f"{key}=0.0.0.0/0\nlongPollingEnable=false".encode()
         remark = await refusal(secured, dave, UpdateSettings(body=body))
-        assert remark == "ha_replicas can only be changed by super user"
+        assert remark == f"{key.replace('-', '_')} can only be changed by super user"
     assert settings.config.long_polling, "all of them, or none"
     await call_as(secured, dave, UpdateSettings(body=b"longPollingEnable=false"))
     await call_as(secured, ROOT, UpdateSettings(body=b"ha_replicas=10.0.0.7"))
@@ -427,7 +427,7 @@ async def test_each_gap_opens_what_it_names_and_nothing_else(
             AccessGap.CODES: bool(await serves(spy, GetSettings())),
             AccessGap.MESSAGES: bool(await serves(spy, view)),
             AccessGap.TRANSACTION_CHECKS: server.broker.access.may_send("spy", "secret", "1.2.3.4"),
-            AccessGap.REPLICA_LOG: config.serves_any_replica,
+            AccessGap.REPLICA_LOG: not config.proves_replicas,
             AccessGap.POLICIES: bool(await serves(dave, CreateAcl(subject="User:dave", body=acl))),
             AccessGap.PASSWORDS: b"rootsecret" in await serves(dave, ListUsers()),
         }

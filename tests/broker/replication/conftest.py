@@ -25,6 +25,7 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import this_loop
 from roquet.wire.replication.classic_stream import LogFrame, LogFrameDecoder, encode_report
+from roquet.wire.replication.replica_proof import CHALLENGE
 
 ORIGIN = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=1, seed=1)
 
@@ -117,7 +118,8 @@ class Replica:
         try:
             while chunk := await reader.read(1 << 20):
                 self.received += chunk
-                self.frames += self._decoder.feed(chunk)
+                if not self.received.startswith(CHALLENGE):
+                    self.frames += self._decoder.feed(chunk)
         except ConnectionError:
             pass
         self.is_over = True

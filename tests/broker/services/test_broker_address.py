@@ -74,6 +74,7 @@ def test_a_broker_that_is_open_to_everybody_says_so(caplog: pytest.LogCaptureFix
     assert "everybody who reaches 10.0.0.5:10911 may do everything there" in caplog.text
 
 
+INNER = Credentials(access_key="inner", secret_key="inside")
 CLOSED = BrokerConfig(authentication_enabled=True, broker_role=BrokerRole.SYNC_MASTER)
 
 
@@ -82,6 +83,8 @@ CLOSED = BrokerConfig(authentication_enabled=True, broker_role=BrokerRole.SYNC_M
     [
         BrokerConfig(broker_role=BrokerRole.SYNC_MASTER),
         replace(CLOSED, ha_replicas=("10.0.0.7",)),
+        replace(CLOSED, ha_plain_replicas=("10.0.0.7",)),
+        replace(CLOSED, inner_credentials=INNER),
         replace(CLOSED, access_compatibility=(AccessGap.REPLICA_LOG,)),
         replace(CLOSED, host="127.0.0.1"),
         replace(CLOSED, host="::1"),
@@ -112,9 +115,22 @@ def test_one_line_says_that_replicas_elsewhere_are_refused(
     assert levels == ["WARNING", "WARNING", "INFO"]
     assert set(caplog.messages) == {
         "only replicas on this machine may connect to port 10912 for the log: with access control "
-        "the addresses of others have to be in ha_replicas, or certificates be required "
-        "(tls_client_ca)"
+        "all brokers of the group have to have innerClientAuthenticationCredentials, or the "
+        "addresses of others to be in ha_replicas, or certificates be required (tls_client_ca)"
     }
+
+
+def test_one_line_says_that_tls_alone_keeps_no_stranger_from_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secured = BrokerConfig(tls_cert=Path("broker.pem"), broker_role=BrokerRole.SYNC_MASTER)
+    with caplog.at_level(logging.INFO):
+        warn_of_refused_replicas(secured, 10_912)
+        warn_of_refused_replicas(replace(secured, inner_credentials=INNER), 10_912)
+    assert caplog.messages == [
+        "whoever reaches port 10912 gets the log, and may say that it is a replica: set "
+        "innerClientAuthenticationCredentials, or require certificates (tls_client_ca)"
+    ]
 
 
 def test_a_container_is_recognised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,21 +52,32 @@ def warn_of_open_broker(config: BrokerConfig, address: str) -> None:
 
 
 def warn_of_refused_replicas(config: BrokerConfig, port: int) -> None:
-    """Say that replicas on other machines get no log from the port for replicas.
+    """Say that replicas on other machines get no log, or that strangers do, by port for replicas.
 
-    So it is with access control unless their addresses are named or certificates are required. A
-    warning where replicas are to be expected: roles change, or a master waits for them.
+    With access control they get none unless they prove who they are, their addresses are named or
+    certificates are required. A warning where replicas are to be expected: roles change, or a
+    master waits for them.
     """
-    if not port or config.serves_any_replica or config.ha_replicas or _is_loopback(config.host):
+    if not port or config.ha_replicas or config.ha_plain_replicas or _is_loopback(config.host):
         return
     expects_replicas = config.controller_mode or config.broker_role is not BrokerRole.ASYNC_MASTER
-    log.log(
-        logging.WARNING if expects_replicas else logging.INFO,
-        "only replicas on this machine may connect to port %d for the log: with access control "
-        "the addresses of others have to be in ha_replicas, or certificates be required "
-        "(tls_client_ca)",
-        port,
-    )
+    level = logging.WARNING if expects_replicas else logging.INFO
+    if not config.serves_any_replica:
+        log.log(
+            level,
+            "only replicas on this machine may connect to port %d for the log: with access control"
+            " all brokers of the group have to have innerClientAuthenticationCredentials, or the"
+            " addresses of others to be in ha_replicas, or certificates be required"
+            " (tls_client_ca)",
+            port,
+        )
+    elif config.server_tls and not (config.proves_replicas or config.requires_certificates):
+        log.log(
+            level,
+            "whoever reaches port %d gets the log, and may say that it is a replica: set"
+            " innerClientAuthenticationCredentials, or require certificates (tls_client_ca)",
+            port,
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -321,9 +321,13 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
     0 takes the one above `port`."""
     ha_replicas: Annotated[tuple[str, ...], setting(SOURCES)] = ()
-    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log: the
-    protocol of replicas has no users. Without any, all do, but with `authentication_enabled` only
-    those on this machine, unless clients must show certificates."""
+    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log. Without
+    any, all do, but with `authentication_enabled` only those on this machine, unless replicas prove
+    who they are (`ha_plain_replicas`) or must show certificates."""
+    ha_plain_replicas: Annotated[tuple[str, ...], setting(SOURCES)] = ()
+    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log without a
+    proof that they know `inner_credentials`: Apache's cannot give one. With those credentials and
+    `authentication_enabled` or `tls_cert`, all others must."""
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
@@ -498,8 +502,18 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     @property
     def serves_any_replica(self) -> bool:
         """Whether a replica at any address gets the log, if `ha_replicas` names none."""
-        is_open = AccessGap.REPLICA_LOG in self.access_compatibility
-        return not self.authentication_enabled or is_open or self.requires_certificates
+        is_open = not self.authentication_enabled or self._opens_log
+        return is_open or self.requires_certificates or self.proves_replicas
+
+    @property
+    def proves_replicas(self) -> bool:
+        """Whether replicas prove that they are some: this one to its master, and others to it."""
+        is_closed = self.authentication_enabled or self.server_tls is not None
+        return is_closed and self.inner_credentials is not None and not self._opens_log
+
+    @property
+    def _opens_log(self) -> bool:
+        return AccessGap.REPLICA_LOG in self.access_compatibility
 
     @property
     def calls_tls(self) -> Tls | None:

@@ -1,8 +1,10 @@
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.broker.replication.conftest import MakeParts, Replica, connected
+from tests.broker.replication.conftest import SYNC, MakeParts, Replica, connected, log_of
 
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
@@ -10,6 +12,8 @@ from roquet.model.errors import ConfigError
 from roquet.net.access.gaps import AccessGap
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.replication.replica_proof import encode_proof
+from roquet.wire.signing import Credentials
 
 SMALL: dict[str, Any] = {"log_file_size": 4_096}
 
@@ -208,5 +212,101 @@ def test_a_fault_of_our_own_ends_one_connection(
             replica.report(0)
             await made.clock.sleep(100)
             assert replica.log
+
+    run()
+
+
+INNER = Credentials(access_key="inner", secret_key="inside")
+PROVES: dict[str, Any] = {"authentication_enabled": True, "inner_credentials": INNER}
+OTHER = {**PROVES, "inner_credentials": Credentials(access_key="inner", secret_key="outside")}
+
+
+@pytest.mark.parametrize(
+    ("master", "replica", "copied_ms", "here", "there"),
+    [
+        (PROVES, PROVES, 100, "", ""),
+        ({**PROVES, "ha_replicas": ("127.0.0.1",)}, PROVES, 100, "", ""),
+        ({"tls_cert": Path("c"), "inner_credentials": INNER}, PROVES, 100, "", ""),
+        (PROVES, {}, None, "does not prove that it is a replica", "set authenticationEnabled and"),
+        (PROVES, OTHER, None, "its proof is wrong", "closed the connection after the proof"),
+        (PROVES, {**PROVES, "cluster_name": "d"}, None, "brokerClusterName and", "its log says"),
+        ({**PROVES, "ha_plain_replicas": ("127.0.0.0/8",)}, {}, 100, "", ""),
+        ({**PROVES, "ha_plain_replicas": ("127.0.0.0/8",)}, PROVES, 2_100, "", ""),
+        ({**PROVES, "access_compatibility": (AccessGap.REPLICA_LOG,)}, {}, 100, "", ""),
+        ({"authentication_enabled": True}, PROVES, 2_100, "", ""),
+        ({}, PROVES, 2_100, "", ""),
+        ({}, {"inner_credentials": INNER}, 100, "", ""),
+    ],
+)
+def test_where_access_control_or_tls_is_on_replicas_prove_who_they_are_or_both_ends_say_why_not(
+    parts: MakeParts,
+    caplog: pytest.LogCaptureFixture,
+    master: dict[str, Any],
+    replica: dict[str, Any],
+    copied_ms: int | None,
+    here: str,
+    there: str,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        leads, follows = (
+            parts(**master),
+            parts(broker_role=BrokerRole.SLAVE, broker_id=1, **replica),
+        )
+        end = leads.append(5)
+        await leads.server.start("127.0.0.1", 0)
+        stream = f"127.0.0.1:{leads.server.port}"
+        follows.role.change(msgspec.structs.replace(follows.role.current, master_stream=stream))
+        serving = asyncio.create_task(follows.client.serve())
+        await leads.clock.sleep(copied_ms or 20_000)
+        assert follows.store.raw.end == (0 if copied_ms is None else end)
+        reasons = [
+            record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+        ]
+        assert len(reasons) == 2 * (copied_ms is None), "one line at each end"
+        assert [here in reasons[0], there in reasons[1]] == [True, True] if reasons else not here
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await leads.server.close()
+
+    run()
+
+
+@pytest.mark.parametrize("sent", [b"", b"ROQUETPR" + bytes(32), bytes(8), bytes(40), b"\x16" * 99])
+def test_who_proves_nothing_gets_nothing_of_the_log_and_takes_no_place(
+    parts: MakeParts, sent: bytes
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC, **PROVES)
+        made.append()
+        async with connected(made) as stranger, connected(made) as other:
+            other.writer.write(stranger.received)  # a challenge, sent back
+            stranger.writer.write(sent)
+            await made.clock.sleep(10_100)
+            assert (stranger.is_over, len(stranger.received)) == (True, 40)
+            assert stranger.received.startswith(b"ROQUETHA")
+            assert stranger.received != other.received, "no nonce is used twice"
+        assert made.acknowledgements.in_sync == 1
+        assert len(made.server) == 0
+
+    run()
+
+
+def test_a_recorded_proof_is_worth_nothing_in_another_connection(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**PROVES)
+        end = made.append()
+        async with connected(made) as replica, connected(made) as stranger:
+            await made.clock.sleep(10)
+            group = made.settings.config.cluster_name, made.settings.config.broker_name
+            proof = encode_proof(INNER, replica.received, *group)
+            for each in (replica, stranger):
+                each.writer.write(proof + bytes(8))
+            await made.clock.sleep(10)
+            assert stranger.is_over
+            assert replica.received.endswith(log_of(made))
+            assert len(log_of(made)) == end
 
     run()

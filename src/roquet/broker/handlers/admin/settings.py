@@ -15,7 +15,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties, write_properties
 
-OF_SUPER_USERS: Final = frozenset({"ha_replicas"})
+OF_SUPER_USERS: Final = frozenset({"ha_replicas", "ha_plain_replicas"})
 """Settings by which a user who may change the cluster could get every message."""
 
 

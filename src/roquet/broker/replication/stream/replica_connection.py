@@ -11,6 +11,7 @@ time; between two slices requests of clients are served.
 import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
+from secrets import token_bytes
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,6 @@ from roquet.broker.replication.stream.stream_facts import (
     StreamError,
     write_open,
 )
-from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.settings import join_address
@@ -33,6 +33,15 @@ from roquet.rules.replication.replica_claims import ConnectionPlace, patience_ms
 from roquet.rules.replication.sync_state import SentFrame
 from roquet.rules.replication.transfer import is_possible_report
 from roquet.store.store import Store
+from roquet.wire.replication.replica_proof import (
+    FRAME_SIZE,
+    NONCE_SIZE,
+    PROOF,
+    encode_challenge,
+    encode_proof,
+    is_proof,
+)
+from roquet.wire.signing import Credentials
 
 log = logger(__name__)
 
@@ -48,6 +57,12 @@ TICK_MS: Final = 1_000
 FIRST_REPORT_MS: Final = 10_000
 """Ms in which a replica has to greet, and then to report: Apache's wait for 5 s before their first
 report, ours ask their master at its port for clients before, three questions of 3 s at most."""
+
+UNPROVEN: Final = (
+    "it does not prove that it is a replica of this group: set authenticationEnabled and"
+    " innerClientAuthenticationCredentials there as here, or name its address in ha_plain_replicas"
+    " if it is one of Apache's"
+)
 
 GONE: Final = ("unknown", 0)
 """Address of a peer that was gone before it could be asked for."""
@@ -110,6 +125,24 @@ class ReplicaConnection:
         return ConnectionPlace(
             host=self.host, report=self._report if self._reported.is_set() else None
         )
+
+    async def take_proof(self, credentials: Credentials) -> None:
+        """Have the replica prove that it knows the credentials. Raises StreamError."""
+        config, challenge = self._source.settings.config, encode_challenge(token_bytes(NONCE_SIZE))
+        write_open(self._writer, challenge)
+        try:
+            async with asyncio.timeout(FIRST_REPORT_MS / 1000):
+                frame = await self._reader.readexactly(FRAME_SIZE)
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            raise StreamError(UNPROVEN) from None
+        expected = encode_proof(credentials, challenge, config.cluster_name, config.broker_name)
+        if not frame.startswith(PROOF):
+            raise StreamError(UNPROVEN)
+        if not is_proof(frame, expected):
+            raise StreamError(
+                "its proof is wrong: its innerClientAuthenticationCredentials, brokerClusterName"
+                " and brokerName have to be those of this broker"
+            )
 
     async def serve(self) -> None:
         """Serve the replica; raises what ends the connection, in an ExceptionGroup."""
@@ -191,18 +224,19 @@ class ReplicaConnection:
             due_ms = self._written_ms + config.ha_heartbeat_interval - self._clock.monotonic_ms()
             await self._clock.sleep(max(min(due_ms, TICK_MS), 1))
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._read_ms >= self._silence_max_ms(config):
+            if now_ms - self._read_ms >= self._silence_max_ms():
                 raise StreamError(f"it was silent for {now_ms - self._read_ms} ms")
             if now_ms - self._written_ms >= config.ha_heartbeat_interval:
                 self._written_ms = now_ms
                 if self._reported.is_set():
                     write_open(self._writer, self.framing.header(self._position, 0))
 
-    def _silence_max_ms(self, config: BrokerConfig) -> int:
+    def _silence_max_ms(self) -> int:
         """How long the replica may be silent.
 
         Shorter before its first report, and if another one says that it is this replica.
         """
+        config = self._source.settings.config
         silence_ms = config.ha_housekeeping_interval
         if not self._reported.is_set():
             return min(silence_ms, FIRST_REPORT_MS)

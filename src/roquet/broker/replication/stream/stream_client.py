@@ -41,11 +41,15 @@ from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.rules.replication.flow_control import TransferMeter
 from roquet.store.replication.queue_builder import QueueOffsetMismatch
 from roquet.wire.replication.classic_stream import LogFrame
+from roquet.wire.replication.replica_proof import CHALLENGE, FRAME_SIZE, encode_proof
 
 log = logger(__name__)
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 """Timeout of a connect in ms."""
+
+CHALLENGE_MS: Final = 2_000
+"""Ms in which a master has asked for a proof, if it does: one that does says nothing before."""
 
 RECONNECT_MS: Final = 1_000
 """Ms between two tries to reach the master; a new address is tried at once. Apache's replicas wait
@@ -214,6 +218,8 @@ class StreamClient:
         try:
             self._check_master()
             self._check_peer(writer)
+            has_proved = await self._prove(reader, writer)
+            self._check_master()
             framing = self._new_framing()
             if framing.is_ready:
                 await self._compare(self._store.raw.end)
@@ -224,7 +230,8 @@ class StreamClient:
                 write_open(writer, greeting)
             self._report(self._store.raw.end)
             async with asyncio.TaskGroup() as group:
-                for work in (self._receive(reader), self._acknowledge(), self._keep()):
+                receiving = self._receive(reader, has_proved=has_proved)
+                for work in (receiving, self._acknowledge(), self._keep()):
                     group.create_task(work)
         finally:
             self._writer = self.following = None
@@ -258,9 +265,52 @@ class StreamClient:
         if here[0] == there[0] and there[1] == self.own_port:
             raise StreamError("that is this broker itself: haMasterAddress has to name the master")
 
-    async def _receive(self, reader: asyncio.StreamReader) -> None:
+    async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Prove to a master that asks for it that this is a replica; whether it has asked.
+
+        Only where this broker would ask replicas as well: others do not wait for the question.
+        """
+        config = self._settings.config
+        credentials = config.inner_credentials
+        if credentials is None or not config.proves_replicas:
+            return False
+        try:
+            async with asyncio.timeout(CHALLENGE_MS / 1000):
+                challenge = await reader.readexactly(FRAME_SIZE)
+        except TimeoutError:  # one of Apache's, or that asks nobody
+            return False
+        except asyncio.IncompleteReadError:
+            raise PeerGone from None
+        if not challenge.startswith(CHALLENGE):
+            raise StreamError("it sends its log before it was asked to")
+        write_open(
+            writer, encode_proof(credentials, challenge, config.cluster_name, config.broker_name)
+        )
+        return True
+
+    async def _first_bytes(self, reader: asyncio.StreamReader, *, has_proved: bool) -> bytes:
+        """The first bytes of the stream. Raises StreamError when the master wants a proof."""
+        chunk = b""
+        with suppress(ConnectionError):
+            chunk = await reader.read(READ_SIZE)
+        if not chunk and has_proved:
+            raise StreamError(
+                "it has closed the connection after the proof that this is a replica:"
+                " innerClientAuthenticationCredentials, brokerClusterName and brokerName have to be"
+                " the same there, and its log says more"
+            )
+        if chunk.startswith(CHALLENGE):
+            raise StreamError(
+                "it asks for a proof that this is a replica: set authenticationEnabled and"
+                " innerClientAuthenticationCredentials here as there, or name this address in its"
+                " ha_plain_replicas"
+            )
+        return chunk
+
+    async def _receive(self, reader: asyncio.StreamReader, *, has_proved: bool) -> None:
         """Append what the master sends."""
-        while chunk := await reader.read(READ_SIZE):
+        chunk = await self._first_bytes(reader, has_proved=has_proved)
+        while chunk:
             self._read_ms = self._clock.monotonic_ms()
             self._wall_read_ms = self._clock.now_ms()
             was_ready = self._framing.is_ready
@@ -283,6 +333,7 @@ class StreamClient:
                 if self._settings.config.replica_ack is ReplicaAck.APPENDED:
                     self._report(self._store.raw.end)
             await asyncio.sleep(0)
+            chunk = await reader.read(READ_SIZE)
         raise PeerGone
 
     async def _take(self, frame: LogFrame) -> None:

@@ -4,6 +4,7 @@ Without a replica an append costs nothing: the store tells of appends only while
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from roquet.broker.replication.role import RoleCell
@@ -26,6 +27,7 @@ from roquet.rules.access.patterns import comes_from
 from roquet.rules.bounded_cache import BoundedCache
 from roquet.rules.replication.replica_claims import most_dispensable
 from roquet.store.store import Store
+from roquet.wire.signing import Credentials
 
 log = logger(__name__)
 
@@ -62,7 +64,7 @@ class StreamServer:
         """When each reason of a host was logged."""
         self._listener: asyncio.Server | SniffingListener | None = None
         role.on_change.append(lambda *_: self._follow_role())
-        settings.subscribe(lambda _: self._end_unwelcome(), "ha_replicas")
+        settings.subscribe(lambda _: self._end_unwelcome(), "ha_replicas", "ha_plain_replicas")
 
     async def start(self, host: str, port: int, tls: ReloadedTls | None = None) -> None:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
@@ -127,6 +129,8 @@ class StreamServer:
             self._check_welcome(connection)
             self._make_room()
             self._connections[number] = connection
+            if (credentials := self._credentials_to_prove(connection)) is not None:
+                await connection.take_proof(credentials)
             self.source.store.on_append(self.source.grown.set)
             await connection.serve()
         except* (RoquetError, OSError) as group:
@@ -147,11 +151,19 @@ class StreamServer:
                 log.warning("the replica at %s is not served any more: %s", connection.host, fault)
                 task.cancel()
 
+    def _credentials_to_prove(self, connection: ReplicaConnection) -> Credentials | None:
+        """Credentials that a replica has to prove to know; None: it gets the log without."""
+        config = self.source.settings.config
+        is_plain = _comes_from_one(connection.host, config.ha_plain_replicas)
+        return None if is_plain or not config.proves_replicas else config.inner_credentials
+
     def _address_fault(self, connection: ReplicaConnection) -> str | None:
         """Why a replica's address gets no log; None if it does."""
         host, config = connection.host, self.source.settings.config
         sources = config.ha_replicas
-        if sources and not any(comes_from(host, source) for source in sources):
+        if _comes_from_one(host, config.ha_plain_replicas):
+            return None
+        if sources and not _comes_from_one(host, sources):
             return "it is none of ha_replicas, the addresses of replicas"
         if not (sources or connection.is_local or config.serves_any_replica):
             return (
@@ -188,3 +200,7 @@ class StreamServer:
         if logged_ms is None or now_ms - logged_ms >= REASON_AGAIN_MS:
             self._complaints.put(reason, now_ms)
             log.warning("the replica at %s is disconnected: %s", address, error)
+
+
+def _comes_from_one(host: str, sources: Sequence[str]) -> bool:
+    return any(comes_from(host, source) for source in sources)
