@@ -98,13 +98,17 @@ class Elections:
                 due += await self._replace_lost_master(state, name)
         return max(min(due) - self._clock.monotonic_ms(), 0)
 
-    def epoch_known(self, name: str) -> int:
-        """Latest epoch of a group that this controller has heard or read of."""
-        latest = self._latest(name)
+    def epoch_known(self, name: str, *, of_members: bool = False) -> int:
+        """Latest epoch of a group that this controller has heard or read of.
+
+        With `of_members` only members count that `LeaderState.may_tell_epochs`, as they always do
+        once the stored state has proved to be the latest one.
+        """
+        latest = self._latest(name, of_members=of_members)
         heard = 0 if latest is None else latest.epoch
         return max(heard, self._leadership.epoch_known(name))
 
-    def is_outdated(self, name: str) -> bool:
+    def is_outdated(self, name: str, *, of_members: bool = False) -> bool:
         """Whether the stored state of a group was lost or is old: its brokers know a later epoch.
 
         Nothing of it may be changed then but by removing the whole group: in a further epoch it
@@ -112,14 +116,28 @@ class Elections:
         """
         state = self._leadership.leader_state()
         group = state.group(name)
-        return self.epoch_known(name) > (group.master_epoch if group else 0)
+        known = self.epoch_known(name, of_members=of_members)
+        return known > (group.master_epoch if group else 0)
 
-    def _latest(self, name: str) -> LiveBroker | None:
+    def is_impossible(self, name: str, broker_id: int, epoch: int) -> bool:
+        """Whether a broker tells of an epoch to which certainly nobody was elected."""
+        state = self._leadership.state
+        group = None if state is None else state.group(name)
+        if state is None or group is None or group.is_removed or epoch <= group.master_epoch:
+            return False
+        return state.is_latest(name) and not state.may_tell_epochs(name, broker_id)
+
+    def _latest(self, name: str, *, of_members: bool = False) -> LiveBroker | None:
         """The live broker of a group that tells of the latest epoch."""
         state = self._leadership.state
         group = None if state is None else state.group(name)
-        cluster = "" if group is None or group.is_removed else group.cluster
-        return self._liveness.latest(name, cluster)
+        if state is None or group is None or group.is_removed:
+            return self._liveness.latest(name, "")
+        if not of_members and not state.is_latest(name):
+            return self._liveness.latest(name, group.cluster)
+        live = self._liveness.live(group).items()
+        tellers = [broker for key, broker in live if state.may_tell_epochs(name, key)]
+        return max(tellers, key=lambda one: one.epoch, default=None)
 
     def _report_outdated(self, state: LeaderState) -> None:
         """Log, once for each epoch, that brokers are in a later epoch than their group's state.

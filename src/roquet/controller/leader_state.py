@@ -56,6 +56,10 @@ class LeaderState:
         self._clock = clock
         self._terms = terms
         self._groups = dict(groups)
+        self._known = {name: frozenset(one.group.replicas) for name, one in groups.items()}
+        """Ids of each group when the term began."""
+        self._latest: set[str] = set()
+        """Names of groups whose stored state is the latest one."""
         now_ms = clock.monotonic_ms()
         self._leases = {
             name: assumed_lease(now_ms, _longest(terms, stored.group))
@@ -81,6 +85,25 @@ class LeaderState:
         """A group; None for an unknown one."""
         stored = self._groups.get(name)
         return stored.group if stored else None
+
+    def is_latest(self, name: str) -> bool:
+        """Whether a group's stored state has proved to be the latest one, in this term.
+
+        Its master has been granted a lease in the stored epoch, which no member contradicted. Only
+        this controller elects in this term, so that it stays the latest.
+        """
+        return name in self._latest
+
+    def may_tell_epochs(self, name: str, broker_id: int) -> bool:
+        """Whether a broker's word counts against the stored state of its group.
+
+        That of brokers counts that were members when the term began, or in sync since: if an old
+        copy of the state was restored, the winner of the next election is among them, since a
+        master names its set with each heartbeat. Whoever has got an id since knows nothing older.
+        """
+        group = self.group(name)
+        in_sync = frozenset[int]() if group is None else group.in_sync
+        return broker_id in self._known.get(name, ()) or broker_id in in_sync
 
     def lease(self, name: str) -> MasterLease | None:
         """The lease of a group's master; None if no master of it asked for one."""
@@ -160,6 +183,7 @@ class LeaderState:
             if await self._save_promises(name, request):
                 lease = self._next_lease(name, request)
             self._leases[name] = lease
+            self._latest.add(name)
             self._restarted.pop((name, request.broker_id), None)
             return lease
 

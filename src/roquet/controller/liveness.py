@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from roquet.log_records import logger
 from roquet.net.router import Peer
@@ -22,6 +23,10 @@ log = logger(__name__)
 
 TIMEOUT_MS: Final = 10_000
 """Silence after which a broker counts as dead that says nothing else (heartbeatTimeoutMills)."""
+
+PATIENCE_SHARE: Final = 3
+"""Share of a broker's time-out: after that much silence its connection may be dead, which nobody
+has noticed. A broker sends several heartbeats in it."""
 
 STRANGERS_MAX: Final = 100
 """Strangers that are named in the log, each once until it counts."""
@@ -42,6 +47,21 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     releases_lease: bool = False
     """Whether it said that it acknowledges nothing until it is granted a lease again. It says so to
     controllers that do not lead yet, too."""
+    contested_ms: int | None = None
+    """Time of the last heartbeat that another connection sent in its name; None: none did."""
+
+    @property
+    def patience_ms(self) -> int:
+        """Silence after which another connection may be this broker's."""
+        return self.seen.limit_ms // PATIENCE_SHARE
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether two processes say that they are this broker."""
+        return (
+            self.contested_ms is not None
+            and self.seen.seen_ms - self.contested_ms <= self.patience_ms
+        )
 
 
 class HeartbeatSender(msgspec.Struct, frozen=True, order=True):
@@ -71,6 +91,8 @@ class Liveness:
             if self.count >= BROKERS_MAX:
                 return False
             log.info("broker %s:%d at %s is alive", name, broker_id, key.address)
+        if known is not None and known.peer is broker.peer and known.contested_ms is not None:
+            broker = replace(broker, contested_ms=known.contested_ms)
         self._brokers[name][key] = broker
         if known is None or known.seen.limit_ms != broker.seen.limit_ms:
             self.on_change()
@@ -82,6 +104,36 @@ class Liveness:
         if not broker.peer.closed:
             self._keys_of[broker.peer].add(key)
         return True
+
+    def contest(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
+        """Note a heartbeat in the name of a broker that lives over another connection.
+
+        It says nothing about that broker, which is elected only once one of the two has ended or is
+        silent: nobody can know here which of them has the log. False if it may be noted.
+        """
+        known = self._living(name, broker_id, broker.site)
+        if known is None or known.peer is broker.peer or known.peer.closed:
+            return False
+        if broker.seen.seen_ms - known.seen.seen_ms > known.patience_ms:
+            return False
+        if known.contested_ms is None:
+            log.warning(
+                "broker %s:%d at %s sends heartbeats over two connections: the first one, from %s,"
+                " counts and not that from %s; a copy of its directory must not run, nor strangers"
+                " reach this port",
+                name, broker_id, broker.site.address, known.peer.address, broker.peer.address,
+            )  # fmt: skip
+        contested = replace(known, contested_ms=broker.seen.seen_ms)
+        self._brokers[name][_key(name, broker_id, broker.site)] = contested
+        return True
+
+    def is_heard_from_another(self, group: ReplicaGroup, broker_id: int, peer: Peer) -> bool:
+        """Whether heartbeats of a broker come over another connection than this one."""
+        known = self.live(group).get(broker_id)
+        return known is not None and known.peer is not peer and not known.peer.closed
+
+    def _living(self, name: str, broker_id: int, site: BrokerSite) -> LiveBroker | None:
+        return self._brokers.get(name, {}).get(_key(name, broker_id, site))
 
     def report_stranger(self, name: str, broker_id: int, site: BrokerSite, reason: str) -> None:
         """Log once why the heartbeats of a process do not count."""
@@ -112,8 +164,12 @@ class Liveness:
         }
 
     def candidates(self, group: ReplicaGroup) -> dict[int, Candidate]:
-        """Last heartbeats of the live brokers of a group, by id."""
-        return {key: broker.candidate for key, broker in self.live(group).items()}
+        """Last heartbeats of the brokers of a group that may be elected or lead, by id."""
+        return {
+            key: broker.candidate
+            for key, broker in self.live(group).items()
+            if key == group.master or not broker.is_contested
+        }
 
     def latest(self, name: str, cluster: str) -> LiveBroker | None:
         """The live broker of a name that tells of the latest epoch; None without any.

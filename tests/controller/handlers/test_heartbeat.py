@@ -2,11 +2,12 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.controller.conftest import LEASE_MS, broker, controller, stored, trio
+from tests.controller.conftest import LEASE_MS, broker, controller, sleep_ms, stored, trio
 from tests.namesrv.conftest import FakePeer
 
 from roquet.controller import liveness
 from roquet.controller.handlers.heartbeat import known_set, live_broker
+from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.errors import CallRefused
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.route import BrokerHeartbeat
@@ -144,3 +145,118 @@ async def test_a_broker_whose_cluster_is_not_said_is_of_the_group() -> None:
         one, _, _ = await trio(stack)
         one.cluster = ""
         assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epoch": 2**30, "max_offset": 2**40},
+        {"releases_lease": True},
+        {"lease_epoch": 1, "sync_state_set": "1", "sync_state_set_epoch": 99},
+    ],
+)
+@pytest.mark.parametrize("victim", [1, 2])
+@in_virtual_time
+async def test_a_stranger_says_nothing_in_the_name_of_a_living_broker(
+    victim: int, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        brokers = one, _, _ = await trio(stack)
+        stranger = await stack.enter_async_context(
+            broker(victim, address=brokers[victim - 1].address)
+        )
+        for _ in range(20):
+            with pytest.raises(CallRefused, match="another connection sends heartbeats as") as it:
+                await stranger.beat(**fields)
+            assert it.value.code == 2005
+            await sleep_ms(500)
+            for each in brokers[1:]:
+                await each.beat()
+            assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+        assert stored(server).in_sync == {1, 2, 3}
+        assert caplog.text.count("sends heartbeats over two connections") == 1
+        assert server.controller.liveness.live(stored(server))[victim].candidate.epoch == -1
+
+
+@in_virtual_time
+async def test_who_is_elected_is_known_by_one_connection() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        again = await stack.enter_async_context(broker(2, address=two.address))
+        liveness, group = server.controller.liveness, stored(server)
+        with pytest.raises(CallRefused):
+            await again.beat(max_offset=5)
+        assert liveness.candidates(group).keys() == {1, 3}
+        for each in (again, await stack.enter_async_context(broker(1, address=one.address))):
+            with pytest.raises(CallRefused, match="heartbeats as broker") as it:
+                await each.elect()
+            assert it.value.code == 2012
+        await two.channel.close()
+        await again.beat(max_offset=5)
+        assert liveness.candidates(group)[2].end == 5
+        await sleep_ms(4_000)
+        await three.beat()
+        once_more = await stack.enter_async_context(broker(2, address=two.address))
+        await once_more.beat(max_offset=7)
+        assert liveness.candidates(group)[2].end == 7, "the one before was silent for too long"
+        with pytest.raises(CallRefused):
+            await again.beat(max_offset=5)
+        await once_more.beat(max_offset=7)
+        assert 2 not in liveness.candidates(group)
+        await sleep_ms(4_000)
+        await once_more.beat(max_offset=7)
+        assert 2 in liveness.candidates(group)
+
+
+@in_virtual_time
+async def test_an_epoch_that_no_election_made_is_refused_once_the_state_is_known_to_be_the_latest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        stranger = await stack.enter_async_context(broker(4))
+        await stranger.beat(epoch=2**30)
+        assert server.controller.elections.is_outdated("bc"), "nobody elects meanwhile"
+        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+        assert not server.controller.elections.is_outdated("bc")
+        for register in (False, True):
+            if register:
+                await stranger.apply()
+            with pytest.raises(CallRefused, match="to which nobody was elected in bc") as it:
+                await stranger.beat(obeyed_epoch=2)
+            assert it.value.code == 2005
+        assert "broker bc:4" in caplog.text
+        await stranger.beat(obeyed_epoch=1)
+        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+
+
+@in_virtual_time
+async def test_a_member_that_obeys_a_later_epoch_shows_that_the_state_is_old() -> None:
+    store = MemoryStore()
+    async with AsyncExitStack() as stack:
+        async with controller(store):
+            one, two, _ = await trio(stack)
+            await one.beat(lease_epoch=1)
+            address = one.address, two.address
+        async with controller(store) as server:
+            one = await stack.enter_async_context(broker(1, address=address[0]))
+            two = await stack.enter_async_context(broker(2, address=address[1]))
+            await one.beat(lease_epoch=1)
+            await two.beat(obeyed_epoch=2)
+            assert server.controller.elections.is_outdated("bc")
+            with pytest.raises(CallRefused, match="older than its brokers"):
+                await one.beat(lease_epoch=1)
+
+
+@in_virtual_time
+async def test_applications_of_nobody_use_up_no_ids() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        await trio(stack)
+        stranger = await stack.enter_async_context(broker(4, address="10.9.9.9:1"))
+        for broker_id in range(4, 150):
+            stranger.broker_id = broker_id
+            await stranger.apply()
+        assert len(stored(server).replicas) == 100
+        last = await stack.enter_async_context(broker(stored(server).next_id))
+        await last.apply()
+        assert {1, 2, 3, last.broker_id} < stored(server).replicas.keys()

@@ -39,9 +39,8 @@ def test_refusals_are_apaches_response_codes() -> None:
 
 def test_the_first_broker_of_a_name_has_id_one() -> None:
     group = apply_broker_id(None, "C", "bc", 1, "h:1;17")
-    assert group == ReplicaGroup(
-        cluster="C", name="bc", next_id=2, replicas={1: RegisteredReplica("h:1", "h:1;17")}
-    )
+    replica = RegisteredReplica("h:1", "h:1;17", is_unused=True)
+    assert group == ReplicaGroup(cluster="C", name="bc", next_id=2, replicas={1: replica})
     assert code_of(apply_broker_id(None, "C", "bc", 2, "h:1;17")) == RefusalCode.BROKER_ID_INVALID
 
 
@@ -71,10 +70,27 @@ def test_a_group_has_a_bounded_number_of_brokers_and_ids_near_the_next_one() -> 
         applied = apply_broker_id(group, "C", "bc", broker_id, f"h:{broker_id};1")
         assert isinstance(applied, ReplicaGroup)
         group = applied
-    full = apply_broker_id(group, "C", "bc", REPLICAS_MAX + 1, "h:9;1")
+    full = apply_broker_id(group, "C", "bc", REPLICAS_MAX + 1, "h:9;1", live=group.replicas)
     assert isinstance(full, Refusal)
     assert "at most 100 brokers" in full.remark
     assert apply_broker_id(group, "C", "bc", 7, "h:7;1") == group, "known ones are answered"
+
+
+def test_a_full_group_forgets_an_id_that_was_never_used() -> None:
+    group = TRIO
+    for broker_id in range(4, REPLICAS_MAX + 1):
+        applied = apply_broker_id(group, "C", "bc", broker_id, f"h:{broker_id};1")
+        assert isinstance(applied, ReplicaGroup)
+        group = applied
+    used = alter_set(group, replace(WISH, members=frozenset({1, 5})), {1, 5})
+    assert isinstance(used, ReplicaGroup)
+    joined = apply_broker_id(used, "C", "bc", REPLICAS_MAX + 1, "h:9;1", live={4, 1})
+    assert isinstance(joined, ReplicaGroup)
+    assert {4, 5} < joined.replicas.keys(), "alive, and once in sync"
+    assert joined.replicas.keys() ^ used.replicas.keys() == {6, REPLICAS_MAX + 1}
+    later = apply_broker_id(joined, "C", "bc", 6, "h:6;1")
+    assert isinstance(later, ReplicaGroup)
+    assert 6 in later.replicas, "it gets its id again"
 
 
 def at(address: str, cluster: str = "C") -> BrokerSite:

@@ -32,8 +32,8 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
             group = ReplicaGroup(cluster=cluster, name=name, replicas={})
         if group is None:
             return clean_group(None, ids, {})
-        live = controller.liveness.candidates(group)
-        members = [one for key, one in live.items() if key in group.in_sync]
+        live = controller.liveness.live(group)
+        members = [one.candidate for key, one in live.items() if key in group.in_sync]
         return clean_group(
             group,
             ids,

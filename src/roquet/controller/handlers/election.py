@@ -17,10 +17,12 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 
-async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -> ElectMasterReply:
+async def elect_master(controller: Controller, call: ElectMaster, peer: Peer) -> ElectMasterReply:
     """Elect a master; the reply names the new one, or with MASTER_STILL_EXIST the old one."""
     check_texts(brokerName=call.broker_name)
     state = controller.leadership.leader_state()
+    if not call.designate_elect:
+        _check_asker(controller, state.group(call.broker_name), call.broker_id, peer)
     unclean = controller.elections.elects_unclean if call.unclean is None else call.unclean
     request = ElectionRequest(
         asker=call.broker_id,
@@ -38,6 +40,17 @@ async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -
         body = codec.dumps(ElectMasterBody(sync_state_set=sorted(result.group.in_sync)))
         return _reply(result.group, body, code, result.refusal.remark)
     raise CallRefused(result.refusal.code, result.refusal.remark)
+
+
+def _check_asker(
+    controller: Controller, group: ReplicaGroup | None, asker: int | None, peer: Peer
+) -> None:
+    """Raise CallRefused for a broker of which another connection says where its log ends."""
+    if group is None or asker is None:
+        return
+    if controller.liveness.is_heard_from_another(group, asker, peer):
+        remark = f"another connection sends heartbeats as broker {asker} of {group.name}"
+        raise CallRefused(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
 
 
 def _winner_body(group: ReplicaGroup, *, for_operator: bool) -> bytes:

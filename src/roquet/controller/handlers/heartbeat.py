@@ -54,6 +54,7 @@ def heartbeat(
         _check_site(controller, state.group(call.broker_name), call)
     now_ms = controller.clock.monotonic_ms()
     broker = live_broker(call, peer, now_ms)
+    _check_teller(controller, call, broker)
     if not controller.liveness.note(call.broker_name, call.broker_id, broker):
         remark = "too many brokers are alive: this one is not noted"
         raise CallRefused(ResponseCode.SYSTEM_BUSY, remark)
@@ -81,6 +82,25 @@ def _check_site(controller: Controller, group: ReplicaGroup | None, call: Broker
     if refusal is not None:
         controller.liveness.report_stranger(call.broker_name, call.broker_id, site, refusal.remark)
         raise CallRefused(refusal.code, refusal.remark)
+
+
+def _check_teller(controller: Controller, call: BrokerHeartbeat, broker: LiveBroker) -> None:
+    """Raise CallRefused for who speaks in the name of another, or of an epoch that never was."""
+    assert call.broker_id is not None, "it was looked at"
+    name, broker_id = call.broker_name, call.broker_id
+    if controller.liveness.contest(name, broker_id, broker):
+        remark = (
+            f"another connection sends heartbeats as broker {broker_id} of {name} at"
+            f" {broker.site.address}: it has to end before"
+        )
+        raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+    if controller.elections.is_impossible(name, broker_id, broker.epoch):
+        remark = (
+            f"broker {broker_id} tells of epoch {broker.epoch}, to which nobody was elected in"
+            f" {name}: start it in an empty directory, or keep this process out"
+        )
+        controller.liveness.report_stranger(name, broker_id, broker.site, remark)
+        raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
 
 
 def _site(call: BrokerHeartbeat) -> BrokerSite:
@@ -128,7 +148,7 @@ async def _lease(
 ) -> BrokerHeartbeatReply:
     state = controller.leadership.leader_state()
     group = state.group(name)
-    if group is not None and controller.elections.is_outdated(name):
+    if group is not None and controller.elections.is_outdated(name, of_members=True):
         remark = f"the controller's state of group {name} is older than its brokers"
         raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
     if group is not None and known is not None and newer_set(group, known) != group:

@@ -51,8 +51,12 @@ async def apply_id(
     if state.group(name) is None and len(state.names) >= GROUPS_MAX:
         remark = f"there are {GROUPS_MAX} groups, more are not kept"
         raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-    broker_id = call.applied_broker_id
-    await state.update(name, lambda group: apply_broker_id(group, cluster, name, broker_id, code))
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        live = {} if group is None else controller.liveness.live(group)
+        return apply_broker_id(group, cluster, name, call.applied_broker_id, code, live)
+
+    await state.update(name, decide)
     return calls.ApplyBrokerIdReply(cluster_name=cluster, broker_name=name)
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
+from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup, with_set
 from roquet.rules.election.lease import MasterLease, may_replace_master
 from roquet.rules.election.logs_needed import NOTHING_PROMISED, logs_promised
 
@@ -322,10 +322,8 @@ def _nobody(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts)
 
 def _led_by(group: ReplicaGroup, winner: int) -> ReplicaGroup:
     return replace(
-        group,
+        with_set(group, frozenset({winner})),
         master=winner,
         master_epoch=group.master_epoch + 1,
-        in_sync=frozenset({winner}),
-        set_version=group.set_version + 1,
         logs_needed=None,
     )

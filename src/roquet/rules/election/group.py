@@ -61,6 +61,9 @@ class RegisteredReplica(msgspec.Struct, frozen=True):
     """`host:port`."""
     check_code: str
     """Of its application: a repeated one is the same broker's."""
+    is_unused: bool = False
+    """Whether it was in no sync-state set since it got its id: with too many brokers another one
+    gets its place, if it is not alive."""
 
 
 class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +127,16 @@ def outdated(name: str) -> Refusal:
 
 
 def apply_broker_id(
-    group: ReplicaGroup | None, cluster: str, name: str, broker_id: int, check_code: str
+    group: ReplicaGroup | None,
+    cluster: str,
+    name: str,
+    broker_id: int,
+    check_code: str,
+    live: Collection[int] = (),
 ) -> ReplicaGroup | Refusal:
     """Give an id to a new broker, or again to the one that has it; None: the name is new.
+
+    A group that is full forgets an id that was never used, by none of the brokers that are `live`.
 
     The check code begins with the broker's address: `host:port;millis`. Apache's controller counts
     the next id from the number of applications, and takes a broker of another cluster; here no id
@@ -147,18 +157,37 @@ def apply_broker_id(
         return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
     if known is not None:
         return group
-    if len(group.replicas) >= REPLICAS_MAX or broker_id >= group.next_id + REPLICAS_MAX:
+    replicas = _with_room(group.replicas, live)
+    if len(replicas) >= REPLICAS_MAX or broker_id >= group.next_id + REPLICAS_MAX:
         remark = (
             f"broker id {broker_id} in {name}: a group has at most {REPLICAS_MAX} brokers, and its"
             f" next id is {group.next_id}"
         )
         return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
-    replica = RegisteredReplica(check_code.partition(";")[0], check_code)
+    replica = RegisteredReplica(check_code.partition(";")[0], check_code, is_unused=True)
     return replace(
         group,
-        replicas={**group.replicas, broker_id: replica},
+        replicas={**replicas, broker_id: replica},
         next_id=max(group.next_id, broker_id + 1),
     )
+
+
+def _with_room(
+    replicas: Mapping[int, RegisteredReplica], live: Collection[int]
+) -> Mapping[int, RegisteredReplica]:
+    unused = [key for key, one in replicas.items() if one.is_unused and key not in live]
+    if len(replicas) < REPLICAS_MAX or not unused:
+        return replicas
+    return {key: one for key, one in replicas.items() if key != min(unused)}
+
+
+def with_set(group: ReplicaGroup, members: frozenset[int]) -> ReplicaGroup:
+    """The group with another sync-state set; members of one are never forgotten."""
+    replicas = {
+        key: replace(one, is_unused=False) if key in members else one
+        for key, one in group.replicas.items()
+    }
+    return replace(group, replicas=replicas, in_sync=members, set_version=group.set_version + 1)
 
 
 def register_address(
@@ -246,7 +275,7 @@ def alter_set(
         return Refusal(
             RefusalCode.ALTER_SYNC_STATE_SET_FAILED, f"the set lacks its master {change.master}"
         )
-    return replace(group, in_sync=change.members, set_version=group.set_version + 1)
+    return with_set(group, change.members)
 
 
 def newer_set(group: ReplicaGroup, known: SetChange) -> ReplicaGroup:
@@ -263,7 +292,7 @@ def newer_set(group: ReplicaGroup, known: SetChange) -> ReplicaGroup:
     if known.master not in members:
         return group
     left_out = members != known.members
-    return replace(group, in_sync=members, set_version=known.set_version + left_out)
+    return replace(with_set(group, members), set_version=known.set_version + left_out)
 
 
 def _fenced(group: ReplicaGroup, change: SetChange) -> Refusal | None:
