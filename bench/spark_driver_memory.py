@@ -79,7 +79,12 @@ def statistics_of(number: int) -> str:
     most = {"queue_id": 7, "queue_offset": first + 999, "stored_at": f"{day}23:59:59.123456+00:00"}
     least["key"], most["key"] = f"order-{first:012}", f"order-{first + 999:012}"
     return json.dumps(
-        {"numRecords": 1000, "minValues": least, "maxValues": most, "nullCount": {}},
+        {
+            "numRecords": 1000,
+            "minValues": least,
+            "maxValues": most,
+            "nullCount": dict.fromkeys(least, 0),
+        },
         separators=(",", ":"),
     )
 

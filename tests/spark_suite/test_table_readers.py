@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
+from roquet.cli.lake.query import results
 from roquet.spark.jobs.archive.archive_job import Params, run
 from roquet.spark.tables.arrow_dataset import arrow_dataset
 from roquet.spark.tables.snapshot import read_snapshot
@@ -131,6 +132,22 @@ def test_duckdb_pyarrow_and_spark_see_the_same_rows(
     spark: SparkSession, orders: PersistentTopic, table: Table
 ) -> None:
     assert by_pyarrow(table) == by_duckdb(table) == by_spark(spark)(table) == figures(orders)
+
+
+def test_spark_and_duckdb_find_the_same_rows_by_a_condition_on_any_column(
+    spark: SparkSession, table: Table
+) -> None:
+    paths = [str(table.root)] if table.kind == "parquet" else table.files
+    rows = spark.read.parquet(*paths)
+    rows.createOrReplaceTempView("archived")
+    conditions = ["topic = 'orders'", "tag is null", "key = 'k3'", "body is not null"]
+    conditions += ["queue_id = 0 and queue_offset >= 100", "stored_at > '2020-01-01'"]
+    counts = [f"(select count(*) from archived where {condition})" for condition in conditions]
+    query = f"select {', '.join(counts)}"
+    with results(query, {"archived": str(table.root)}, {}) as reader:
+        [by_duckdb] = [tuple(row.values()) for row in reader.read_all().to_pylist()]
+    assert by_duckdb == tuple(spark.sql(query).collect()[0])
+    assert by_duckdb[0] == by_duckdb[3] == 4 * COUNT
 
 
 def test_polars_sees_the_same_rows(

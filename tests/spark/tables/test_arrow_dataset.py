@@ -6,7 +6,9 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.arrow_dataset import arrow_dataset
+from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.partitioning import schema_of
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import DirectoryObjects, TableKind
@@ -109,3 +113,43 @@ def test_a_table_without_rows_says_so(kinds: "Callable[[str], TableKind]") -> No
 def test_no_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         arrow_dataset(str(tmp_path / "nothing"))
+
+
+def test_files_of_a_delta_table_are_passed_over_by_their_ranges(
+    kinds: "Callable[[str], TableKind]",
+) -> None:
+    kind = kinds("delta")
+    with kind.open() as table:
+        kind.archive(table, 0, 5)
+        kind.archive(table, 5, 9)
+    rows = arrow_dataset(str(kind.root))
+    wanted = (pc.field("queue_offset") >= 5) & (pc.field("queue_id") == 1)
+    assert len(list(rows.get_fragments(filter=wanted))) == 1
+    assert rows.count_rows(filter=wanted) == 4
+
+
+def test_a_column_without_statistics_beside_others_finds_its_rows(tmp_path: Path) -> None:
+    """As in a table whose number of columns with statistics was raised."""
+    write_deltalake(
+        str(tmp_path),
+        pa.table({"tag": ["UA"], "city": ["Bern"]}),
+        configuration={"delta.dataSkippingNumIndexedCols": "1"},
+    )
+    log = DeltaTable(str(tmp_path))
+    log.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "2"})
+    wanted = pc.field("city") == "Bern"
+    assert not log.to_pyarrow_dataset().count_rows(filter=wanted), "what deltalake finds"
+    assert arrow_dataset(str(tmp_path)).count_rows(filter=wanted) == 1
+
+
+def test_an_hour_is_a_column(kinds: "Callable[[str], TableKind]") -> None:
+    kind = kinds("parquet")
+    identity = msgspec.structs.replace(kind.wanted, partition_by="hour")
+    with kind.open(wanted=identity) as table:
+        directory = table.begin()
+        writer = PartitionedWriter(directory, schema_of(identity.columns), scheme=identity.scheme)
+        writer.write(kind.batch(range(12)))
+        after = dict.fromkeys(kind.queues, 12)
+        table.commit(table.state(()).then(after, directory.name, writer.close(), ()))
+    rows = arrow_dataset(str(kind.root))
+    assert rows.count_rows(filter=pc.field("hour") == 0) == 2

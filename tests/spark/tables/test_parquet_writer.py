@@ -10,6 +10,7 @@ import pytest
 from tests.spark.tables.conftest import START
 
 from roquet.spark.tables import parquet_writer
+from roquet.spark.tables.column_statistics import ColumnStatistics
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
 from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.output_files import UploadedFile
@@ -34,12 +35,13 @@ def test_a_file_has_statistics_of_its_rows(tmp_path: Path, parquet: "TableKind")
     )
     path = tmp_path / file.name
     assert (file.day, file.rows, file.size) == ("2026-01-31", 9, path.stat().st_size)
-    assert file.least == {
+    least, most = file.statistics.least, file.statistics.most
+    assert least == {
         "queue_id": 0,
         "queue_offset": 0,
         "stored_at": "2026-01-31T23:50:00.000000+00:00",
     }
-    assert file.most["queue_offset"] == 8
+    assert most["queue_offset"] == 8
     assert file.path == f"day=2026-01-31/{file.name}"
 
 
@@ -160,24 +162,15 @@ def test_buckets_are_files_of_their_own_in_smaller_row_groups(tmp_path: Path) ->
     }
 
 
-@pytest.mark.parametrize(
-    ("keys", "bounds"),
-    [
-        (["b", None, "a"], ("a", "b")),
-        ([None], None),
-        (["x" * 300], None),
-        (["a", "y" * 5_000], None),
-    ],
-)
-def test_a_column_has_bounds_that_hold_or_none(
-    tmp_path: Path, keys: list[str | None], bounds: tuple[str, str] | None
-) -> None:
-    schema = schema_of(("key", "stored_at"))
+def test_a_file_has_the_statistics_of_its_columns(tmp_path: Path) -> None:
+    schema = schema_of(("key", "tag", "stored_at"))
     writer = PartitionedWriter(tmp_path, schema)
-    for key in keys:
-        rows = {"key": [key], "stored_at": [START]}
-        writer.write(pa.RecordBatch.from_pydict(rows, schema=schema))
+    rows = {"key": ["b", None, "a"], "tag": ["x", "y", "z"], "stored_at": [START] * 3}
+    writer.write(pa.RecordBatch.from_pydict(rows, schema=schema))
     [file] = writer.close()
-    found = (file.least["key"], file.most["key"]) if "key" in file.least else None
-    assert found == bounds
-    assert file.least.keys() == file.most.keys()
+    stored_at = START.isoformat(timespec="microseconds")
+    assert file.statistics == ColumnStatistics(
+        least={"key": "a", "stored_at": stored_at},
+        most={"key": "b", "stored_at": stored_at},
+        nulls={"key": 1, "stored_at": 0},
+    )

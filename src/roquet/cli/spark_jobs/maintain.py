@@ -114,6 +114,10 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
             f"{_size(report.merged_bytes)}, {would}merged in "
             f"{output.quantity(report.groups, 'group')}"
         )
+    if report.restated_files:
+        lines.append(
+            f"  statistics of {output.quantity(report.restated_files, 'file')} {would}completed"
+        )
     if report.expired_files or report.expired_versions:
         versions = output.quantity(report.expired_versions, "older version")
         of_versions = f"{versions} with " if report.expired_versions else ""

@@ -4,14 +4,18 @@ No Spark and no Java: what a reader selects and filters is read from the files b
 """
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from roquet.model.errors import ConfigError
+from roquet.spark.tables.column_statistics import STATISTICS_COLUMNS
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_installed,
@@ -22,11 +26,13 @@ from roquet.spark.tables.delta_storage import (
 from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.object_store import ObjectStore, dataset_source
 from roquet.spark.tables.open_table import table_location
+from roquet.spark.tables.partition_scheme import HOUR
 from roquet.spark.tables.snapshot import TableSnapshot, kind_of, read_snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
+_MS_US: Final = 1000
 _DAY: Final = pa.schema([pa.field("day", pa.date32())])
 
 
@@ -60,9 +66,55 @@ def _delta(root: TableLocation) -> ds.Dataset:
         log: Log = DeltaTable(str(root), storage_options=log_options(root))
         check_plain_files(log, root)
         try:
-            return log.to_pyarrow_dataset(filesystem=_files_below(root))
+            found = log.to_pyarrow_dataset(filesystem=_files_below(root))
         except DeltaProtocolError as error:
             raise ConfigError(f"{root} cannot be read here: {error}") from error
+        return _of_known_ranges(found, log)
+
+
+def _of_known_ranges(found: ds.FileSystemDataset, log: "Log") -> ds.FileSystemDataset:
+    """The dataset with what is known of its files, and no more.
+
+    deltalake 1.6 takes the range of a column that an entry does not mention for one that holds
+    nothing, and a range of some rows for one of all: a condition on it would find none.
+    """
+    partitions = log.metadata().partition_columns
+    ranges = _ranges(pa.table(log.get_add_actions(flatten=True)), found.schema)
+    fragments = []
+    for each in found.get_fragments():
+        known = ds.get_partition_keys(each.partition_expression)
+        parts = [_is_value(name, known[name]) for name in partitions if name in known]
+        parts += ranges.get(each.path, ())
+        told = reduce(and_, parts, pc.scalar(True))
+        fragments.append(found.format.make_fragment(each.path, found.filesystem, told))
+    return ds.FileSystemDataset(fragments, found.schema, found.format, found.filesystem)
+
+
+def _ranges(listed: pa.Table, schema: pa.Schema) -> dict[str, list[ds.Expression]]:
+    """Conditions that hold for all rows of a file, by its path; those of nulls are not excluded."""
+    ranges: dict[str, list[ds.Expression]] = {path: [] for path in listed["path"].to_pylist()}
+    for name in STATISTICS_COLUMNS:
+        if f"min.{name}" not in listed.column_names or name not in schema.names:
+            continue
+        column, kind = pc.field(name), schema.field(name).type
+        bounds = (listed[f"{end}.{name}"].to_pylist() for end in ("min", "max"))
+        for path, low, high in zip(ranges, *bounds, strict=True):
+            if low is None or high is None:
+                continue
+            least, most = pa.scalar(low, kind), pa.scalar(high, kind)
+            if pa.types.is_timestamp(kind):  # other writers leave out what is below a millisecond
+                most = pa.scalar(most.value + _MS_US, kind)
+            ranges[path] += [
+                (column >= least) | column.is_null(),
+                (column <= most) | column.is_null(),
+            ]
+    return ranges
+
+
+def _is_value(name: str, value: Any) -> ds.Expression:
+    """The condition that a partition column has a value."""
+    column = pc.field(name)
+    return column.is_null() if value is None else column == value
 
 
 def _files_below(root: TableLocation) -> pafs.FileSystem:
@@ -77,9 +129,11 @@ def _files_below(root: TableLocation) -> pafs.FileSystem:
 
 
 def _files(snapshot: TableSnapshot, root: TableLocation) -> ds.Dataset:
-    """Parquet files, partitioned as their paths say; an archive's have their day there."""
+    """Parquet files, partitioned as their paths say; an archive's have day and hour there."""
     sources = [dataset_source(path, snapshot.storage) for path in snapshot.paths]
-    by_kind = {"parquet": ds.partitioning(_DAY, flavor="hive"), "files": "hive"}
+    is_hourly = any(f"/{HOUR}=" in path.removeprefix(str(root)) for path in snapshot.paths)
+    divisions = pa.schema([*_DAY, pa.field(HOUR, pa.int32())]) if is_hourly else _DAY
+    by_kind = {"parquet": ds.partitioning(divisions, flavor="hive"), "files": "hive"}
     found = ds.dataset(
         [path for path, _ in sources],
         format="parquet",

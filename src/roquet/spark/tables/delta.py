@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +29,7 @@ from roquet.spark.tables import delta_actions, delta_columns, delta_restores
 from roquet.spark.tables.body_columns import BodyField
 from roquet.spark.tables.conditional_puts import check_conditional_puts
 from roquet.spark.tables.delta_entries import entries
+from roquet.spark.tables.delta_statistics import ListedFile, incomplete_files, restated
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_free,
@@ -58,6 +59,7 @@ from roquet.spark.tables.table import (
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
+    from deltalake.transaction import AddAction, RemoveAction
 
 log = logger(__name__)
 
@@ -132,6 +134,8 @@ class DeltaTable:
             check_base(commit, self.state(before))
             self._check_writable()
             self._check_not_restored()
+            if self._declared_statistics():
+                continue  # with the checks of what may have come before that entry
             if commit.removed:
                 if commit.is_news:
                     delta_columns.check_removal(self._log, self._root)
@@ -199,6 +203,21 @@ class DeltaTable:
             delta_columns.add_body_fields(self._log, [*fields], self._root)
         self._update()
         self._keep(first)
+
+    def incomplete_files(self) -> Sequence[DataFile]:
+        """The files whose statistics in the log are incomplete."""
+        self._update()
+        return [listed.file for listed in self._incomplete()]
+
+    def complete_statistics(self) -> int:
+        """Write entries with complete statistics for files that lack some; returns how many."""
+        self._update()
+        self._check_writable()
+        self._declared_statistics()
+        files = self._incomplete()
+        for at in range(0, len(files), delta_actions.FILES_AT_ONCE):
+            self._restate(files[at : at + delta_actions.FILES_AT_ONCE])
+        return len(files)
 
     def close(self) -> None:
         """Release the lock of a directory, the mark of a run in an object store."""
@@ -274,7 +293,59 @@ class DeltaTable:
             partition_by=self._partition_columns(identity),
             name=identity.topic,
             description=msgspec.json.encode(self._description(identity)).decode(),
+            configuration=delta_columns.statistics_property(identity),
             storage_options=log_options(self._root),
+        )
+
+    def _has_ranges(self, *, unless_said: bool = False) -> bool:
+        """Whether the table says that the columns with statistics are ours.
+
+        `unless_said` is the answer for a table of an earlier Roquet, which says nothing.
+        """
+        wanted = delta_columns.statistics_property(self.identity)[delta_columns.STATISTICS]
+        said = self._log.metadata().configuration.get(delta_columns.STATISTICS)
+        return unless_said if said is None else said == wanted
+
+    def _declared_statistics(self) -> bool:
+        """Say in the table which columns have statistics; False if that added no entry."""
+        if delta_columns.STATISTICS in self._log.metadata().configuration:
+            return False
+        first = self._log.version() + 1
+        with explained_log(self._root):
+            delta_columns.declare_statistics(self._log, self.identity)
+        self._update()
+        self._keep(first)
+        return delta_columns.STATISTICS in self._log.metadata().configuration
+
+    def _incomplete(self) -> Sequence[ListedFile]:
+        """The archive's files with incomplete statistics in the version that was read last."""
+        check_plain_files(self._log, self._root)
+        if not self._has_ranges(unless_said=True):
+            return ()
+        with explained_log(self._root):
+            listed = pa.table(self._log.get_add_actions(flatten=True))
+        return incomplete_files(listed, delta_columns.statistics_columns(self.identity))
+
+    def _restate(self, files: Sequence[ListedFile]) -> None:
+        """Add an entry with the statistics of these files; those that are gone by then are not."""
+        from deltalake.exceptions import CommitFailedError
+
+        columns = delta_columns.statistics_columns(self.identity)
+        entries = [*restated(files, columns, self.path, self.storage)]
+        for _ in range(TRIES):
+            check_plain_files(self._log, self._root)  # a file keeps its name with deleted rows
+            present, first = self._paths(), self._log.version() + 1
+            try:
+                with explained_log(self._root):
+                    self._add_actions([each for each in entries if each.path in present])
+            except CommitFailedError:  # another entry came first
+                self._update()
+                continue
+            self._update()
+            self._keep(first)
+            return
+        raise TableConflict(
+            f"other writers changed {self._root} {TRIES} times in a row; statistics stay incomplete"
         )
 
     def _update(self) -> None:
@@ -321,7 +392,7 @@ class DeltaTable:
         return False
 
     def _add_entry(self, commit: TableCommit) -> None:
-        from deltalake import CommitProperties, Transaction
+        from deltalake import Transaction
 
         after = from_json(commit.after)
         marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
@@ -338,17 +409,24 @@ class DeltaTable:
             "offsets": commit.after,
             "topic_ids": dict(commit.topic_ids),
         }
-        properties = CommitProperties(
+        self._add_actions(
+            delta_actions.actions(commit, SYSTEM_CLOCK.now_ms(), has_ranges=self._has_ranges()),
             custom_metadata={"roquet": note},
-            max_commit_retries=0,
             app_transactions=marks,
         )
+
+    def _add_actions(
+        self, actions: "Sequence[AddAction | RemoveAction]", **properties: Any
+    ) -> None:
+        """Add an entry for the next version, or raise CommitFailedError."""
+        from deltalake import CommitProperties
+
         self._log.create_write_transaction(
-            delta_actions.actions(commit, SYSTEM_CLOCK.now_ms()),
+            [*actions],
             "append",
             self._log.schema(),
             partition_by=self._partition_columns(self.identity),
-            commit_properties=properties,
+            commit_properties=CommitProperties(max_commit_retries=0, **properties),
         )
 
     def _keep(self, first: int) -> None:

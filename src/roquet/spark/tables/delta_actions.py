@@ -23,18 +23,35 @@ FILES_AT_ONCE: Final = 1000
 """Add actions that are Python objects at a time, beside the files that are made of them."""
 
 
-def actions(commit: TableCommit, now_ms: int) -> "list[AddAction | RemoveAction]":
-    """The files that a commit adds and removes."""
+def actions(
+    commit: TableCommit, now_ms: int, *, has_ranges: bool
+) -> "list[AddAction | RemoveAction]":
+    """The files that a commit adds and removes; the statistics may be without ranges."""
     from deltalake.transaction import RemoveAction
 
     is_news = commit.is_news
     return [
-        *(_added(file, now_ms, is_news=is_news) for file in commit.added),
+        *(
+            added_file(file, now_ms, is_news=is_news, has_ranges=has_ranges)
+            for file in commit.added
+        ),
         *(
             RemoveAction(file.path, is_news, now_ms, file.size, _partition(file))
             for file in commit.removed
         ),
     ]
+
+
+def added_file(file: DataFile, written_ms: int, *, is_news: bool, has_ranges: bool) -> "AddAction":
+    """A file that is added, or that gets other statistics."""
+    from deltalake.transaction import AddAction
+
+    found = file.statistics
+    stats = _Statistics(file.rows, found.nulls)
+    if has_ranges:
+        stats = _Statistics(file.rows, found.nulls, found.least, found.most)
+    text = msgspec.json.encode(stats).decode()
+    return AddAction(file.path, file.size, _partition(file), written_ms, is_news, text)
 
 
 def files_of(added: pa.Table) -> list[DataFile]:
@@ -66,14 +83,10 @@ def _partition(file: DataFile) -> dict[str, str | None]:
     return {name: None if value == NO_DAY else value for name, _, value in parts}
 
 
-def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
-    from deltalake.transaction import AddAction
+class _Statistics(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The statistics of a file in the log."""
 
-    stats: Mapping[str, Any] = {
-        "numRecords": file.rows,
-        "minValues": file.least,
-        "maxValues": file.most,
-        "nullCount": {},
-    }
-    text = msgspec.json.encode(stats).decode()
-    return AddAction(file.path, file.size, _partition(file), now_ms, is_news, text)
+    num_records: int
+    null_count: Mapping[str, int] = {}
+    min_values: Mapping[str, Any] = {}
+    max_values: Mapping[str, Any] = {}

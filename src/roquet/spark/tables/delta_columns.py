@@ -1,6 +1,6 @@
 """Delta columns: the schema of an archive's Delta table, and body columns that are added to it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from roquet.spark.tables.body_columns import (
     new_fields,
 )
 from roquet.spark.tables.column_check import check_columns
+from roquet.spark.tables.column_statistics import STATISTICS_COLUMNS
 from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.output_files import PREFIX
 from roquet.spark.tables.partition_scheme import HOUR
@@ -29,8 +30,14 @@ FORGETTING: Final = "delta.setTransactionRetentionDuration"
 """Property of a table whose application transactions, such as our offsets, do not stay for ever.
 deltalake keeps them; Spark's Delta leaves them out of its checkpoints."""
 
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
+"""Property of a table with the columns that its files have statistics of.
+
+deltalake expects those of all columns where nothing is said, and finds no row by one without: in
+old files, by every column that was added later."""
+
 TRIES: Final = 20
-"""Attempts to add columns while other writers add their entries."""
+"""Attempts to change columns or properties while other writers add their entries."""
 
 
 def table_schema(identity: ArchiveIdentity) -> pa.Schema:
@@ -43,6 +50,32 @@ def table_schema(identity: ArchiveIdentity) -> pa.Schema:
 def partition_columns(identity: ArchiveIdentity) -> list[str]:
     """The names of the partition columns."""
     return ["day", HOUR] if identity.scheme.is_hourly else ["day"]
+
+
+def statistics_columns(identity: ArchiveIdentity) -> list[str]:
+    """The columns of which each file has statistics."""
+    return [name for name in STATISTICS_COLUMNS if name in identity.columns]
+
+
+def statistics_property(identity: ArchiveIdentity) -> Mapping[str, str]:
+    """The property that names the columns with statistics."""
+    return {STATISTICS: ",".join(statistics_columns(identity))}
+
+
+def declare_statistics(log: "Log", identity: ArchiveIdentity) -> None:
+    """Name the columns with statistics in a table of an earlier Roquet.
+
+    The table stays as it is when it cannot be changed, or when other writers are always faster.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    for _ in range(TRIES):
+        if STATISTICS in log.metadata().configuration:
+            return
+        try:
+            log.alter.set_table_properties(dict(statistics_property(identity)))
+        except CommitFailedError:  # another entry came first
+            log.update_incremental()
 
 
 def check_writable(

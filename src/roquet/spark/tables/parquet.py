@@ -89,6 +89,14 @@ class ParquetTable:
         """The path of one of the files."""
         return self._staging.address(file)
 
+    def incomplete_files(self) -> Sequence[DataFile]:
+        """None: readers know what is in the files themselves."""
+        return ()
+
+    def complete_statistics(self) -> int:
+        """Nothing: readers know what is in the files themselves."""
+        return 0
+
     def clean(self) -> int:
         """Nothing: opening the table has done it."""
         return 0

@@ -5,13 +5,13 @@ File names are random, so tasks that are retried or run twice do not collide.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from roquet.spark.tables.column_statistics import STATISTICS_COLUMNS, statistics_of
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.object_store import explained_read, open_source
 from roquet.spark.tables.output_files import (
@@ -43,12 +43,6 @@ and have smaller row groups for it."""
 COMPRESSION: Final = "zstd"
 LEVELS: Final[Mapping[str, int]] = {"zstd": 1}
 """Level 1 of zstd costs as much time as snappy, and its files are much smaller."""
-
-BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "key", "stored_at")
-"""Columns whose smallest and largest values are recorded in the table."""
-
-BOUND_LENGTH_MAX: Final = 256
-"""Characters of a bound; a column with a longer one has none."""
 
 
 class RowDivision(Protocol):
@@ -160,7 +154,7 @@ class _OpenFile:
         self._writer.close()
         size = self.size
         self._file.complete()
-        least, most = column_bounds(self._footers[0])
+        columns = [name for name in STATISTICS_COLUMNS if name in self._schema.names]
         day, within = self._partition
         return DataFile(
             name=self._file.name,
@@ -168,8 +162,7 @@ class _OpenFile:
             within=within,
             rows=self._rows,
             size=size,
-            least=least,
-            most=most,
+            statistics=statistics_of(self._footers[0], columns),
         )
 
     def abort(self) -> None:
@@ -182,35 +175,6 @@ class _OpenFile:
             rows = pa.Table.from_batches(self._gathered, self._schema)
             self._writer.write_table(rows, row_group_size=rows.num_rows)
             self._gathered, self._bytes = [], 0
-
-
-def column_bounds(footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Smallest and largest values of `BOUNDS_COLUMNS`, from a file's footer.
-
-    A column is left out if it is null everywhere, or if a row group does not say its bounds.
-    """
-    least, most, unknown = dict[str, Any](), dict[str, Any](), set[str]()
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            name, statistics = column.path_in_schema, column.statistics
-            if name not in BOUNDS_COLUMNS:
-                continue
-            if statistics is None or not statistics.has_min_max:
-                if statistics is None or statistics.null_count != column.num_values:
-                    unknown.add(name)
-                continue
-            low, high = _plain(statistics.min), _plain(statistics.max)
-            if isinstance(high, str) and max(len(low), len(high)) > BOUND_LENGTH_MAX:
-                unknown.add(name)
-            least[name] = min(low, least.get(name, low))
-            most[name] = max(high, most.get(name, high))
-    return _without(least, unknown), _without(most, unknown)
-
-
-def _without(bounds: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in bounds.items() if name not in names}
 
 
 def read_sorted(
@@ -250,8 +214,3 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _plain(value: Any) -> Any:
-    """A value for JSON; times in one format, so that they compare as text."""
-    return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else value

@@ -6,7 +6,7 @@ other offsets, because another archive has written: so no message is stored twic
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -20,6 +20,7 @@ from roquet.spark.queue_offsets import (
     to_json,
 )
 from roquet.spark.tables.body_columns import BodyField, check_format
+from roquet.spark.tables.column_statistics import ColumnStatistics
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.partition_scheme import (
     DAILY,
@@ -65,7 +66,7 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One Parquet file of a table, with the bounds of some columns."""
+    """One Parquet file of a table, with the statistics of some columns."""
 
     name: str
     day: str
@@ -73,10 +74,8 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     within: str = ""
     """Directories of its partition below the day: `hour=23`."""
-    least: Mapping[str, Any] = {}
-    """Smallest values by column, from the file's own statistics."""
-    most: Mapping[str, Any] = {}
-    """Largest values by column."""
+    statistics: ColumnStatistics = ColumnStatistics()
+    """From the file's footer; empty in a list of a table's files."""
 
     @property
     def partition(self) -> Partition:
@@ -173,6 +172,12 @@ class ArchiveTable(Protocol):
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of these files."""
+
+    def incomplete_files(self) -> Sequence[DataFile]:
+        """Files by which readers may pass over rows, as the table says too little of them."""
+
+    def complete_statistics(self) -> int:
+        """Complete what the table says of such files, in commits without data; returns how many."""
 
     def clean(self) -> int:
         """Remove files that killed runs have left and no commit can name; returns how many."""

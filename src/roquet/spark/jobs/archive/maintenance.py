@@ -2,9 +2,9 @@
 
     plan = run(Params(target="lake/orders", keep_days=90), run_here, now_ms)   # changes nothing
 
-Three steps, each a commit of its own or more: days before the first one to keep are removed, small
-files are merged, and versions that were replaced long ago are given up with the files that only
-they have. A run after a kill does what is left.
+Four steps, each a commit of its own or more: days before the first one to keep are removed, small
+files are merged, what a table says of its files is completed, and versions that were replaced long
+ago are given up with the files that only they have. A run after a kill does what is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,6 +76,8 @@ class MaintenanceReport(msgspec.Struct, frozen=True, kw_only=True):
     merged_bytes: int = 0
     groups: int = 0
     """Groups of small files, each of which becomes one file or a few."""
+    restated_files: int = 0
+    """Files of which the table said too little, so that readers could pass over their rows."""
     expired_versions: int = 0
     """Versions given up, where the table counts them (Iceberg)."""
     expired_files: int = 0
@@ -125,6 +127,7 @@ def plan_maintenance(
     gone = {file.path for file in retired}
     groups = list(merge_groups(file for file in files if file.path not in gone))
     merged = [file for group in groups for file in group]
+    gone |= {file.path for file in merged}
     expired = table.expire(now_ms - params.versions_ms, is_preview=True)
     return MaintenanceReport(
         topic=table.identity.topic,
@@ -138,6 +141,7 @@ def plan_maintenance(
         merged_files=len(merged),
         merged_bytes=sum(file.size for file in merged),
         groups=len(groups),
+        restated_files=sum(file.path not in gone for file in table.incomplete_files()),
         expired_versions=expired.versions,
         expired_files=expired.files,
         left_files=len(files) - len(retired) - len(merged) + len(groups),
@@ -154,10 +158,12 @@ def _carry_out(
     if plan.retired_before:
         retire(table, plan.retired_before)
     merged = compact(table, run_task_set, params.compression)
+    restated = table.complete_statistics()
     expired: ExpiredVersions = table.expire(now_ms - params.versions_ms, is_preview=False)
     return msgspec.structs.replace(
         plan,
         merged_files=merged,
+        restated_files=restated,
         expired_versions=expired.versions,
         expired_files=expired.files,
         left_files=len(table.files()),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from roquet.model.errors import ConfigError
+from roquet.spark.tables.column_statistics import unbounded_columns
 from roquet.spark.tables.partition_scheme import place_of
 from roquet.spark.tables.table import DataFile
 
@@ -63,7 +64,8 @@ def described(
     """New files as manifest entries, with the statistics of their footers.
 
     `record` gives the partition of a file: no statistics tell a bucket, as pyiceberg's own
-    `add_files` would need.
+    `add_files` would need. A column has bounds if all row groups say them: pyiceberg would take
+    those of the others for the whole file's.
     """
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import (
@@ -75,6 +77,7 @@ def described(
     from pyiceberg.manifest import DataFileContent, FileFormat
 
     where, schema = table.location().rstrip("/"), table.schema()
+    ids = parquet_path_to_id_mapping(schema)
     for file in files:
         path = f"{where}/data/{file.path}"
         with table.io.new_input(path).open() as stream:
@@ -82,8 +85,10 @@ def described(
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=footer,
             stats_columns=compute_statistics_plan(schema, table.properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+            parquet_column_mapping=ids,
         )
+        for name in unbounded_columns(footer):
+            statistics.column_aggregates.pop(ids[name], None)
         yield Entry.from_args(
             content=DataFileContent.DATA,
             file_path=path,

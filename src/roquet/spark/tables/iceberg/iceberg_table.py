@@ -180,6 +180,14 @@ class IcebergTable:
         """The path or URL of one of the files."""
         return self._staging.address(file)
 
+    def incomplete_files(self) -> Sequence[DataFile]:
+        """None: a column without bounds is read."""
+        return ()
+
+    def complete_statistics(self) -> int:
+        """Nothing: a column without bounds is read."""
+        return 0
+
     def clean(self) -> int:
         """Remove files that no metadata of the table names and no commit can name any more."""
         return self._staging.clean(self._named_paths)
