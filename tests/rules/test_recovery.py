@@ -8,6 +8,7 @@ from roquet.rules.recovery import (
     LostMessages,
     RecordRange,
     UncleanStop,
+    end_runs,
     find_log_end,
     first_file_to_scan,
     is_torn_tail,
@@ -74,3 +75,10 @@ def test_damage_says_which_messages_are_gone() -> None:
     damage = LogDamage(100, 300, (LostMessages("T", 1, 5, 8),))
     assert str(damage) == "positions 100 to 299: T queue 1 offsets 5 to 7"
     assert str(LogDamage(1, 3, ())) == "positions 1 to 2: no message known"
+
+
+def test_a_run_ends_at_each_range_that_is_lost() -> None:
+    scanned = [RecordRange(0, 10)]
+    assert end_runs(scanned, 20, ()) == 20
+    assert end_runs(scanned, 20, (RecordRange(50, 60), RecordRange(60, 70))) == 70
+    assert scanned == [RecordRange(0, 10), RecordRange(20, 50), RecordRange(60, 60)]

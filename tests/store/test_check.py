@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,9 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, StoreDirectory
+
+    from roquet.store.store import Store
+    from roquet.store.writer import AppendResult
 
 NOW = 1_700_000_000_000
 
@@ -212,3 +215,93 @@ def test_a_log_that_lost_its_end_is_reported(store_dir: "StoreDirectory", fill: 
         "the log's files end at 24576, the log ended at" in problem
         for problem in judged(store_dir).problems
     )
+
+
+def no_keys(store: "Store", count: int, draft: "MakeDraft", **more: Any) -> list["AppendResult"]:
+    """Messages without keys or tags, which the key index does not lead to."""
+    return [store.append(draft(bytes(100), properties={}, **more), NOW) for _ in range(count)]
+
+
+@pytest.mark.parametrize("start", [0, 8192])
+def test_a_zeroed_file_of_the_log_is_damage_wherever_it_lies(
+    store_dir: "StoreDirectory", draft: "MakeDraft", start: int
+) -> None:
+    store = store_dir.open()
+    appended = no_keys(store, 120, draft)
+    store.close(NOW)
+    store_dir.bytes_at(start, 8192)[:] = bytes(8192)
+    report = judged(store_dir)
+    lost = [a.queue_offset for a in appended if start <= a.position < start + 8192]
+    assert report.verdict == "damaged"
+    assert [str(d) for d in report.damage] == [
+        f"positions {start} to {start + 8191}: T queue 0 offsets {lost[0]} to {lost[-1]}"
+    ]
+
+
+def test_a_zeroed_file_is_damage_even_if_the_queues_are_gone(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    no_keys(store, 120, draft)
+    store.close(NOW)
+    store_dir.bytes_at(0, 8192)[:] = bytes(8192)
+    store_dir.files.remove(store_dir.path("consumequeue/T"))
+    assert [(d.start, d.stop) for d in judged(store_dir).damage] == [(0, 8192)]
+
+
+def test_zeros_from_a_record_to_the_end_of_its_file_are_damage_if_a_queue_leads_there(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    no_keys(store, 30, draft)
+    first = no_keys(store, 1, draft, topic="U")[0]
+    no_keys(store, 60, draft)
+    no_keys(store, 1, draft, topic="U")
+    store.close(NOW)
+    size = 8192 - first.position
+    assert 0 < size < 8192
+    store_dir.bytes_at(first.position, size)[:] = bytes(size)
+    assert any("U queue 0 offsets 0 to 0" in str(d) for d in judged(store_dir).damage)
+
+
+def test_zeros_in_the_place_of_a_blank_are_no_damage(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    appended = no_keys(store, 120, draft)
+    store.close(NOW)
+    last = max((a for a in appended if a.position < 8192), key=lambda a: a.position)
+    blank = last.position + last.size
+    store_dir.bytes_at(blank, 8192 - blank)[:] = bytes(8192 - blank)
+    assert judged(store_dir).verdict == "whole"
+
+
+def test_a_log_that_begins_inside_its_first_file_is_whole(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    master, replica = type(store_dir)().open(), store_dir.open()
+    begin = no_keys(master, 120, draft)[20].position
+    position = begin
+    while data := master.raw.read(position, 1 << 20):
+        replica.raw.append(position, data)
+        position += len(data)
+    replica.raw.dispatch()
+    replica.close(NOW)
+    report = judged(store_dir)
+    assert (report.verdict, report.begin, report.records) == ("whole", begin, 100)
+
+
+def test_a_zeroed_log_is_damage_up_to_its_durable_end(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    end = no_keys(store, 60, draft)[-1]
+    store.close(NOW)
+    for start in (0, 8192):
+        store_dir.bytes_at(start, 8192)[:] = bytes(8192)
+    report = judged(store_dir)
+    assert [(d.start, d.stop) for d in report.damage] == [
+        (0, 8192),
+        (8192, end.position + end.size),
+    ]
+    assert report.verdict == "damaged"

@@ -77,6 +77,14 @@ def find_log_end(scanned: Sequence[RecordRange], start: int, durable: int) -> Lo
     return LogEnd(end, tuple(damage), ())
 
 
+def end_runs(scanned: list[RecordRange], start: int, lost: Sequence[RecordRange]) -> int:
+    """End the run that began at `start` at each lost range; gives where the run begins behind them."""
+    for gap in lost:
+        scanned.append(RecordRange(start, gap.start))
+        start = gap.stop
+    return start
+
+
 class UncleanStop(msgspec.Struct, frozen=True):
     """Facts about a log after an unclean stop, which left no trusted position."""
 

@@ -8,10 +8,11 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import StoreError
-from roquet.rules.recovery import LogDamage, RecordRange, find_log_end, is_torn_tail
+from roquet.rules.recovery import LogDamage, RecordRange, end_runs, find_log_end, is_torn_tail
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
 from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queue_check import lost_in_blanks
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
@@ -111,7 +112,7 @@ class _Check:
         damage: tuple[LogDamage, ...] = ()
         checkpoint, commit_log, queues = self._load()
         if commit_log is not None:
-            self._begin = commit_log.begin
+            self._begin = max(commit_log.begin, commit_log.origin)
             self._deleted = TopicTombstones(self._files, self._directory).positions
             queue_names = queues.names()
             self._skip_faulty_queues(queues)
@@ -185,15 +186,18 @@ class _Check:
 
     def _check_log(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
         """Compare every record with its queue; gives where the log ends."""
-        begin, limit = commit_log.begin, commit_log.segments.limit
+        begin, limit = self._begin, commit_log.segments.limit
         runs, run_start, end = list[RecordRange](), begin, begin
         last: PartialRecord | None = None
         for expected, position, record in commit_log.walk(begin, limit, limit, check_crc=True):
+            lost = lost_in_blanks(commit_log, queues, end, min(expected, durable))
+            run_start = end_runs(runs, run_start, lost)
             if expected != position:
                 is_over = is_torn_tail(expected, durable)
                 runs.append(
                     RecordRange(
-                        run_start, max(end, min(expected, durable)) if is_over else expected
+                        run_start,
+                        max(run_start, end, min(expected, durable)) if is_over else expected,
                     )
                 )
                 run_start = position
@@ -205,7 +209,9 @@ class _Check:
         else:
             if last is not None and end > durable and is_torn(last[5], last[6]):
                 end -= last[0]
-            end = commit_log.behind_blank(end, durable)
+            stop = commit_log.behind_blank(end, durable)
+            run_start = end_runs(runs, run_start, lost_in_blanks(commit_log, queues, end, stop))
+            end = stop
         runs.append(RecordRange(run_start, end))
         verdict = find_log_end(runs, begin, durable)
         self._holes = verdict.damage
@@ -235,7 +241,8 @@ class _Check:
         seen = self._queues_in_log.get((topic, queue_id))
         if seen is None:
             queue = queues.get(topic.decode(errors="replace"), queue_id)
-            seen = self._queues_in_log[topic, queue_id] = _QueueInLog(queue, offset)
+            first = offset if queue is None else min(offset, queue.offset_of(self._begin))
+            seen = self._queues_in_log[topic, queue_id] = _QueueInLog(queue, first)
         if offset > seen.next:
             seen.gaps.append((seen.next, offset))
         seen.next = max(seen.next, offset + 1)

@@ -295,3 +295,30 @@ def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
             for n, kept in enumerate(appended)
             if n not in (4, 5, 30)
         )
+
+
+def test_a_hole_is_said_once_whatever_number_of_messages_was_there(
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_dir.open()
+    fill(store, 120)
+    store.close(NOW)
+    store_dir.bytes_at(0, 8192)[:] = bytes(8192)
+    store = store_dir.open()
+    assert [store.read("T", 0, at).next_offset for at in (0, 5, 37)] == [32, 37, 69]
+    assert [str(d) for d in store.damage] == ["positions 0 to 8191: T queue 0 offsets 0 to 37"]
+    assert caplog.text.count("cannot be read") == 1
+    while store.scrub(1 << 20):
+        pass
+    assert [str(d) for d in store.damage] == ["positions 0 to 8191: T queue 0 offsets 0 to 37"]
+
+
+def test_a_hole_at_the_end_of_the_log_ends_there(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
+    last = fill(store, 3)[-1]
+    store_dir.bytes_at(last.position, 8)[:] = bytes(8)
+    store.close(NOW)
+    store = store_dir.open()
+    assert store.read("T", 0, 0).count == 2
+    fill(store, 2)
+    assert store.read("T", 0, 3).count == 2

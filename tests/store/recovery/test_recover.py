@@ -311,3 +311,37 @@ def test_queues_end_where_the_log_says_when_nothing_else_knows(
         store = store_dir.open_after_kill()
         assert len(bodies(store)) == 30
         assert store.bounds("T", 0) == (0, 30)
+
+
+@pytest.mark.parametrize("start", [0, 8192])
+def test_a_zeroed_file_in_front_of_the_durable_end_is_damage_and_no_blank(
+    store_dir: "StoreDirectory", draft: "MakeDraft", start: int
+) -> None:
+    store = store_dir.open()
+    for _ in range(120):
+        store.append(draft(bytes(100)), NOW)
+    store.close(NOW)
+    store_dir.bytes_at(start, 8192)[:] = bytes(8192)
+    store_dir.files.remove(store_dir.path("queue-ends"))  # then the whole log is read
+    store = store_dir.open()
+    assert [(d.start, d.stop) for d in store.damage] == [(start, start + 8192)]
+    assert store.bounds("T", 0) == (0, 120)
+    assert bytes(store_dir.bytes_at(start, 8)) == bytes(8)
+    store.close(NOW)
+    assert store_dir.open_after_kill().bounds("T", 0) == (0, 120)
+
+
+def test_a_zeroed_file_in_front_of_the_durable_end_of_a_log_that_ends_with_it_is_damage(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    for _ in range(40):
+        last = store.append(draft(bytes(100)), NOW)
+    store.close(NOW)
+    assert last.position > 8192
+    store_dir.bytes_at(0, 8192)[:] = bytes(8192)
+    store_dir.bytes_at(8192, 8192)[:] = bytes(8192)
+    store_dir.files.remove(store_dir.path("queue-ends"))
+    store = store_dir.open()
+    assert [d.start for d in store.damage] == [0, 8192]
+    assert store.bounds("T", 0) == (0, 40)

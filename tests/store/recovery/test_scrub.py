@@ -134,3 +134,31 @@ def test_the_scrub_of_the_log_waits_for_the_check_of_keys(
     while store.scrub(1 << 30):
         steps += 1
     assert (steps, store.damage) == (2, [])  # one that waited, and one for all of the log
+
+
+@pytest.mark.parametrize("budget", [700, 1 << 20])
+@pytest.mark.parametrize(("start", "lost"), [(0, (0, 38)), (8192, (38, 76))])
+def test_a_zeroed_file_is_a_hole_wherever_it_lies(
+    store_dir: "StoreDirectory", fill: "Fill", start: int, lost: tuple[int, int], budget: int
+) -> None:
+    def damage(_: list[AppendResult]) -> None:
+        store_dir.bytes_at(start, 8192)[:] = bytes(8192)
+
+    store, _ = reopened_with(store_dir, fill, damage)
+    while store.scrub(budget):
+        pass
+    assert [(d.start, d.stop) for d in store.damage] == [(start, start + 8192)]
+    assert [(x.first, x.stop) for d in store.damage for x in d.lost] == [lost]
+
+
+def test_zeros_in_the_place_of_messages_are_a_hole_up_to_the_end_of_their_file(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    def damage(appended: list[AppendResult]) -> None:
+        position = appended[30].position
+        store_dir.bytes_at(position, 8192 - position)[:] = bytes(8192 - position)
+
+    store, appended = reopened_with(store_dir, fill, damage)
+    while store.scrub(1 << 20):
+        pass
+    assert [(d.start, d.stop) for d in store.damage] == [(appended[30].position, 8192)]

@@ -44,6 +44,9 @@ SIZE_UNIT: Final = 4096
 WRITE_PAST_MAP_MIN: Final = 2 * 1024
 """Bytes from which a system call costs less than the page faults of the map."""
 
+ZEROS_SIZE: Final = 256 * 1024
+"""Bytes that are compared with zeros at a time: a file has 1 GiB of them."""
+
 SEES_WRITES: Final = sys.platform != "win32"
 """Whether a map shows at once the bytes written to its file."""
 
@@ -159,11 +162,10 @@ class CommitLog:
         """
         file = self.segments.file_at(position)
         assert file is not None, f"the log does not hold {position}"
-        view, at = file.view(), position - file.start
-        left = file.size - at
-        if left < BLANK_SIZE or TOTAL_AND_MAGIC.unpack_from(view, at) == (left, MAGIC_BLANK):
+        left = file.start + file.size - position
+        if left < BLANK_SIZE or _has_blank_head(file, position):
             return False
-        TOTAL_AND_MAGIC.pack_into(view, at, left, MAGIC_BLANK)
+        TOTAL_AND_MAGIC.pack_into(file.view(), position - file.start, left, MAGIC_BLANK)
         return True
 
     def sync_tail(self) -> None:
@@ -407,29 +409,45 @@ class CommitLog:
         segments, file = self.segments, self.segments.file_at(position)
         if file is None or file is not segments.files[-1]:
             return None
-        at = position - file.start
-        left = file.size - at
-        if left < BLANK_SIZE or TOTAL_AND_MAGIC.unpack_from(file.view(), at) != (left, MAGIC_BLANK):
-            return None
-        return segments.directory / file_name(segments.limit)
+        is_led_on = _has_blank_head(file, position)
+        return segments.directory / file_name(segments.limit) if is_led_on else None
+
+    def is_headless_blank(self, position: int) -> bool:
+        """Whether zeros alone say that a file ends at a position: messages may have been there."""
+        file = self.segments.file_at(position)
+        if file is None or file.start + file.size - position < RECORD_SIZE_MIN + BLANK_SIZE:
+            return False
+        return not _has_blank_head(file, position) and self._is_blank(file, position, position + 1)
 
     def _is_blank(self, file: MappedFile, position: int, durable: int) -> bool:
         """Whether the rest of a file is known to hold nothing."""
         at, view = position - file.start, file.view()
-        left = file.size - at
-        if left < RECORD_SIZE_MIN + BLANK_SIZE:
-            return True
-        if TOTAL_AND_MAGIC.unpack_from(view, at) == (left, MAGIC_BLANK):
+        if file.size - at < RECORD_SIZE_MIN + BLANK_SIZE or _has_blank_head(file, position):
             return True
         if position >= durable or self.segments.file_at(file.start + file.size) is None:
             return False
         data_end = self._pool.files.data_end(file.path, file.size)
-        return data_end <= at or not bytes(view[at:data_end]).strip(b"\x00")
+        return not any(
+            bytes(view[start : min(start + ZEROS_SIZE, data_end)]).strip(b"\0")
+            for start in range(at, data_end, ZEROS_SIZE)
+        )
 
-    def next_record(self, file: MappedFile, position: int) -> int | None:
+    def hole_end(self, position: int, size_max: int) -> int:
+        """Where the next whole record begins behind a position that has none.
+
+        It is not looked for in another file, nor behind the next `size_max` bytes or the log's end.
+        """
+        file = self.segments.file_at(position)
+        if file is None or position >= self.end:
+            return position + 1
+        stop = min(position + size_max, file.start + file.size, self.end)
+        following = self.next_record(file, position, stop - file.start + BLANK_SIZE)
+        return stop if following is None else min(following, stop)
+
+    def next_record(self, file: MappedFile, position: int, stop: int = sys.maxsize) -> int | None:
         """The next whole record of a file behind a hole: a record names its own position."""
         view = file.view()
-        end = self._pool.files.data_end(file.path, file.size)
+        end = min(self._pool.files.data_end(file.path, file.size), stop)
         at = position - file.start
         while (at := _find_magic(view, at + 1, end)) >= 0:
             if decode_partly(view, at, file.size, file.start + at, check_crc=True):
@@ -447,6 +465,12 @@ def join_ranges(
     return b"".join(
         [view[start - begin : stop - begin] for start, stop in zip(starts, stops, strict=True)]
     )
+
+
+def _has_blank_head(file: MappedFile, position: int) -> bool:
+    at, left = position - file.start, file.start + file.size - position
+    is_room = left >= BLANK_SIZE
+    return is_room and TOTAL_AND_MAGIC.unpack_from(file.view(), at) == (left, MAGIC_BLANK)
 
 
 def _find_magic(view: memoryview, start: int, end: int) -> int:

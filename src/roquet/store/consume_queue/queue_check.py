@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.log_records import logger
+from roquet.rules.recovery import RecordRange
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_ends import FILE_NAME, QueueEnd, QueueName, unpack_ends
@@ -134,6 +135,24 @@ def _fault_of_begin(queues: ConsumeQueues, name: QueueName, log_begin: int) -> s
     if len(data) == ENTRY_SIZE and ENTRY.unpack(data)[0] <= log_begin:
         return None
     return f"its files in front of offset {queues.begins[name]} are missing"
+
+
+def lost_in_blanks(
+    commit_log: CommitLog, queues: ConsumeQueues, start: int, stop: int
+) -> list[RecordRange]:
+    """Blanks between two records that took the place of messages: zeros, without a blank's head.
+
+    A file that has no message is damaged anyway: the next one is begun when it has no room left.
+    """
+    size, lost = commit_log.segments.file_size, list[RecordRange]()
+    while start < stop:
+        following = start - start % size + size
+        if commit_log.is_headless_blank(start) and (
+            start % size == 0 or queues.lost_in(start, following)
+        ):
+            lost.append(RecordRange(start, following))
+        start = following
+    return lost
 
 
 def is_last_entry_wrong(commit_log: CommitLog, queue: ConsumeQueue) -> bool:

@@ -12,9 +12,10 @@ from typing import Final
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
+from roquet.rules.recovery import RecordRange
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue import ConsumeQueue
-from roquet.store.consume_queue.queue_check import LMQ_PREFIX
+from roquet.store.consume_queue.queue_check import LMQ_PREFIX, lost_in_blanks
 from roquet.store.consume_queue.queue_ends import QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import SCHEDULE_TOPIC, EntryTagCodes, has_entry
@@ -129,6 +130,10 @@ class QueueRepair:
         record = self._log.skim_at(position, check_crc=False)
         own = (size, queue.queue_id, offset, queue.name)
         return record is not None and (*record[:3], record[5]) == own
+
+    def lost_in_blanks(self, start: int, stop: int) -> Sequence[RecordRange]:
+        """The zeros between two positions that took the place of messages, not of a blank."""
+        return lost_in_blanks(self._log, self._queues, start, stop)
 
     # -- what a reader comes to --------------------------------------------------------------
 

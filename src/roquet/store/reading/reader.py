@@ -28,6 +28,9 @@ SCAN_MAX: Final = 800
 """Entries examined by one filtered read, as in Apache's broker: it must end. Callers may allow
 more."""
 
+HOLE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that a read looks over for the end of a hole, in a few ms; the scrub finds the rest."""
+
 QUERY_MAX: Final = 10_000
 """Entries of one hash examined by a query, the newest ones: everybody else waits meanwhile."""
 
@@ -84,8 +87,8 @@ class RecordReader:
         )
 
     def _remember(self, damage: LogDamage) -> None:
-        self.damage.append(damage)
-        self.damage.sort(key=lambda known: known.start)
+        outside = (d for d in self.damage if not damage.start <= d.start < d.stop <= damage.stop)
+        self.damage = sorted((*outside, damage), key=lambda known: known.start)
         self._holes = [known.start for known in self.damage]
         log.error("the log is damaged and cannot be read at %s", damage)
 
@@ -113,9 +116,16 @@ class RecordReader:
             return None
         record = self._log.record(position, size)
         if record is None and position >= self._log.begin:
-            lost = LostMessages(queue.topic, queue.queue_id, offset, offset + 1)
-            self._remember(LogDamage(position, position + size, (lost,)))
+            self._remember(self._damage_at(queue, offset, position))
         return record
+
+    def _damage_at(self, queue: ConsumeQueue, offset: int, position: int) -> LogDamage:
+        """The hole that an offset leads into, up to the next whole record or a bound."""
+        stop = self._log.hole_end(position, HOLE_BYTES)
+        behind = max(queue.offset_of(stop), offset + 1)
+        return LogDamage(
+            position, stop, (LostMessages(queue.topic, queue.queue_id, offset, behind),)
+        )
 
     def _repair_entries(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
         """Whether wrong entries were corrected and now lead to their records."""

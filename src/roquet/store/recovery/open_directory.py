@@ -53,7 +53,6 @@ class OpenDirectory:
         self.log = load_log(self.pool, directory, config, self.checkpoint)
         if config.rocksdb_settings and self.log.segments.files and self.checkpoint.note is None:
             raise settings_error(directory, config.rocksdb_settings)
-        self.log.origin = self._origin()
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
         self.index = KeyIndex(
             self.pool, directory / "index", config.index_slots, config.index_entries,
@@ -66,12 +65,6 @@ class OpenDirectory:
         self._recover(config, is_clean=is_clean)
         if not is_clean:
             self._sync_names()
-
-    def _origin(self) -> int:
-        """Where a log begins inside its first file; 0 for one that begins with the file."""
-        begin, files = self.checkpoint.log_begin or 0, self.log.segments.files
-        is_inside = files and files[0].start < begin < files[0].start + files[0].size
-        return begin if is_inside else 0
 
     def _log_missing_files(self) -> None:
         """Log first files that are missing: retention notes what it deletes before it does."""
@@ -195,8 +188,11 @@ def load_log(
     right = checkpoint.note.log_file_size if checkpoint.note else config.log_file_size
     commit_log = CommitLog(pool, path, right, config.log_step)
     commit_log.load(pool.files.list(path), is_sure=checkpoint.note is not None)
-    if commit_log.segments.files:
+    if files := commit_log.segments.files:
         _log_size(path, commit_log.segments.file_size, config.log_file_size)
+        begin = checkpoint.log_begin or 0
+        if files[0].start < begin < files[0].start + files[0].size:
+            commit_log.origin = begin
     return commit_log
 
 

@@ -21,12 +21,17 @@ from roquet.model.errors import StoreError
 from roquet.rules.recovery import (
     RecordRange,
     UncleanStop,
+    end_runs,
     find_log_end,
     first_file_to_scan,
     is_torn_tail,
 )
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong
+from roquet.store.consume_queue.queue_check import (
+    find_faults,
+    is_last_entry_wrong,
+    lost_in_blanks,
+)
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
@@ -76,7 +81,8 @@ def recover(
     for name in queues.faults:
         queues.clear(name)
     start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
-    scan = _Scan(commit_log, QueueRebuilder(queues, delay_levels_ms, deleted=deleted), start)
+    rebuilder = QueueRebuilder(queues, delay_levels_ms, deleted=deleted)
+    scan = _Scan(commit_log, queues, rebuilder, start)
     scan.run()
     end = scan.finish(checkpoint.note.last_record if checkpoint.note else -1)
     if not is_clean:
@@ -228,8 +234,14 @@ def _incomplete_error(commit_log: CommitLog, position: int) -> StoreError:
 class _Scan:
     """One walk over the log's end: finds whole records and the log's end, and feeds the queues."""
 
-    def __init__(self, commit_log: CommitLog, rebuilder: QueueRebuilder, start: ScanStart) -> None:
-        self._log = commit_log
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        rebuilder: QueueRebuilder,
+        start: ScanStart,
+    ) -> None:
+        self._log, self._queues = commit_log, queues
         self.rebuilder = rebuilder
         self._start = start
         self._durable = start.durable
@@ -247,12 +259,14 @@ class _Scan:
         blank_until = limit if self._start.safe_ms else self._durable
         for expected, position, record in self._log.walk(begin, limit, blank_until, check_crc=True):
             if run_stop < expected:
-                self._blanks.append(run_stop)
+                run_start = self._pass_blank(run_start, run_stop, expected)
             if expected != position:
                 if self._is_over(expected, position, record):
                     # A blank with nothing behind it is overwritten.
                     self._runs.append(
-                        RecordRange(run_start, max(run_stop, min(expected, self._durable)))
+                        RecordRange(
+                            run_start, max(run_start, run_stop, min(expected, self._durable))
+                        )
                     )
                     run_start, run_stop = position, position + record[0]
                     break
@@ -266,10 +280,18 @@ class _Scan:
         else:
             stop = self._log.behind_blank(run_stop, self._durable)
             if run_stop < stop:
-                self._blanks.append(run_stop)
+                run_start = self._pass_blank(run_start, run_stop, stop)
             run_stop = stop
         self._runs.append(RecordRange(run_start, run_stop))
         self._finish(last)
+
+    def _pass_blank(self, run_start: int, start: int, stop: int) -> int:
+        """Note a blank; gives where the run of whole records begins that goes on behind it."""
+        durable = min(stop, self._durable)
+        lost = lost_in_blanks(self._log, self._queues, start, durable)
+        if not lost or lost[0].start != start:
+            self._blanks.append(start)
+        return end_runs(self._runs, run_start, lost)
 
     def _is_over(self, gap_start: int, position: int, record: PartialRecord) -> bool:
         """Whether a hole is the log's end: it is not if a record behind it was durable."""

@@ -56,6 +56,7 @@ class Scrub:
             stop = min(2 * stop - before, self._until)
             is_through = self._walk(stop, holes)
         if is_through and stop == self._until and not self._is_through:
+            holes += self._blank_holes(self._until)
             if self._is_at_record and not self._log.is_blank_at(self.position, self._until):
                 holes.append(RecordRange(self.position, self._until))
             self.position = self._until
@@ -71,11 +72,18 @@ class Scrub:
         self.position = min(self.position + budget, max(self._until, self.position))
         self._repair.end_step(is_over=self._is_through)
 
+    def _blank_holes(self, stop: int) -> Sequence[RecordRange]:
+        """The blanks up to `stop` that took the place of messages."""
+        if not self._is_at_record or self.position == stop:
+            return ()
+        return self._repair.lost_in_blanks(self.position, stop)
+
     def _walk(self, stop: int, holes: list[RecordRange]) -> bool:
         """Walk to `stop`; False when the step ended early: after enough records, or other work."""
         left = RECORDS_MAX
         walk = self._log.walk(self.position, stop, self._until, check_crc=True)
         for expected, position, record in walk:
+            holes += self._blank_holes(expected)
             if expected != position and self._is_at_record:
                 holes.append(RecordRange(expected, position))
             self.position, self._is_at_record = position + record[0], True
