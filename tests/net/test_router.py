@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 import pytest
 
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallRefused, StoreError, UsageError
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.limits.request_limits import RequestLimit
@@ -311,3 +311,19 @@ def test_a_replaced_handler_serves_at_once_or_once_an_override_ends(router: Rout
     assert answer(router.dispatch(call, PEER)).remark == "third"
     router.replace(code, refuse("fourth"))
     assert answer(router.dispatch(call, PEER)).remark == "fourth"
+
+
+def test_a_fault_of_the_disk_is_logged_once_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def unreadable(call: DeleteKV, peer: Peer) -> None:
+        raise StoreError(f"commitlog/{call.key} cannot be used: Permission denied")
+
+    router = Router()
+    router.add(DeleteKV, unreadable)
+    for key in ("0", "1", "0"):
+        command = answer(router.dispatch(request(DeleteKV(namespace="n", key=key)), PEER))
+        assert (command.code, "Permission denied" in (command.remark or "")) == (1, True)
+    assert [r.message for r in caplog.records] == [
+        f"DeleteKV failed: StoreError: commitlog/{key} cannot be used: Permission denied"
+        for key in ("0", "1")
+    ]
+    assert not any(r.exc_info for r in caplog.records)

@@ -24,13 +24,13 @@ from typing import Final
 import msgspec
 
 from roquet import __version__
+from roquet.admin.directory_check import check_directory
 from roquet.admin.hidden_secrets import hide_secrets, shown_settings
 from roquet.model.errors import RemoteProtocolError, RoquetError
 from roquet.net.clock import Clock
 from roquet.net.exporter.exporter import PATH
 from roquet.net.exporter.health import READY_PATH, STACKS_PATH
 from roquet.net.exporter.page_client import read_response
-from roquet.store.check import check
 from roquet.wire.records.speedups import DESCRIPTION
 
 LOG_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -182,7 +182,7 @@ def _data_files(directory: Path, checks_all: bool) -> Iterator[tuple[str, bytes]
     if written > CHECKED_SIZE_MAX and not checks_all:
         yield "check.json", f"not checked: {written} bytes of log; ask for it by --check\n".encode()
         return
-    report = check(directory)
+    report = check_directory(directory)
     yield (
         "check.json",
         msgspec.json.format(

@@ -9,7 +9,7 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.metrics.request_counts import RequestLatencies
-from roquet.model.errors import UsageError
+from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
 from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
@@ -24,6 +24,9 @@ log = logger(__name__)
 
 CALL_TIMEOUT_MS: Final = 3_000
 """Default timeout of a call in ms, as in Java clients."""
+
+FAULTS_MAX: Final = 1000
+"""Kinds of faults that are remembered as logged."""
 
 R = TypeVar("R", bound=Reply)
 C = TypeVar("C", bound=Call[Any])
@@ -152,7 +155,7 @@ class Router:
         self._served: dict[int, _Served] = {}
         self._own: dict[int, _Served] = {}
         """Of codes that another handler serves, or has served."""
-        self._faults: set[tuple[int, type[Exception]]] = set()
+        self._faults: set[tuple[int, object]] = set()
         self.user = ""
         """The user who signed the request that is dispatched now; empty without access control."""
         self._meter: RequestMeter | None = None
@@ -328,13 +331,21 @@ class Router:
                 meter.replied(command.code, command.flag, reply.code, begun_ms)
         if reply is None:
             reply = error_replies.fault(error)
-            name = self._served[command.code][0].__name__
-            kind = (command.code, type(error))
-            trace = None if kind in self._faults else error
-            self._faults.add(kind)
-            fields = request_fields(command, peer.address)
-            log.error("%s failed: %s", name, reply.remark, exc_info=trace, extra=fields)
+            self._log_fault(error, reply.remark or "", command, peer)
         return _frame(reply, command)
+
+    def _log_fault(self, error: Exception, remark: str, command: Command, peer: Peer) -> None:
+        """Log a fault. The disk's are no bugs of ours: one line for each, however often asked."""
+        is_of_disk = isinstance(error, StoreError)
+        kind = (command.code, remark if is_of_disk else type(error))
+        is_known = kind in self._faults
+        if len(self._faults) < FAULTS_MAX:
+            self._faults.add(kind)
+        if is_known and is_of_disk:
+            return
+        trace = None if is_known or is_of_disk else error
+        name, fields = self._served[command.code][0].__name__, request_fields(command, peer.address)
+        log.error("%s failed: %s", name, remark, exc_info=trace, extra=fields)
 
 
 def _frame(reply: Reply, command: Command) -> bytes | None:

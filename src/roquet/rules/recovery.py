@@ -78,7 +78,7 @@ def find_log_end(scanned: Sequence[RecordRange], start: int, durable: int) -> Lo
 
 
 def end_runs(scanned: list[RecordRange], start: int, lost: Sequence[RecordRange]) -> int:
-    """End the run that began at `start` at each lost range; gives where the run begins behind them."""
+    """End the run from `start` at each lost range; gives where it begins again behind them."""
     for gap in lost:
         scanned.append(RecordRange(start, gap.start))
         start = gap.stop

@@ -113,7 +113,8 @@ class _Check:
         checkpoint, commit_log, queues = self._load()
         if commit_log is not None:
             self._begin = max(commit_log.begin, commit_log.origin)
-            self._deleted = TopicTombstones(self._files, self._directory).positions
+            with self._reporting():
+                self._deleted = TopicTombstones(self._files, self._directory).positions
             queue_names = queues.names()
             self._skip_faulty_queues(queues)
             reach = queues.last_record_end() if self._is_closed else self._begin

@@ -1,3 +1,4 @@
+import os
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,18 +55,18 @@ def test_tables_are_read_again_until_they_stay(
 ) -> None:
     config = in_use.directory / "config"
     config.mkdir()
-    reads, read_bytes = count(), Path.read_bytes
+    reads, read = count(), contents.read_unlinked
 
     def changing(path: Path) -> bytes:
         if path.name == "gone":
             raise FileNotFoundError
         if path.name == "full":
             raise PermissionError(13, "Permission denied")
-        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read_bytes(path)
+        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read(path)
 
     (config / "topics.json").touch()
     (config / "gone").touch()
-    monkeypatch.setattr(Path, "read_bytes", changing)
+    monkeypatch.setattr(contents, "read_unlinked", changing)
     assert read_tables(in_use.directory)["config/topics.json"] == b"3"
     monkeypatch.setattr(contents, "READS_MAX", 0)
     with pytest.raises(StoreError, match="try again"):
@@ -113,3 +114,16 @@ def test_a_log_without_a_checkpoint_or_a_record_has_no_bytes_in_front_of_it(
     assert bytes_at(in_use.directory, StoreCheckpoint()) == b""
     in_use.store.flush_all(NOW)
     assert bytes_at(in_use.directory, checkpoint_of(read_tables(in_use.directory))) == b""
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("folder", [".", "config"])
+def test_a_link_or_a_pipe_among_the_tables_is_named_and_not_followed(
+    tmp_path: Path, kind: str, folder: str
+) -> None:
+    (tmp_path / "outside").write_bytes(b"secret")
+    path = tmp_path / "data" / folder / "topics.json"
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / "outside") if kind == "link" else os.mkfifo(path)
+    with pytest.raises(StoreError, match=r"topics.json cannot be used: (a link|no file, but)"):
+        read_tables(tmp_path / "data")

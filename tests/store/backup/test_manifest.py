@@ -37,7 +37,18 @@ def test_a_later_format_is_refused_with_advice(tmp_path: Path) -> None:
         read_manifest(saved(tmp_path, b'{"format": 2}'))
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"format": 1}',
+        b'{"format": 1, "version": "\xff"}',
+        b'{"version": ' + b"[" * 100_000,
+        b'{"format": 1, "files": [{"path": "\xff"}]}',
+    ],
+)
 def test_a_damaged_manifest_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(StoreError, match="is damaged"):
         read_manifest(saved(tmp_path, data))

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,3 +113,25 @@ def test_a_damaged_file_is_named_and_nothing_is_restored(
 def test_a_directory_that_cannot_be_made_is_named(backup: Path, in_use: "OpenStore") -> None:
     with pytest.raises(StoreError, match="restored"):
         restore(backup, backup / "manifest.json" / "restored")
+
+
+def replace_log_file(backup: Path, kind: str, target: Path) -> Path:
+    file = log_file(backup)
+    if kind == "link to a directory":
+        file.parent.rename(target)
+        file.parent.symlink_to(target)
+        return file
+    file.rename(target)
+    os.mkfifo(file) if kind == "pipe" else file.symlink_to(target)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "link to a directory"])
+def test_a_pipe_or_a_link_in_a_backup_is_named_and_nothing_is_restored(
+    backup: Path, in_use: "OpenStore", tmp_path: Path, kind: str
+) -> None:
+    file = replace_log_file(backup, kind, tmp_path / "outside")
+    with pytest.raises(StoreError, match=r"(no file, but a pipe|a link).*nothing was restored"):
+        restore(backup, in_use.restored)
+    assert not in_use.restored.exists()
+    assert any(str(file) in line for line in damaged_files(backup))

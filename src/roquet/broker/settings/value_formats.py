@@ -280,7 +280,7 @@ def _credentials(value: str, where: str) -> Credentials | None:
         return None
     try:
         found = msgspec.json.decode(value, type=_CredentialsText)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         found = _CredentialsText()
     name, secret = found.username or found.access_key, found.password or found.secret_key
     if not name.strip() or not secret.strip():

@@ -6,6 +6,7 @@ previous edition as `.bak`.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -63,6 +64,18 @@ class TableFile:
                 log.warning("%s is missing: its .bak is used", self.path)
             self._has_backup = table is not None
         return table
+
+    def fault(self, wanted: type[S]) -> tuple[str, bool] | None:
+        """Why the file cannot be used, and whether its `.bak` is instead; None without a fault."""
+        try:
+            self._parse(self.path, wanted)
+        except _Unreadable as error:
+            return str(error), False
+        except StoreError as error:
+            with suppress(StoreError):
+                return str(error), self._parse(self._backup, wanted) is not None
+            return str(error), False
+        return None
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
         """The work of replacing the file's content; it may be done in another thread.

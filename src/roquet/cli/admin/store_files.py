@@ -51,9 +51,9 @@ def check(
     config: StoreConfigOption = None,
 ) -> None:
     """Check a data directory for damage. Nothing is changed; exit code 1 when it is damaged."""
-    from roquet.store import check as store_check
+    from roquet.admin.directory_check import check_directory
 
-    report = store_check.check(directory, _layout(config))
+    report = check_directory(directory, _layout(config))
     if json:
         import msgspec
 

@@ -130,7 +130,7 @@ class FileStore:
             raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
         try:
             return decode_groups(data)
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise StoreError(
                 f"{self._path} is damaged ({error}): restore it from a copy; if there is none, move"
                 " it away, and after the start clean each group that is reported as outdated"

@@ -21,6 +21,7 @@ from roquet.store.consume_queue.topic_tombstones import FILE_NAME as TOMBSTONES_
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
+from roquet.store.filesystem.regular_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint, file_name, file_start, unpack_checkpoint
 from roquet.store.recovery.open_directory import check_format, load_log
 
@@ -96,7 +97,7 @@ def _read_once(directory: Path) -> dict[str, bytes]:
                 continue
             path = directory / folder / name
             try:
-                found[f"{folder}/{name}".lstrip("/")] = path.read_bytes()
+                found[f"{folder}/{name}".lstrip("/")] = read_unlinked(path)
             except FileNotFoundError:  # replaced, or removed, since it was listed
                 continue
             except OSError as error:
@@ -107,7 +108,7 @@ def _read_once(directory: Path) -> dict[str, bytes]:
 def tombstones_of(directory: Path) -> bytes:
     """The file that says which topics were deleted, as it is now; empty without one."""
     try:
-        return (directory / TOMBSTONES_NAME).read_bytes()
+        return RealFiles().read(directory / TOMBSTONES_NAME)
     except FileNotFoundError:
         return b""
 

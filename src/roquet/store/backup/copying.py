@@ -12,6 +12,7 @@ import msgspec
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.private_files import make_directories, open_private
+from roquet.store.filesystem.regular_files import open_regular
 
 PIECE_SIZE: Final = 1024 * 1024
 """Bytes read at a time."""
@@ -33,7 +34,7 @@ def copy_file(source: Path, target: Path, end: int, size: int = 0) -> CopiedByte
     The new file is made at least `size` bytes long. Raises FileNotFoundError if there is no source,
     StoreError if the target cannot be written.
     """
-    with source.open("rb", buffering=0) as reader:
+    with open(source, "rb", buffering=0, opener=open_regular) as reader:
         digest, stored = sha256(), 0
         try:
             make_directories(target.parent)
@@ -66,7 +67,7 @@ def write_file(target: Path, data: bytes) -> CopiedBytes:
 def checksum(path: Path) -> CopiedBytes:
     """The number and checksum of a file's bytes. Raises OSError."""
     digest = sha256()
-    with path.open("rb", buffering=0) as reader:
+    with open(path, "rb", buffering=0, opener=open_regular) as reader:
         size = os.fstat(reader.fileno()).st_size
         for piece in _pieces(reader, size):
             digest.update(piece)
@@ -96,7 +97,7 @@ def _same_before(path: Path, other: Path, end: int) -> bool:
 
 def read_range(path: Path, start: int, size: int) -> bytes:
     """Up to `size` bytes of a file from `start` on. Raises OSError."""
-    with path.open("rb") as reader:
+    with open(path, "rb", opener=open_regular) as reader:
         reader.seek(start)
         return reader.read(size)
 
@@ -106,7 +107,7 @@ def content_end(path: Path, size_max: int) -> int:
 
     Raises OSError.
     """
-    with path.open("rb", buffering=0) as reader:
+    with open(path, "rb", buffering=0, opener=open_regular) as reader:
         size = min(size_max, os.fstat(reader.fileno()).st_size)
         end, piece = min(size, RealFiles().data_end(path, size)), COMPARED_SIZE
         while end:

@@ -7,6 +7,7 @@ import msgspec
 
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.files import RealFiles
 
 FILE_NAME: Final = "manifest.json"
 
@@ -60,7 +61,7 @@ def read_manifest(backup: Path) -> BackupManifest:
     """Read the manifest of a backup. Raises StoreError for a missing, damaged or newer one."""
     path = backup / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = RealFiles().read(path)
     except FileNotFoundError:
         raise StoreError(f"{backup} is not a backup: there is no {FILE_NAME} in it") from None
     except OSError as error:
@@ -73,7 +74,7 @@ def read_manifest(backup: Path) -> BackupManifest:
                 " restore it with a newer version"
             )
         manifest = msgspec.json.decode(data, type=BackupManifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}): take another backup") from error
     for file in manifest.files:
         if not _is_inside(file):

@@ -45,10 +45,12 @@ def damaged_files(backup: Path) -> Iterator[str]:
     Raises StoreError for a damaged manifest.
     """
     for file in read_manifest(backup).files:
-        path = backup / DATA_NAME / file.path
         try:
+            path = _source(backup, file)
             if checksum(path) != _expected(file):
                 yield f"{path} is damaged: its checksum is another one"
+        except StoreError as error:
+            yield str(error)
         except OSError as error:
             yield f"{path} cannot be read: {error.strerror}"
 
@@ -92,16 +94,26 @@ def _fill(backup: Path, partial: Path, manifest: BackupManifest) -> None:
     """Copy all files, and compare their checksums."""
     make_directories(partial / "commitlog")
     for file in manifest.files:
-        source = backup / DATA_NAME / file.path
+        source = _source(backup, file)
         try:
             copied = copy_file(source, partial / file.path, file.stored, file.size)
         except FileNotFoundError:
             raise StoreError(f"{source} is missing: {_ADVICE}") from None
+        except OSError as error:
+            raise StoreError(f"{source} cannot be read ({error.strerror}): {_ADVICE}") from error
         if copied != _expected(file):
             raise StoreError(f"{source} is damaged: {_ADVICE}")
 
 
 _ADVICE: Final = "restore another backup; nothing was restored"
+
+
+def _source(backup: Path, file: BackedUpFile) -> Path:
+    """The stored file. Raises StoreError for a link: it may lead out of the backup."""
+    data = backup / DATA_NAME
+    if Path(os.path.realpath(data / file.path)) != Path(os.path.realpath(data)) / file.path:
+        raise StoreError(f"{data / file.path} is, or is behind, a link: {_ADVICE}")
+    return data / file.path
 
 
 def _expected(file: BackedUpFile) -> CopiedBytes:

@@ -74,7 +74,7 @@ class TopicTombstones:
         try:
             positions = msgspec.json.decode(text, type=dict[str, int])
             return {topic.encode(): end for topic, end in positions.items()}
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise StoreError(
                 f"{self._path} cannot be read: {error}; remove it, and deleted topics may have"
                 " their messages again after a crash"

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
-from roquet.store.filesystem.private_files import make_directories, open_private
+from roquet.store.filesystem.private_files import make_directories
+from roquet.store.filesystem.regular_files import open_regular
 
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -19,6 +20,7 @@ _ADVICE: Final = {
     errno.EISDIR: _IN_THE_WAY,
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EEXIST: _IN_THE_WAY,
+    errno.ENXIO: _IN_THE_WAY,
 }
 """Advice to the operator, by errno."""
 
@@ -79,7 +81,7 @@ def store_error(path: Path, error: OSError | ValueError) -> StoreError:
 
 def _opened(path: Path) -> BinaryIO:
     kind: Literal["r+b", "w+b"] = "r+b" if path.exists() else "w+b"
-    return open(path, kind, opener=open_private)
+    return open(path, kind, opener=open_regular)
 
 
 def _lock_byte(file: BinaryIO) -> None:

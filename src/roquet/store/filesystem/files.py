@@ -20,7 +20,8 @@ from typing import Final, Protocol
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem import libc
 from roquet.store.filesystem.directory_lock import DirectoryLock, FileLock, store_error
-from roquet.store.filesystem.private_files import FILE_MODE, make_directories, open_private
+from roquet.store.filesystem.private_files import make_directories, open_private
+from roquet.store.filesystem.regular_files import open_regular
 from roquet.store.filesystem.syncfs import DiskSync, find_disk_sync
 
 _PIECE_SIZE: Final = 64 * 1024
@@ -148,13 +149,13 @@ class RealFiles:
         """See Files."""
         try:
             if sys.platform == "linux":
-                handle = os.open(path, os.O_RDWR)
+                handle = open_regular(path, os.O_RDWR)
                 try:
                     os.posix_fallocate(handle, start, size)
                 finally:
                     os.close(handle)
             else:
-                with path.open("r+b", buffering=0) as file:
+                with open(path, "r+b", buffering=0, opener=open_regular) as file:
                     _fill(file, start, size)
         except OSError as error:
             raise store_error(path, error) from error
@@ -163,7 +164,7 @@ class RealFiles:
         """See Files."""
         try:
             # Not path.open: its buffers cost as much as the map, and there may be very many queues.
-            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
+            descriptor = open_regular(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
             try:
                 return libc.map_file(descriptor, size, writable=writable)
             finally:
@@ -206,7 +207,7 @@ class RealFiles:
         """See Files."""
         if not hasattr(os, "SEEK_DATA"):
             return size
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return _data_end(file.fileno(), size)
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
@@ -214,7 +215,7 @@ class RealFiles:
         if view is not None and sys.platform != "linux" and isinstance(view.obj, mmap.mmap):
             view.obj.flush()  # Linux's fdatasync writes mapped pages by itself
         try:
-            handle = os.open(path, os.O_RDWR | _O_BINARY)
+            handle = open_regular(path, os.O_RDWR | _O_BINARY)
         except (IsADirectoryError, PermissionError):
             if not path.is_dir():
                 raise
@@ -231,12 +232,13 @@ class RealFiles:
 
     def read(self, path: Path) -> bytes:
         """See Files."""
-        return path.read_bytes()
+        with open(path, "rb", opener=open_regular) as file:
+            return file.read()
 
     def peek(self, path: Path, start: int, size: int) -> bytes:
         """See Files."""
         try:
-            handle = os.open(path, os.O_RDWR | _O_BINARY)
+            handle = open_regular(path, os.O_RDWR | _O_BINARY)
             try:
                 os.lseek(handle, start, os.SEEK_SET)
                 return os.read(handle, size)
@@ -255,7 +257,7 @@ class RealFiles:
             _write(new, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
-                _write(old, path.read_bytes())
+                _write(old, self.read(path))
                 old.replace(path.with_name(path.name + ".bak"))
             new.replace(path)
             sync_directory(path.parent)
@@ -298,7 +300,7 @@ class _DescriptorWriter:
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | _O_BINARY)
+        self._descriptor = open_regular(path, os.O_WRONLY | _O_BINARY)
 
     def write(self, start: int, data: bytes | memoryview) -> None:
         """See FileWriter."""
@@ -359,10 +361,10 @@ def _create(path: Path) -> int:
     # Not path.open: there may be very many queues, and each pays this before its first message.
     flags = os.O_RDWR | os.O_CREAT | _O_BINARY
     try:
-        return os.open(path, flags, FILE_MODE)
+        return open_regular(path, flags)
     except FileNotFoundError:
         make_directories(path.parent)
-        return os.open(path, flags, FILE_MODE)
+        return open_regular(path, flags)
 
 
 def _fill(file: FileIO, start: int, size: int) -> None:
