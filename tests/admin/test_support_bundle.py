@@ -1,4 +1,5 @@
 import io
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,62 @@ async def test_settings_files_are_shown_without_secrets_or_left_out(tmp_path: Pa
     assert bundle["plain_acl.yml"].startswith(b"accounts:")
     assert "users.json" not in bundle
     assert b"users.json: left out" in bundle["faults.txt"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["access-2026.json", "access.json.bak", "my-users.json", "topics-old.json", "topics.json.1"],
+)
+async def test_a_file_beside_the_tables_is_left_out_whatever_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / name).write_text(f'{{"users":[{{"password":"{SECRET}"}}]}}')
+    bundle = await collect(BundleSources(data=[tmp_path]), SystemClock())
+    assert SECRET.encode() not in b"".join(bundle.values())
+
+
+async def test_a_link_in_a_data_directory_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "topics.json").write_text(SECRET)
+    config = tmp_path / "data" / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").symlink_to(tmp_path / "outside" / "topics.json")
+    (config / "linked").symlink_to(tmp_path / "outside")
+    bundle = await collect(BundleSources(data=[tmp_path / "data"]), SystemClock())
+    assert SECRET.encode() not in b"".join(bundle.values())
+    assert bundle["data/sizes.json"] == b"{}"
+
+
+async def test_folders_on_another_disk_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / f"{0:020d}").write_bytes(bytes(7))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "commitlog").symlink_to(tmp_path / "disk")
+    bundle = await collect(BundleSources(data=[tmp_path / "data"]), SystemClock())
+    assert b'"commitlog/00000000000000000000": 7' in bundle["data/sizes.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"users":[{"username":"a","password":"hunter2"}]}',
+        '{"topicConfigTable":{"t":{"attributes":{"+url":"http://u:hunter2@host"}}}}',
+        '{dataVersion:{},table:{0:{"secretKey":"hunter2"}}}',
+        "secretKey: hunter2",
+        '{"password":"hunter2"',
+    ],
+)
+async def test_a_table_shows_no_secret_whatever_it_has(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text(content)
+    bundle = await collect(BundleSources(data=[tmp_path]), SystemClock())
+    assert SECRET.encode() not in b"".join(bundle.values())
+    assert f"{tmp_path.name}/tables/topics.json" in bundle
+
+
+async def test_a_pipe_among_the_sources_is_a_fault(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    sources = BundleSources(configs=[tmp_path / "pipe"], logs=[tmp_path / "pipe"])
+    bundle = await collect(sources, SystemClock())
+    assert bundle["faults.txt"].count(b"no file, but a pipe") == 2

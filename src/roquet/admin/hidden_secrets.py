@@ -6,6 +6,7 @@ their keys at any depth, however they are spread over lines. Comments are left o
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from roquet.broker.settings.config_file import lines
 from roquet.broker.settings.definitions import SETTINGS, setting_of
 from roquet.broker.settings.value_formats import HIDDEN
 from roquet.model.errors import ConfigError
+from roquet.store.filesystem.files import RealFiles
+from roquet.wire.fastjson import codec
 
 SECRET_WORDS: Final = (
     "password",
@@ -63,9 +66,15 @@ def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
+def shown_table(data: bytes) -> bytes:
+    """A saved table as JSON without secrets. Raises FieldError for one that is no JSON."""
+    shown = _without_secrets(codec.loads(data, object), {})
+    return msgspec.json.format(msgspec.json.encode(shown))
+
+
 def shown_settings(path: Path) -> str:
     """A settings file without its secrets. Raises ConfigError for JSON or YAML that is broken."""
-    text = path.read_text("utf-8-sig")
+    text = RealFiles().read(path).decode("utf-8-sig")
     pairs = [(key, value) for _, key, value in lines(text)]
     if pairs and pairs[0][0].startswith(("{", "[")):
         return _shown_json(text)
@@ -77,6 +86,7 @@ def shown_settings(path: Path) -> str:
     return hide_secrets([(key, value) for _, key, value in lines(kept)])
 
 
+@lru_cache(1024)  # a table has its few names a million times
 def is_secret(key: str) -> bool:
     """Whether the value of a setting is a secret, by the setting's name."""
     name = "".join(filter(str.isalpha, key.lower()))

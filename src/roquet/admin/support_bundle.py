@@ -12,7 +12,9 @@ Message bodies are in none of them. Users and policies are left out.
 """
 
 import io
+import os
 import platform
+import stat
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +26,15 @@ from typing import Final
 import msgspec
 
 from roquet import __version__
-from roquet.admin.directory_check import check_directory
-from roquet.admin.hidden_secrets import hide_secrets, shown_settings
-from roquet.model.errors import RemoteProtocolError, RoquetError
+from roquet.admin.directory_check import TABLES
+from roquet.admin.hidden_secrets import hide_secrets, shown_settings, shown_table
+from roquet.model.errors import FieldError, RemoteProtocolError, RoquetError
 from roquet.net.clock import Clock
 from roquet.net.exporter.exporter import PATH
 from roquet.net.exporter.health import READY_PATH, STACKS_PATH
 from roquet.net.exporter.page_client import read_response
+from roquet.store.check import check
+from roquet.store.filesystem.regular_files import open_regular, read_unlinked
 from roquet.wire.records.speedups import DESCRIPTION
 
 LOG_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -47,11 +51,15 @@ PAGE_TIMEOUT_MS: Final = 10_000
 PAGES_APART_MS: Final = 3_000
 """Ms between the two pages of metrics: their difference shows rates."""
 
-TABLE_SUFFIXES: Final = (".json", ".json.bak")
-"""Ends of the names of tables. Other files beside them, as a broker.conf or a private key, may hold
-secrets."""
+TABLE_NAMES: Final = frozenset(
+    name + suffix
+    for name in (*TABLES, "consumerFilter.json", "lmqConsumerOffset.json", "topicQueueMapping.json")
+    for suffix in ("", ".bak")
+)
+"""Tables of ours and of Apache's broker. Any other file beside them may be a copy of passwords."""
 
-SECRET_TABLES: Final = ("access.json", "users", "acls")
+LINKED_FOLDERS: Final = ("commitlog", "consumequeue", "index")
+"""Folders of a data directory that may lie on another disk, behind a link."""
 
 
 class BundleSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +158,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _last_part(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(max(size - LOG_SIZE_MAX, 0))
         return file.read(LOG_SIZE_MAX)
@@ -166,29 +174,45 @@ async def _page(address: str, path: str) -> bytes:
 
 def _data_files(directory: Path, checks_all: bool) -> Iterator[tuple[str, bytes]]:
     """Tables of a data directory, the sizes of all its files, and its check."""
-    sizes: dict[str, int] = {}
-    for path in sorted(directory.rglob("*")):
-        with suppress(FileNotFoundError):  # its broker runs, and deletes or replaces files
-            if path.is_file():
-                sizes[path.relative_to(directory).as_posix()] = path.stat().st_size
+    sizes = _sizes(directory)
     yield "sizes.json", msgspec.json.format(msgspec.json.encode(sizes))
     for name, size in sizes.items():
-        is_table = name.startswith("config/") and name.endswith(TABLE_SUFFIXES)
-        is_secret = any(name.removeprefix("config/").startswith(word) for word in SECRET_TABLES)
-        if is_table and not is_secret and size <= TABLE_SIZE_MAX:
+        folder, _, table = name.rpartition("/")
+        if folder == "config" and table in TABLE_NAMES and size <= TABLE_SIZE_MAX:
             with suppress(FileNotFoundError):
-                yield f"tables/{name.removeprefix('config/')}", (directory / name).read_bytes()
+                yield f"tables/{table}", _table(directory / name)
     written = sum(_written(directory / name) for name in sizes if name.startswith("commitlog/"))
     if written > CHECKED_SIZE_MAX and not checks_all:
         yield "check.json", f"not checked: {written} bytes of log; ask for it by --check\n".encode()
         return
-    report = check_directory(directory)
+    report = check(directory)
     yield (
         "check.json",
         msgspec.json.format(
             msgspec.json.encode({"verdict": report.verdict, **msgspec.to_builtins(report)})
         ),
     )
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """The sizes of all files by path; links are not followed."""
+    linked = [directory / n for n in LINKED_FOLDERS if (directory / n).is_symlink()]
+    sizes: dict[str, int] = {}
+    for root in (directory, *linked):
+        for folder, _, names in os.walk(root):
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):  # its broker runs, and deletes or replaces files
+                    found = path.lstat()
+                    if stat.S_ISREG(found.st_mode):
+                        sizes[path.relative_to(directory).as_posix()] = found.st_size
+    return dict(sorted(sizes.items()))
+
+
+def _table(path: Path) -> bytes:
+    try:
+        return shown_table(read_unlinked(path))
+    except FieldError:  # its text repeats a part of the content
+        return b"left out: it is no JSON\n"
 
 
 def _written(path: Path) -> int:
