@@ -21,6 +21,7 @@ from roquet.rules import sql92
 from roquet.store.config import StoreConfig
 from roquet.store.reading.reader import RecordBlock, Slice
 from roquet.store.store import Draft, Store
+from roquet.wire.records.partial_decode import property_positions
 from roquet.wire.records.property_text import decode_properties, encode_properties
 from roquet.wire.records.record import decode_many, pack
 
@@ -252,6 +253,24 @@ def test_exactly_the_messages_match_whose_decoded_properties_do(
         for record, text in zip(records, properties, strict=True)
         if matches(decode_properties(text.decode("utf-8", "replace")))
     ]
+    begins = property_positions(block.data, edges, b"orders")
+    compiled = wanted(expression)
+    found = compiled.matching(block.data, begins, edges, 99)
+    assert compiled.matching_decoded(block.data, begins, edges, 99) == found
+
+
+def test_a_step_is_as_short_as_terms_and_properties_are_many(store: Store) -> None:
+    properties = encode_properties({f"name{n:04}": "12345678" for n in range(1_700)})
+    for n in range(60):
+        store.append(Draft("orders", 0, str(n).encode(), properties), 1)
+    reached = {}
+    for terms in (2, 20, 200, 480):
+        expression = " OR ".join(f"name{n:04} = 5" for n in range(terms // 2))
+        reached[terms] = look(store, expression, look=60).next_offset
+    assert reached[2] >= 10
+    assert reached[20] <= 3
+    assert reached[200] == reached[480] == 1
+    assert bodies(look(store, "name0007 = 12345678 OR " + expression, count=1)) == ["0"]
 
 
 class TestLookByLook:
@@ -287,6 +306,15 @@ class TestLookByLook:
         messages = await self.ask(store, "a > 40", 99)
         assert (messages.count, messages.next_offset) == (0, 30)
         assert SCAN_MAX > 10 * STEP_MAX
+
+    async def test_an_answer_comes_after_so_many_steps_whatever_they_cost(
+        self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_WORK", 1)
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEPS_MAX", 5)
+        fill(*range(50))
+        messages = await self.ask(store, "a > 40", 99)
+        assert (messages.count, messages.next_offset) == (0, 5)
 
     async def test_other_tasks_run_between_two_scan_steps(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,12 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from roquet.broker.filtering.record_matcher import RecordMatcher, record_matcher
+from roquet.broker.filtering.record_matcher import (
+    RecordMatcher,
+    decoded_finder,
+    decoded_values,
+    record_matcher,
+)
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
@@ -41,7 +46,9 @@ class CompiledFilter(msgspec.Struct, frozen=True, gc=False):
 
     expression: str
     matching: RecordMatcher
-    """The records of a block that match."""
+    """The records of a block that match; each name is searched for in a record's properties."""
+    matching_decoded: RecordMatcher
+    """The same records; the properties of each are decoded once, for long ones and many names."""
     terms: int
     """Names and values in the expression: a measure of the cost of one message."""
 
@@ -130,8 +137,13 @@ def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.Expre
     except sql92.ExpressionError as error:
         return error
     matches = sql92.matcher(node, property_finder)
-    matching = record_matcher(sql92.conditions_of(node), matches)
-    return CompiledFilter(expression, matching, sql92.term_count(node))
+    test = sql92.matcher(node, decoded_finder)
+    return CompiledFilter(
+        expression,
+        record_matcher(sql92.conditions_of(node), matches),
+        record_matcher(None, lambda properties: test(decoded_values(properties))),
+        sql92.term_count(node),
+    )
 
 
 def _unparsed(reason: str) -> NoReturn:

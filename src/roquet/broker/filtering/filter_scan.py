@@ -8,6 +8,8 @@ One step scans as many messages as take about a millisecond; others have their t
 """
 
 import asyncio
+from collections.abc import Sequence
+from operator import sub
 from typing import Final
 
 from roquet.broker.filtering.filter_cache import CompiledFilter
@@ -17,6 +19,10 @@ from roquet.wire.records.record import QUEUE_OFFSET_AT
 
 SCAN_MAX: Final = 32_768
 """Messages scanned for one reply; then it returns the offset reached."""
+
+STEPS_MAX: Final = 512
+"""Steps for one reply: a second or two. Longer ones would end in the client's timeout, again and
+again."""
 
 STEP_MAX: Final = 2_048
 """Messages of one step with a simple expression: a millisecond or two."""
@@ -29,6 +35,15 @@ TERMS_SIMPLE: Final = 4
 
 STEP_SIZE: Final = 1024 * 1024
 """Bytes of one step, for long messages: a millisecond, too."""
+
+STEP_WORK: Final = 1024 * 1024
+"""Bytes of properties of one step times what each costs (`_cost`): a millisecond or two."""
+
+DECODE_TERMS: Final = 20
+"""Names and values whose search costs as much as to decode the properties once."""
+
+DECODE_WORK: Final = 64 * 1024
+"""Work of one message from which on decoding is the cheaper way; short ones are searched faster."""
 
 BLOCK_SIZE: Final = 256 * 1024
 """Bytes that are copied and searched together: larger blocks do not fit the processor's cache,
@@ -54,7 +69,9 @@ async def scan(
     stop = min(store.bounds(topic, queue_id)[1], at + SCAN_MAX)
     parts: list[memoryview] = []
     size = 0
-    while at < stop and len(parts) < count_max and size < bytes_max:
+    for _ in range(STEPS_MAX):
+        if at >= stop or len(parts) >= count_max or size >= bytes_max:
+            break
         async with turn:
             look = min(scan_count(wanted), stop - at)
             left = count_max - len(parts), bytes_max - size
@@ -84,18 +101,27 @@ def scan_once(
     (topic, queue_id, at), (look_max, count_max, bytes_max) = place, limits
     parts: list[memoryview] = []
     size, looked_size, stop, step = 0, 0, at + look_max, BLOCK_COUNT_MIN
-    while at < stop and looked_size < STEP_SIZE:
+    cost, work = _cost(wanted), 0
+    block_max = min(BLOCK_SIZE, STEP_WORK // cost)
+    while at < stop and looked_size < STEP_SIZE and work < STEP_WORK:
         count = min(step, stop - at)
-        block = store.read_block(topic, queue_id, at, count_max=count, bytes_max=BLOCK_SIZE)
+        block = store.read_block(topic, queue_id, at, count_max=count, bytes_max=block_max)
+        begins = property_positions(block.data, block.edges, topic.encode())
         left = count_max - len(parts), bytes_max - size
-        matching, behind = _matching(block, topic, wanted, left, is_first=not parts)
+        matching, behind = _matching(block, begins, wanted, left, is_first=not parts)
         parts += matching
         size += sum(map(len, matching))
         if behind is not None or block.next_offset <= at:
             return Slice(parts, len(parts), size, block.next_offset if behind is None else behind)
         step = _next_count(block.next_offset - at, len(block.data))
         at, looked_size = block.next_offset, looked_size + len(block.data)
+        work += cost * max(sum(block.edges[1:]) - sum(begins), 0)  # of a damaged one it may be less
     return Slice(parts, len(parts), size, at)
+
+
+def _cost(wanted: CompiledFilter) -> int:
+    """What a byte of properties costs: a search for each term, or a decoding and a comparison."""
+    return 1 + min(wanted.terms, DECODE_TERMS) + wanted.terms // 10
 
 
 def _next_count(count: int, size: int) -> int:
@@ -104,14 +130,20 @@ def _next_count(count: int, size: int) -> int:
 
 
 def _matching(
-    block: RecordBlock, topic: str, wanted: CompiledFilter, left: tuple[int, int], *, is_first: bool
+    block: RecordBlock,
+    begins: Sequence[int],
+    wanted: CompiledFilter,
+    left: tuple[int, int],
+    *,
+    is_first: bool,
 ) -> tuple[list[memoryview], int | None]:
     """The matching records of a block, and the offset of the next match if it does not fit."""
     (count_max, bytes_max), parts = left, list[memoryview]()
     data, edges = block.data, block.edges
-    begins = property_positions(data, edges, topic.encode())
-    view = memoryview(data)
-    for index in wanted.matching(data, begins, edges, min(count_max, len(begins)) + 1):
+    view, matching = memoryview(data), wanted.matching
+    if wanted.terms > DECODE_TERMS and _longest(begins, edges) * wanted.terms > DECODE_WORK:
+        matching = wanted.matching_decoded
+    for index in matching(data, begins, edges, min(count_max, len(begins)) + 1):
         at, stop = edges[index], edges[index + 1]
         bytes_max -= stop - at
         may_pass = is_first and not parts
@@ -119,6 +151,11 @@ def _matching(
             return parts, _offset_of(data, at)
         parts.append(view[at:stop])
     return parts, None
+
+
+def _longest(begins: Sequence[int], edges: Sequence[int]) -> int:
+    """The most bytes of properties that a record has."""
+    return max(map(sub, edges[1:], begins), default=0)
 
 
 def _offset_of(block: bytes, at: int) -> int:

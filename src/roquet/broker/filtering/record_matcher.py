@@ -33,3 +33,24 @@ def record_matcher(
         return list(islice((n for n, (at, end) in places if matches(block[at:end])), count_max))
 
     return matching
+
+
+def decoded_values(properties: bytes) -> dict[bytes, bytes]:
+    """The values of encoded properties by name, as `property_finder` finds them one by one."""
+    values: dict[bytes, bytes] = {}
+    for part in properties.split(b"\x02"):
+        name, _, value = part.partition(b"\x01")
+        if value:
+            values[name] = value
+    return values
+
+
+def decoded_finder(name: str) -> Callable[[dict[bytes, bytes]], str | None]:
+    """Finder of one property's value in decoded values."""
+    key = name.encode()
+
+    def find(values: dict[bytes, bytes]) -> str | None:
+        value = values.get(key)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    return find

@@ -133,12 +133,10 @@ class PopCollector:
             and isinstance(wanted, CompiledFilter)
             and topic == self._request.topic
         ):
-            matches = scan_once(
-                self._log.store,
-                (topic, queue_id, progress),
-                wanted,
-                (NOTIFICATION_SCAN_MAX, 1, 1),
-            )
+            if self._looks <= 0:  # a message that the filter rejects costs its group one pop
+                return True
+            look = min(NOTIFICATION_SCAN_MAX, maximum - progress)
+            matches = self._scan((topic, queue_id, progress), wanted, (look, 1, 1))
             return matches.count > 0 or matches.next_offset < maximum
         return progress < maximum
 
@@ -164,15 +162,23 @@ class PopCollector:
             self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
             self.moved = self.moved or messages.next_offset < maximum
 
+    def _scan(
+        self, place: tuple[str, int, int], wanted: CompiledFilter, limits: tuple[int, int, int]
+    ) -> Slice:
+        """One step of a scan; its queues share what one step may cost."""
+        messages = scan_once(self._log.store, place, wanted, limits)
+        looked = messages.next_offset - place[2]
+        is_cut = looked < limits[0] and messages.count < limits[1]
+        self._looks = 0 if is_cut else self._looks - looked
+        return messages
+
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
         """Read the next messages that match the filter; those of the retry topic all match."""
         size = BYTES_DEFAULT - self.size
         wanted = self._request.wanted if topic == self._request.topic else None
         if isinstance(wanted, CompiledFilter):
-            place = (topic, queue_id, progress)
-            messages = scan_once(self._log.store, place, wanted, (self._looks, count, size))
-            self._looks -= messages.next_offset - progress
-            return messages
+            look = min(self._looks, self._log.store.bounds(topic, queue_id)[1] - progress)
+            return self._scan((topic, queue_id, progress), wanted, (look, count, size))
         return self._log.store.read(
             topic,
             queue_id,

@@ -320,6 +320,19 @@ class TestBySql:
         answer = await broker.bind(pop)(ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
         assert bodies(answer) == [b"a"]
 
+    async def test_the_queues_of_a_pop_share_the_work_of_one_step(
+        self,
+        broker: Broker,
+        peer: FakePeer,
+        stored: Callable[..., None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_WORK", 1)
+        stored(*["x"] * 40)
+        assert len([n for n in range(4) if broker.log.store.bounds("orders", n)[1] > 1]) > 1
+        answer: Any = broker.bind(pop)(ask(broker, **SQL), peer)
+        assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 39)
+
     async def test_a_notification_reports_matching_messages(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
