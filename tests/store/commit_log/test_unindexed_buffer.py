@@ -8,7 +8,9 @@ Row = tuple[int, int, bytes, bytes, int]
 
 
 def rows(fresh: UnindexedBuffer, count_max: int = 1 << 20) -> list[Row]:
-    return list(zip(*fresh.take(count_max), strict=True))
+    taken = fresh.first(count_max)
+    fresh.drop(len(taken[0]))
+    return list(zip(*taken, strict=True))
 
 
 def filled(count: int, size: int = 10) -> UnindexedBuffer:

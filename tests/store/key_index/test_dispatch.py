@@ -8,11 +8,12 @@ from tests.store.conftest import parts
 
 from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
+from roquet.store.config import StoreConfig
 from roquet.store.key_index.dispatch import Dispatcher
 from roquet.store.key_index.hasher import HashedKeys, hash_keys
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.recovery.open_directory import OpenDirectory
-from roquet.store.store import Store
+from roquet.store.store import Draft, Store
 from roquet.wire.records.record import encode_properties
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_a_late_index_that_reads_the_log_stays_slow(
 ) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 1_000)
-    opened.log.unindexed.take(1)
+    opened.log.unindexed.drop(1)
     assert store.dispatch(30) == 30
 
 
@@ -312,3 +313,37 @@ def test_the_index_is_at_the_end_when_no_record_can_be_read(
     fail_hashes_of_several_keys(monkeypatch)
     assert store.dispatch() == 0
     assert store.indexed_position == store.end_position
+
+
+def keyed(draft: "MakeDraft", count: int) -> "Draft":
+    return draft(properties={"KEYS": " ".join(f"k{n}" for n in range(count))})
+
+
+def test_a_step_takes_few_messages_with_thousands_of_keys(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=100_000)
+    store = Store.open(None, config, now_ms=NOW)
+    for _ in range(10):
+        store.append(keyed(draft, 4_800), NOW)
+    assert [store.dispatch(1_000) for _ in range(3)] == [1_000] * 3
+    assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 3
+    while store.dispatch():
+        pass
+    assert store.indexed_position == store.end_position
+    assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 10
+
+
+def test_a_late_index_takes_so_many_keys_at_once(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=500_000)
+    store = Store.open(None, config, now_ms=NOW)
+    for _ in range(1_000):
+        store.append(keyed(draft, 100), NOW)
+    assert store.dispatch(30) == 500
+    assert len(store.query("T", "k99", count_max=999, bytes_max=1 << 30).positions) == 64
+    while store.dispatch():
+        pass
+    assert store.indexed_position == store.end_position
+    assert len(store.query("T", "k99", count_max=9_999, bytes_max=1 << 30).positions) == 1_000

@@ -86,18 +86,21 @@ class UnindexedBuffer:
         if len(self._positions) > BUFFERED_MAX:
             self._forget()
 
-    def take(self, count_max: int) -> RecordFacts:
-        """Take up to `count_max` of the first records, as far as they are adjacent."""
+    def first(self, count_max: int) -> RecordFacts:
+        """Up to `count_max` of the first records, as far as they are adjacent."""
         count = self._run(min(count_max, len(self)))
         positions, sizes, topics, texts, times = self._columns
-        taken = positions[:count], sizes[:count], topics[:count], texts[:count], times[:count]
-        self._drop(count)
-        return taken
+        return positions[:count], sizes[:count], topics[:count], texts[:count], times[:count]
+
+    def drop(self, count: int) -> None:
+        """Drop the first records."""
+        for column in self._columns:
+            del column[:count]
 
     def drop_before(self, position: int) -> None:
         """Drop the records in front of a position."""
         if count := bisect_left(self._positions, position):
-            self._drop(count)
+            self.drop(count)
 
     def _run(self, count: int) -> int:
         """How many of the first records are adjacent, without a gap."""
@@ -107,8 +110,4 @@ class UnindexedBuffer:
 
     def _forget(self) -> None:
         """Drop the oldest records in bulk: one at a time would move all others each time."""
-        self._drop(len(self) - BUFFERED_MAX + BUFFERED_MAX // 16)
-
-    def _drop(self, count: int) -> None:
-        for column in self._columns:
-            del column[:count]
+        self.drop(len(self) - BUFFERED_MAX + BUFFERED_MAX // 16)

@@ -13,6 +13,7 @@ from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
+from roquet.store.commit_log.unindexed_buffer import RecordFacts
 from roquet.store.key_index.hasher import hash_keys
 from roquet.store.key_index.index import KeyIndex
 from roquet.wire.records.partial_decode import (
@@ -27,6 +28,16 @@ records that leave the buffer have to be read again."""
 
 STEP_MAX: Final = 8_192
 """Records of one step at most: others wait meanwhile, 10 ms or, without a compiler, 50."""
+
+KEYS_MAX: Final = 4_096
+"""Keys of one step, in some milliseconds, but for those of the last records taken: a message may
+have sixteen thousand."""
+
+HASH_COUNT: Final = 64
+"""Buffered records whose keys are hashed together, before they are counted."""
+
+WALK_BYTES: Final = 16 * 1024
+"""Bytes of properties of one step that are read from the log, but for the last record's."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
@@ -51,6 +62,7 @@ class Dispatcher:
     def step(self, count_max: int) -> int:
         """Index up to `count_max` records, or more when late; gives how many were examined.
 
+        It ends early after records with very many keys, and gives `count_max` then.
         A record that cannot be indexed is reported to `on_failure`; the others are indexed.
         """
         try:
@@ -131,13 +143,11 @@ class Dispatcher:
         if position <= self._known_until:
             return position, left
         while left and buffer.begin == position:
-            positions, sizes, topics, texts, times = buffer.take(left)
-            position = positions[-1] + sizes[-1]
-            left -= len(positions)
-            hashes, owners = hash_keys(topics, texts)
-            keys[0].extend(hashes)
-            keys[1].extend([positions[owner] for owner in owners])
-            keys[2].extend([times[owner] for owner in owners])
+            facts = buffer.first(left)
+            done = _hash(facts, keys)
+            position = facts[0][done - 1] + facts[1][done - 1]
+            buffer.drop(done)
+            left = left - done if done == len(facts[0]) else 0
         return position, left
 
     def _walk(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
@@ -148,9 +158,14 @@ class Dispatcher:
         buffer, end = self._log.unindexed, self._log.dispatched
         stop = buffer.begin if buffer.begin > position else end
         walk = self._log.walk(position, stop, end, check_crc=False)
-        records = [(at, record) for _, at, record in islice(walk, left)]
+        records, size = list[tuple[int, PartialRecord]](), 0
+        for _, at, record in islice(walk, left):
+            records.append((at, record))
+            size += len(record[6])
+            if size >= WALK_BYTES:
+                break
         self._collect(records, keys)
-        if len(records) < left:
+        if len(records) < left and size < WALK_BYTES:
             return stop, left - len(records)
         last, record = records[-1]
         return last + record[0], 0
@@ -171,6 +186,20 @@ class Dispatcher:
 
     def _is_known(self, key_hash: int, position: int) -> bool:
         return any(indexed == position for indexed in self._index.find(key_hash, 0))
+
+
+def _hash(facts: RecordFacts, keys: IndexKeys) -> int:
+    """Add the keys of buffered records until they are many; gives how many records were done."""
+    positions, _, topics, texts, times = facts
+    for start in range(0, len(positions), HASH_COUNT):
+        stop = start + HASH_COUNT
+        hashes, owners = hash_keys(topics[start:stop], texts[start:stop])
+        keys[0].extend(hashes)
+        keys[1].extend([positions[start + owner] for owner in owners])
+        keys[2].extend([times[start + owner] for owner in owners])
+        if len(keys[0]) >= KEYS_MAX:
+            return min(stop, len(positions))
+    return len(positions)
 
 
 def _log_failure(position: int, error: Exception) -> None:

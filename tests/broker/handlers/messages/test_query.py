@@ -206,3 +206,14 @@ async def test_a_half_message_is_not_found_by_its_key_and_shown_by_its_position(
     assert decode(shown.body).body == b"half"
     broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
     assert bodies(broker, peer, call) == [b"half"]
+
+
+async def test_a_query_waits_for_keys_of_messages_in_front_of_its_own(
+    broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.store.key_index.dispatch.KEYS_MAX", 1)
+    monkeypatch.setattr("roquet.store.key_index.dispatch.HASH_COUNT", 1)
+    for n in range(20):
+        broker.bind(send)(message(f"{n}".encode(), properties=f"KEYS\x01k{n}\x02"), peer)
+    later: Any = broker.bind(query.by_key)(ask("k19"), peer)
+    assert [record.body for record in decode_many((await later).body)] == [b"19"]

@@ -30,6 +30,9 @@ TAG_LOOK_COUNT: Final = 100_000
 LOOK_COUNT: Final = 1_024
 """Entries read before others have their turn: less than half a millisecond."""
 
+INDEX_STEPS: Final = 200
+"""Steps of the key index that a query waits for: at most a second."""
+
 MATCH_COUNT: Final = 4
 """Messages with the tag's hash that are decoded before others have their turn: small ones take a
 tenth of a millisecond, the largest some milliseconds each."""
@@ -48,11 +51,28 @@ def by_key(
         return _by_tag(
             message_log.store, call, min(wished, control.settings.config.query_count_max)
         )
-    message_log.store.dispatch()  # messages that were just acknowledged are found
-    matches = message_log.store.query(
+    store, count_max = message_log.store, min(wished, control.settings.config.query_count_max)
+    end = store.end_position
+    store.dispatch()  # messages that were just acknowledged are found
+    if store.indexed_position < end:
+        return _by_key_later(store, call, count_max, end)
+    return _by_key(store, call, count_max)
+
+
+async def _by_key_later(store: Store, call: QueryByKey, count_max: int, end: int) -> QueryReply:
+    """Answer once the index is at `end`, or cannot go on, or has too much to do."""
+    for _ in range(INDEX_STEPS):
+        await asyncio.sleep(0)
+        if store.indexed_position >= end or not store.dispatch():
+            break
+    return _by_key(store, call, count_max)
+
+
+def _by_key(store: Store, call: QueryByKey, count_max: int) -> QueryReply:
+    matches = store.query(
         call.topic,
         call.key,
-        count_max=min(wished, control.settings.config.query_count_max),
+        count_max=count_max,
         bytes_max=BYTES_MAX,
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
