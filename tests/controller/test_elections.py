@@ -1,9 +1,12 @@
 """Elections that the controller runs by itself."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
 from tests.controller.conftest import broker, controller, sleep_ms, stored, trio
+from tests.controller.test_liveness import beat
+from tests.namesrv.conftest import FakePeer
 
 from roquet.controller.state_store.interface import StateStoreError
 from roquet.controller.state_store.memory import MemoryStore
@@ -181,3 +184,25 @@ async def test_an_epoch_that_is_later_than_the_state_is_logged_once_for_each_epo
             f"group bc is in epoch 3 (so says {one.address})",
             f"group bc is in epoch 4 (so says {one.address})",
         ]
+
+
+@in_virtual_time
+async def test_others_have_their_turn_while_thousands_of_names_are_looked_at() -> None:
+    async with controller() as server, broker(1) as one:
+        await one.apply()
+        liveness, peer = server.controller.liveness, FakePeer()
+        for number in range(1_000):
+            assert liveness.note(f"false-{number}", 1, beat(peer, limit_ms=60_000))
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        await server.controller.elections.scan()
+        task.cancel()
+        assert turns >= 10
+        assert liveness.count >= 1_000

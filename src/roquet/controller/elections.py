@@ -39,6 +39,14 @@ FAILED_MS: Final = 1_000
 PAUSE_MS_MIN: Final = 5
 """Shortest pause between two scans, so that many losses at once cost one scan."""
 
+WALK_PAUSES: Final = 10
+PAUSE_MS_MAX: Final = 300
+"""A pause is ten times as long as the walk over all brokers was, up to this: thousands of false
+heartbeats, each of which asks for a scan, must not take the time of the true ones."""
+
+NAMES_MAX: Final = 100
+"""Names of brokers that are looked at before others have their turn."""
+
 
 class Elections:
     """Elections of this controller, while it leads."""
@@ -57,6 +65,8 @@ class Elections:
         self._notices = notices
         self._clock = clock
         self._wanted = asyncio.Event()
+        self._walk_ms = 0
+        """Ms that the last walk over all brokers took."""
         self._outdated: dict[str, int] = {}
         """Latest epoch for which it was logged that a group's state is older."""
         self._waiting: dict[str, int] = {}
@@ -71,7 +81,8 @@ class Elections:
     async def serve(self) -> None:
         """Scan when brokers come or go, an attempt is to be repeated, or the interval is over."""
         while True:
-            await self._clock.sleep(PAUSE_MS_MIN)
+            pause_ms = min(WALK_PAUSES * self._walk_ms, PAUSE_MS_MAX)
+            await self._clock.sleep(max(PAUSE_MS_MIN, pause_ms))
             self._wanted.clear()
             try:
                 pause_ms = await self.scan()
@@ -93,7 +104,9 @@ class Elections:
         if (expiry_ms := self._liveness.next_expiry_ms()) is not None:
             due.append(expiry_ms)
         if state is not None:
-            self._report_outdated(state)
+            await self._report_outdated(state)
+        self._walk_ms = self._clock.monotonic_ms() - now_ms
+        if state is not None:
             for name in state.names:
                 due += await self._replace_lost_master(state, name)
         return max(min(due) - self._clock.monotonic_ms(), 0)
@@ -139,14 +152,16 @@ class Elections:
         tellers = [broker for key, broker in live if state.may_tell_epochs(name, key)]
         return max(tellers, key=lambda one: one.epoch, default=None)
 
-    def _report_outdated(self, state: LeaderState) -> None:
+    async def _report_outdated(self, state: LeaderState) -> None:
         """Log, once for each epoch, that brokers are in a later epoch than their group's state.
 
         Names of which no broker lives and nothing is stored are forgotten.
         """
         names = {*self._liveness.names, *state.names}
         self._outdated = {name: self._outdated[name] for name in names & self._outdated.keys()}
-        for name in names:
+        for number, name in enumerate(names, 1):
+            if number % NAMES_MAX == 0:
+                await asyncio.sleep(0)
             group, epoch = state.group(name), self.epoch_known(name)
             stored = group.master_epoch if group else 0
             if epoch > max(stored, self._outdated.get(name, 0)):

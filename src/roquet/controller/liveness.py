@@ -80,6 +80,8 @@ class Liveness:
         self._brokers: defaultdict[str, dict[HeartbeatSender, LiveBroker]] = defaultdict(dict)
         self._keys_of: dict[Peer, set[HeartbeatSender]] = {}
         self._strangers: set[HeartbeatSender] = set()
+        self.count = 0
+        """Number of live brokers."""
         self.on_change: Callable[[], object] = lambda: None
 
     def note(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
@@ -90,6 +92,7 @@ class Liveness:
         if known is None:
             if self.count >= BROKERS_MAX:
                 return False
+            self.count += 1
             log.info("broker %s:%d at %s is alive", name, broker_id, key.address)
         if known is not None and known.peer is broker.peer and known.contested_ms is not None:
             broker = replace(broker, contested_ms=known.contested_ms)
@@ -149,11 +152,6 @@ class Liveness:
         """Names of brokers that are alive."""
         return list(self._brokers)
 
-    @property
-    def count(self) -> int:
-        """Number of live brokers."""
-        return sum(map(len, self._brokers.values()))
-
     def live(self, group: ReplicaGroup) -> Mapping[int, LiveBroker]:
         """Brokers of a group that are alive where they are registered, by id."""
         return {
@@ -206,6 +204,7 @@ class Liveness:
     def _lose(self, keys: list[HeartbeatSender], reason: str) -> None:
         for key in keys:
             broker = self._brokers[key.name].pop(key)
+            self.count -= 1
             self._keys_of.get(broker.peer, set()).discard(key)
             log.info("broker %s:%d at %s %s", key.name, key.broker_id, key.address, reason)
             if not self._brokers[key.name]:
