@@ -323,3 +323,21 @@ def test_topics_are_found_by_cluster_and_by_flag() -> None:
 def test_the_members_of_a_name_are_told_by_id() -> None:
     assert routing.members(two_brokers(), "a") == {0: "a0:1", 1: "a1:1"}
     assert routing.members(two_brokers(), "z") == {}
+
+
+def test_very_many_topics_are_listed_in_order() -> None:
+    names = [f"t{number:05}" for number in range(3 * routing.SORTED_MAX + 5)]
+    speaker = broker("a", **dict.fromkeys(reversed(names), 1))
+    assert routing.topics({speaker.broker_key: speaker}) == names
+
+
+def test_topics_of_one_flag_without_another() -> None:
+    topics = {
+        name: TopicConfig(topic_name=name, topic_sys_flag=flag)
+        for name, flag in {"none": 0, "unit": 1, "subscribed": 2, "both": 3}.items()
+    }
+    speaker = replace(broker("a"), topics=topics)
+    known = {speaker.broker_key: speaker}
+    assert routing.topics_with(known, routing.UNIT_SUBSCRIBED) == ["both", "subscribed"]
+    found = routing.topics_with(known, routing.UNIT_SUBSCRIBED, without=routing.UNIT)
+    assert found == ["subscribed"]

@@ -8,6 +8,7 @@ from roquet.model.errors import CallRefused
 from roquet.model.route import QueueData, TopicRoute
 from roquet.namesrv.handlers import registration, settings, topics
 from roquet.namesrv.state import NameServerState
+from roquet.net.router import HandlerReply
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.admin import namesrv as admin
@@ -82,7 +83,7 @@ def test_all_topics_are_listed(
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     reply = topics.all_topics(state, calls.GetAllTopics(), peer)
-    assert codec.loads(reply.body, TopicList).topic_list == ["orders", "x"]
+    assert listed(reply) == ["orders", "x"]
 
 
 def test_the_list_of_topics_can_be_kept_private(state: NameServerState, peer: FakePeer) -> None:
@@ -93,7 +94,8 @@ def test_the_list_of_topics_can_be_kept_private(state: NameServerState, peer: Fa
         topics.all_topics(private, calls.GetAllTopics(), peer)
 
 
-def listed(reply: Reply) -> list[str]:
+def listed(reply: HandlerReply) -> list[str]:
+    assert isinstance(reply, Reply)
     return codec.loads(reply.body, TopicList).topic_list
 
 

@@ -1,12 +1,15 @@
 """Routes and lists of topics, and write permissions of brokers."""
 
+from collections.abc import Callable, Hashable
+
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.route import TopicRoute
 from roquet.namesrv.kv_store import ORDER_NAMESPACE
 from roquet.namesrv.state import NameServerState
-from roquet.net.router import Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.rules import route_changes, routing
+from roquet.rules.routing import BrokerRegistrations
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.admin import namesrv as admin
@@ -41,17 +44,19 @@ def cluster(state: NameServerState, _call: calls.GetClusterInfo, _peer: Peer) ->
     return Reply(body=codec.dumps(routing.cluster(state.brokers.registrations)))
 
 
-def all_topics(state: NameServerState, _call: calls.GetAllTopics, _peer: Peer) -> Reply:
+def all_topics(state: NameServerState, _call: calls.GetAllTopics, _peer: Peer) -> HandlerReply:
     """The names of all topics."""
     if not state.config.all_topics:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "disable")
-    names = routing.topics(state.brokers.registrations)
-    return Reply(body=codec.dumps(TopicList(topic_list=names)))
+    return _names(state, "all", routing.topics)
 
 
-def topics_of_cluster(state: NameServerState, call: admin.TopicsOfCluster, _peer: Peer) -> Reply:
+def topics_of_cluster(
+    state: NameServerState, call: admin.TopicsOfCluster, _peer: Peer
+) -> HandlerReply:
     """The names of a cluster's topics."""
-    return _names(routing.topics(state.brokers.registrations, call.cluster))
+    cluster = call.cluster
+    return _names(state, ("cluster", cluster), lambda known: routing.topics(known, cluster))
 
 
 def system_topics(state: NameServerState, _call: admin.SystemTopics, _peer: Peer) -> Reply:
@@ -62,26 +67,28 @@ def system_topics(state: NameServerState, _call: admin.SystemTopics, _peer: Peer
     return Reply(body=codec.dumps(TopicList(topic_list=names, broker_addr=address)))
 
 
-def unit_topics(state: NameServerState, _call: admin.UnitTopics, _peer: Peer) -> Reply:
+def unit_topics(state: NameServerState, _call: admin.UnitTopics, _peer: Peer) -> HandlerReply:
     """The topics of one unit."""
-    return _names(routing.topics_with(state.brokers.registrations, routing.UNIT))
+    return _names(state, "unit", lambda known: routing.topics_with(known, routing.UNIT))
 
 
 def unit_subscribed(
     state: NameServerState, _call: admin.UnitSubscribedTopics, _peer: Peer
-) -> Reply:
+) -> HandlerReply:
     """The topics that groups of a unit subscribe to."""
-    return _names(routing.topics_with(state.brokers.registrations, routing.UNIT_SUBSCRIBED))
+    flag = routing.UNIT_SUBSCRIBED
+    return _names(state, "subscribed", lambda known: routing.topics_with(known, flag))
 
 
 def others_subscribed(
     state: NameServerState, _call: admin.OthersSubscribedTopics, _peer: Peer
-) -> Reply:
+) -> HandlerReply:
     """The topics that groups of a unit subscribe to and that belong to no unit."""
-    known = state.brokers.registrations
-    of_units = set(routing.topics_with(known, routing.UNIT))
-    subscribed = routing.topics_with(known, routing.UNIT_SUBSCRIBED)
-    return _names([name for name in subscribed if name not in of_units])
+
+    def names(known: BrokerRegistrations) -> list[str]:
+        return routing.topics_with(known, routing.UNIT_SUBSCRIBED, without=routing.UNIT)
+
+    return _names(state, "others", names)
 
 
 def wipe(
@@ -130,5 +137,7 @@ def register(state: NameServerState, call: admin.RegisterTopic, peer: Peer) -> R
     return Reply()
 
 
-def _names(names: list[str]) -> Reply:
-    return Reply(body=codec.dumps(TopicList(topic_list=names)))
+def _names(
+    state: NameServerState, kind: Hashable, names: Callable[[BrokerRegistrations], list[str]]
+) -> HandlerReply:
+    return state.topic_lists.reply(lambda: state.brokers.registrations, kind, names)

@@ -1,0 +1,72 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from roquet.model.topic import TopicConfig
+from roquet.namesrv import topic_lists
+from roquet.namesrv.topic_lists import TopicLists
+from roquet.rules import routing
+from roquet.rules.routing import BrokerRegistration, BrokerRegistrations
+from roquet.wire.calls.bodies import TopicList
+from roquet.wire.fastjson import codec
+
+
+def registered(count: int) -> BrokerRegistrations:
+    names = [f"t{number:05}" for number in range(count)]
+    broker = BrokerRegistration(
+        cluster="c", broker_name="a", broker_id=0, address="h:1",
+        topics={name: TopicConfig(topic_name=name) for name in names},
+    )  # fmt: skip
+    return {broker.broker_key: broker}
+
+
+def names_of(reply: Any) -> list[str]:
+    return codec.loads(reply.body, TopicList).topic_list
+
+
+async def test_a_long_list_is_made_once_while_nothing_changes() -> None:
+    known, lists, made = registered(9_000), TopicLists(), list[int]()
+
+    def names(found: BrokerRegistrations) -> list[str]:
+        made.append(1)
+        return routing.topics(found)
+
+    def ask() -> Any:
+        return lists.reply(lambda: known, "all", names)
+
+    replies = await asyncio.gather(*(ask() for _ in range(5)))
+    assert [names_of(reply) for reply in replies] == [[f"t{n:05}" for n in range(9_000)]] * 5
+    assert len(made) == 1
+    known = registered(9_001)
+    assert len(names_of(await ask())) == 9_001
+    assert len(made) == 2
+
+
+async def test_a_short_list_is_answered_at_once() -> None:
+    reply = TopicLists().reply(lambda: registered(3), "all", routing.topics)
+    assert names_of(reply) == ["t00000", "t00001", "t00002"]
+
+
+async def test_few_lists_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_lists, "NAMES_MAX", 1)
+    known, lists = registered(5), TopicLists()
+    for number in range(30):
+        later: Any = lists.reply(lambda: known, number, routing.topics)
+        assert len(names_of(await later)) == 5
+
+
+async def test_others_have_their_turn_while_a_long_list_is_made() -> None:
+    known, lists, turns = registered(60_000), TopicLists(), 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    task = asyncio.create_task(other())
+    later: Any = lists.reply(lambda: known, "all", routing.topics)
+    await later
+    task.cancel()
+    assert turns >= 3
