@@ -4,8 +4,16 @@ from time import perf_counter
 import pytest
 from tests.dashboard.conftest import HTML, OpenSite
 
-from roquet.dashboard.request_guard import BODY_MAX, cookie_name, local_path, session_cookie
+from roquet.dashboard.request_guard import (
+    FIELDS_MAX,
+    FORM_MAX,
+    cookie_name,
+    local_path,
+    session_cookie,
+)
 from roquet.testing.clock import in_virtual_time
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost:80:80"])
@@ -53,12 +61,42 @@ async def test_a_long_body_is_refused_with_and_without_a_length(open_site: OpenS
 
         async def chunks() -> AsyncIterator[bytes]:
             for _ in range(17):
-                yield b"&a=" + b"x" * (BODY_MAX // 16)
+                yield b"&a=" + b"x" * (FORM_MAX // 16)
 
-        form = {"content-type": "application/x-www-form-urlencoded"}
-        with_length = await it.browser.client.post("/topics", content=b"x" * (BODY_MAX + 1))
-        without = await it.browser.client.post("/topics", content=chunks(), headers=form)
+        with_length = await it.browser.client.post("/topics", content=b"x" * (FORM_MAX + 1))
+        without = await it.browser.client.post("/topics", content=chunks(), headers=FORM)
         assert (with_length.status_code, without.status_code) == (413, 413)
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout", "/topics", "/messages/new"])
+@pytest.mark.parametrize("body", [b"&" * (FIELDS_MAX + 1), b"&" * 15_000_000, b"a=%41" * 14_000])
+@in_virtual_time
+async def test_a_form_of_very_many_fields_or_bytes_is_not_read(
+    open_site: OpenSite, path: str, body: bytes
+) -> None:
+    async with open_site() as it:
+        began = perf_counter()
+        response = await it.browser.client.post(path, content=body, headers=FORM)
+        # A dashboard without logins refuses their form before it reads it.
+        assert response.status_code == (400 if path == "/login" and len(body) < FORM_MAX else 413)
+        assert perf_counter() - began < 0.5
+
+
+@in_virtual_time
+async def test_a_long_message_comes_as_a_form_in_parts(open_site: OpenSite) -> None:
+    async with open_site() as it:
+        await it.browser.post("/topics", {"name": "orders"})
+        await it.settle()
+        form = {"csrf": await it.browser.csrf(), "topic": "orders", "body": "\u00e9" * 500_000}
+        parts = {name: (None, value) for name, value in form.items()}
+        sent = await it.browser.client.post("/messages/new", files=parts, follow_redirects=True)
+        assert "sent " in sent.text
+        refused = await it.browser.client.post("/messages/new", data=form, headers=HTML)
+        assert refused.status_code == 413
+        assert "multipart/form-data" in refused.text
+        assert (await it.browser.client.post("/topics", files=parts)).status_code == 413
+        page = await it.browser.text("/messages/new")
+        assert 'action="/messages/new" enctype="multipart/form-data"' in page
 
 
 @in_virtual_time

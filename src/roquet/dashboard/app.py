@@ -1,6 +1,7 @@
 """Application: the dashboard's pages behind its checks."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -10,7 +11,7 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -61,6 +62,8 @@ PAGES: Final = (
 
 def application(dashboard: Dashboard) -> Starlette:
     """The pages of a dashboard, as an ASGI application."""
+    # The response says what is wrong with a form; a line for each would be a stranger's to write.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     deadline_ms = dashboard.settings.deadline_ms
     routes: list[BaseRoute] = [
         _with_deadline(route, deadline_ms) for module in PAGES for route in module.ROUTES
@@ -97,6 +100,8 @@ def _with_deadline(route: Route, deadline_ms: int) -> Route:
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 return await handler(request)
+        except ClientDisconnect:  # in the middle of a form; nobody reads the response
+            return Response(status_code=400)
         except (RoquetError, HTTPException, TimeoutError):
             raise
         except Exception as error:  # here, since Starlette's own page of it has no headers of ours

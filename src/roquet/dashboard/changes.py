@@ -47,7 +47,7 @@ def change(
         @wraps(handler)
         async def checked(request: Request) -> Response:
             dashboard, visitor = dashboard_of(request), visitor_of(request)
-            form = await request.form(max_files=4, max_part_size=FIELD_MAX)
+            form = await request.form(max_files=0, max_part_size=FIELD_MAX)
             entry = dashboard.audit.begin(
                 at_ms=dashboard.clock.now_ms(),
                 user=visitor.user,

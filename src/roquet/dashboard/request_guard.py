@@ -14,10 +14,21 @@ from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import VISITOR
 from roquet.dashboard.security.sessions import Visitor, new_token
 
-BODY_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a request: a form with the longest message, encoded for a URL."""
+BODY_MAX: Final = 6 * 1024 * 1024
+"""Bytes of a form in parts (multipart/form-data) with the longest message."""
 
-TOO_LONG: Final = f"a request has {BODY_MAX:,} bytes at most"
+FORM_MAX: Final = 64 * 1024
+"""Bytes of any other request: forms are read on the event loop, and 5 MB of escaped characters take
+more than a second."""
+
+FIELDS_MAX: Final = 1_000
+"""Fields of a form. Empty ones, between two `&`, cost the most for their bytes."""
+
+LONG_PATHS: Final = frozenset({"/messages/new"})
+"""Paths that take a form with a message."""
+
+URL_ENCODED: Final = "application/x-www-form-urlencoded"
+IN_PARTS: Final = "multipart/form-data"
 
 TOKEN_MAX: Final = 100
 """Characters of a cookie that are looked at."""
@@ -68,17 +79,23 @@ class RequestGuard:
                 self._add_headers(MutableHeaders(scope=message), path, visitor, is_new=is_new)
             await send(message)
 
-        received = 0
+        received = fields = 0
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        size_max = _size_max(scope, kind)
 
         async def receive_limited() -> Message:
-            nonlocal received
+            nonlocal received, fields
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > BODY_MAX:
-                raise HTTPException(413, TOO_LONG)
+            body = message.get("body", b"")
+            received += len(body)
+            fields += body.count(b"&") if kind == URL_ENCODED else 0
+            if received > size_max:
+                raise HTTPException(413, _too_long(size_max))
+            if fields > FIELDS_MAX:
+                raise HTTPException(413, f"a form has {FIELDS_MAX:,} fields at most")
             return message
 
-        refusal = self._refusal(scope, headers, visitor)
+        refusal = self._refusal(scope, headers, visitor, size_max)
         if refusal is not None:
             await refusal(scope, receive, send_guarded)
             return
@@ -95,7 +112,9 @@ class RequestGuard:
             admin=dashboard.admin,
         )
 
-    def _refusal(self, scope: Scope, headers: Headers, visitor: Visitor) -> Response | None:
+    def _refusal(
+        self, scope: Scope, headers: Headers, visitor: Visitor, size_max: int
+    ) -> Response | None:
         """The response to a request that no page may see; None lets it through."""
         host = headers.get("host", "")
         if _host_name(host) not in self._hosts:
@@ -103,8 +122,8 @@ class RequestGuard:
                 "this dashboard has another host name; --public-name allows further ones", 421
             )
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:12]) > BODY_MAX:
-            return PlainTextResponse(TOO_LONG, 413)
+        if not length.isdecimal() or int(length[:12]) > size_max:
+            return PlainTextResponse(_too_long(size_max), 413)
         if scope["method"] not in SAFE_METHODS and not _is_same_origin(headers, host):
             return PlainTextResponse("this request comes from another site", 403)
         if self._dashboard.settings.login and visitor.user is None:
@@ -156,6 +175,16 @@ def _token(headers: Headers, name: str) -> str:
             token = value.strip()
     is_plain = token.isascii() and token.replace("-", "").replace("_", "").isalnum()
     return token if is_plain and len(token) <= TOKEN_MAX else ""
+
+
+def _size_max(scope: Scope, kind: str) -> int:
+    """Bytes that a request may have, known before any is read."""
+    return BODY_MAX if scope["path"] in LONG_PATHS and kind == IN_PARTS else FORM_MAX
+
+
+def _too_long(size_max: int) -> str:
+    advice = f"; {', '.join(LONG_PATHS)} takes {BODY_MAX:,} as {IN_PARTS}"
+    return f"a request has {size_max:,} bytes at most{advice if size_max < BODY_MAX else ''}"
 
 
 def _host_name(host: str) -> str:

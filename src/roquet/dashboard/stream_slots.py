@@ -1,5 +1,6 @@
 """StreamSlots: limits the streams that browsers hold open at a time."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ EACH_MAX: Final = 8
 """Live tails of one user: nobody takes those of all others."""
 
 
+OPENING_MAX: Final = 2
+"""Streams that are opened at a time: each makes a client of its own."""
+
+
 class StreamSlots:
     """Slots of open streams."""
 
@@ -21,6 +26,8 @@ class StreamSlots:
         self._limit = limit
         self._each = each
         self._open: Counter[str | None] = Counter()
+        self.opening = asyncio.Semaphore(OPENING_MAX)
+        """Held while a stream connects and finds its queues."""
 
     def is_full(self, user: str | None = None) -> bool:
         """Whether a user can open no further stream; None: visitors do not log in."""

@@ -1,18 +1,22 @@
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from tests.dashboard.conftest import OpenSite
+from tests.dashboard.conftest import OpenSite, Site
 from tests.dashboard.pages.orders_topic import orders, send
 
+from roquet.client.pull import PullConsumer
 from roquet.dashboard.app import application
+from roquet.dashboard.facts.clients import open_reader
 from roquet.dashboard.pages import message_tail
 from roquet.dashboard.request_context import VISITOR
 from roquet.dashboard.security.sessions import Visitor
-from roquet.dashboard.stream_slots import STREAMS_MAX
+from roquet.dashboard.stream_slots import OPENING_MAX, STREAMS_MAX
 from roquet.testing.clock import in_virtual_time
 
 
@@ -65,22 +69,53 @@ def test_an_event_is_one_line_of_json_whatever_is_in_it() -> None:
     assert msgspec.json.decode(data.removeprefix(b"data: ")) == {"text": "a\n\ndata: b\r\n"}
 
 
+async def opened(it: Site) -> AsyncGenerator[bytes]:
+    """The stream of a tail, of which nothing was read yet."""
+    dashboard = it.browser.dashboard
+    visitor = Visitor(token="", user=None, client=dashboard.client, admin=dashboard.admin)
+    scope = {
+        "type": "http",
+        "app": application(dashboard),
+        VISITOR: visitor,
+        "path": "/messages/tail/events",
+        "query_string": b"topic=orders",
+        "headers": [],
+    }
+    response = await message_tail.events(Request(scope))
+    assert isinstance(response, StreamingResponse)
+    return cast("AsyncGenerator[bytes]", response.body_iterator)
+
+
+@in_virtual_time
+async def test_many_tails_at_once_are_opened_in_turn(
+    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = most = 0
+
+    @asynccontextmanager
+    async def counted(request: Request) -> AsyncIterator[PullConsumer]:
+        nonlocal opening, most
+        opening += 1
+        most = max(most, opening)
+        await asyncio.sleep(0.01)
+        async with open_reader(request) as reader:
+            opening -= 1
+            yield reader
+
+    monkeypatch.setattr(message_tail, "open_reader", counted)
+    async with orders(open_site) as it:
+        streams = [await opened(it) for _ in range(20)]
+        firsts = await asyncio.gather(*map(anext, streams))
+        assert all(b'"rows":[]' in first for first in firsts)
+        assert most == OPENING_MAX
+        for stream in streams:
+            await stream.aclose()
+
+
 @in_virtual_time
 async def test_new_messages_come_as_events(open_site: OpenSite) -> None:
     async with orders(open_site) as it:
-        dashboard = it.browser.dashboard
-        visitor = Visitor(token="", user=None, client=dashboard.client, admin=dashboard.admin)
-        scope = {
-            "type": "http",
-            "app": application(dashboard),
-            VISITOR: visitor,
-            "path": "/messages/tail/events",
-            "query_string": b"topic=orders",
-            "headers": [],
-        }
-        response = await message_tail.events(Request(scope))
-        assert isinstance(response, StreamingResponse)
-        stream = cast("AsyncGenerator[bytes]", response.body_iterator)
+        stream = await opened(it)
         assert b'"rows":[]' in await anext(stream)
         await it.clock.sleep(100)
         await send(it, b"hello", tag="new")

@@ -1,7 +1,7 @@
 """Live tail: a topic's new messages, sent to the browser as they come."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Final
 
 import msgspec
@@ -70,14 +70,18 @@ async def events(request: Request) -> Response:
         ends_ms = clock.monotonic_ms() + STREAM_MAX_MS
         try:
             with dashboard.streams.take(user):
-                async with open_reader(request) as reader:
-                    follow = MessageTail(reader, topic, wanted, rules, rate=rate, clock=clock)
-                    async with aclosing(follow.updates()) as updates:
-                        async for update in updates:
-                            rows = [message_row(message, rules) for message in update.messages]
-                            yield event("tail", _tail_event(update, rows))
-                            if clock.monotonic_ms() >= ends_ms:
-                                return
+                async with AsyncExitStack() as stack:
+                    async with dashboard.streams.opening:
+                        reader = await stack.enter_async_context(open_reader(request))
+                        follow = MessageTail(reader, topic, wanted, rules, rate=rate, clock=clock)
+                        updates = await stack.enter_async_context(aclosing(follow.updates()))
+                        update = await anext(updates)
+                    while True:
+                        rows = [message_row(message, rules) for message in update.messages]
+                        yield event("tail", _tail_event(update, rows))
+                        if clock.monotonic_ms() >= ends_ms:
+                            return
+                        update = await anext(updates)
         except RoquetError as error:
             yield event("problem", str(error))
 
