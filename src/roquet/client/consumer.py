@@ -96,10 +96,11 @@ class Consumer:
         )
 
     def _find_offsets(self) -> GroupOffsets:
+        commits = self._saves_progress or self._consume_type is ConsumeType.CONSUME_POP
         if not self._is_broadcast:
-            return GroupOffsets(self._session, self._config, self.group)
+            return GroupOffsets(self._session, self._config, self.group, commits_starts=commits)
         folder = offsets_folder(self._config, os.environ)
-        return LocalOffsets(self._session, self._config, self.group, folder)
+        return LocalOffsets(self._session, self._config, self.group, folder, commits_starts=commits)
 
     def _find_failures(self) -> FailurePolicy:
         """The policy for failed messages."""

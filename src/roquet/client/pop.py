@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
-from roquet.client.connection.background import ErrorLogThrottle
+from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
 from roquet.client.operator.consume_directly import DirectPoppedMessage
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
+from roquet.client.reading.pull_request import SubscriptionFilter, check_filters, subscribed_ms
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
@@ -61,7 +61,8 @@ class PopConsumer(Consumer):
         self._acks = PopAcks(self._session, config, self.group)
         self._pop_loops: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
-        self._finding: asyncio.Task[None] | None = None
+        self._changed = Wakeup()
+        """Set when a subscription or a route has changed."""
         self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
         self._consumer_status.popped = self._popped
         if topic is not None:
@@ -79,7 +80,7 @@ class PopConsumer(Consumer):
         self._stop_popping(topic)
         if self.is_open:
             self._session.membership.trigger()
-            self._find()
+            self._changed.set()
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
@@ -125,11 +126,13 @@ class PopConsumer(Consumer):
         await super().start()
         try:
             await check_filters(self._session, self.group, self._filters.values())
+            await self._take_start_offsets(is_start=True)
         except BaseException:
             await self._end()
             raise
-        self._session.routes.on_change(lambda _: self._update_pop_loops())
-        self._find()
+        self._session.routes.on_change(lambda _: self._changed.set())
+        name = f"brokers of {self.group}"
+        self._session.background.supervise(self._find_topics, name, self._config.clock)
 
     async def close(self) -> None:
         """Leave the group: messages whose handlers have not started go to others at once."""
@@ -146,25 +149,25 @@ class PopConsumer(Consumer):
         await self._acks.close(self._config.timeout_ms)
         await super()._end()
 
-    def _find(self) -> None:
-        """Start popping known topics, and searches for the brokers of the others."""
-        self._update_pop_loops()
-        if self._finding is None or self._finding.done():
-            self._finding = self._session.background.start(
-                self._find_topics(), f"brokers of {self.group}"
-            )
+    async def _take_start_offsets(self, *, is_start: bool = False) -> None:
+        await self._offsets.take_start_offsets(subscribed_ms(self._filters), is_start=is_start)
 
     async def _find_topics(self) -> None:
-        """Refresh routes until every topic is known."""
-        while unknown := [t for t in self._filters if self._session.routes.readable(t) is None]:
+        """Pop topics as they are found, from where the group starts, for ever."""
+        routes = self._session.routes
+        while True:
+            await self._take_start_offsets()
+            self._update_pop_loops()
+            unknown = [topic for topic in self._filters if routes.readable(topic) is None]
             for topic in unknown:
                 try:
-                    await self._session.routes.find_readable(topic)
+                    await routes.find_readable(topic)
                 except RoquetError as error:
                     self._throttle.report(error)
-            if all(self._session.routes.readable(t) is None for t in unknown):
+            if unknown and all(routes.readable(topic) is None for topic in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
-        self._update_pop_loops()
+            elif not unknown:
+                await self._changed.wait(self._config.route_period_ms)
 
     def _update_pop_loops(self) -> None:
         """Start and stop pop loops, so that there is one for each topic and broker."""
@@ -179,8 +182,9 @@ class PopConsumer(Consumer):
             target = PopTarget(broker, topic, self.group, self._acks, self._config.clock)
             target.namespace = self._config.namespace
             pop_loop = PopLoop(
-                target, self._filters[topic], self._buffer, self._session, self._config, self._acks
-            )
+                target, self._filters[topic], self._buffer, self._session, self._config, self._acks,
+                starts_first=self._offsets.is_new_first(topic),
+            )  # fmt: skip
             pop_loop.start(self._session.background)
             self._pop_loops[topic, broker] = pop_loop
 

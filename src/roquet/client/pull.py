@@ -243,6 +243,8 @@ class PullConsumer(RebalancedConsumer):
         self._assigned_queues.change(topic, message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
+        else:
+            await self._rebalancer.take_start_offsets(is_start=True)
         self._session.membership.trigger()
         self._rebalancer.trigger()
 

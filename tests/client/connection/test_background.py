@@ -124,3 +124,14 @@ async def test_a_loop_that_fails_is_restarted_and_logged_once(
     assert rounds == 4
     assert caplog.text.count("routes failed and goes on") == 1
     await background.close()
+
+
+@in_virtual_time
+async def test_what_is_started_after_a_cancellation_ends_at_once() -> None:
+    background = BackgroundTasks()
+    background.cancel()
+    task = background.start(rest(), "rest")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert task.cancelled()
+    assert background.is_idle

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.session import Session
@@ -81,7 +81,7 @@ NOTHING = PopReply(code=210)
 
 
 def with_pop_loop(
-    *replies: Any, tags: str = "*", **settings: Any
+    *replies: Any, tags: str = "*", starts_first: bool = False, **settings: Any
 ) -> Callable[[Callable[[FakeSession, PrefetchBuffer], Any]], None]:
     """Run a pop loop for five virtual seconds, then check."""
 
@@ -94,8 +94,9 @@ def with_pop_loop(
             acks = PopAcks(fake, config, "g")
             target = PopTarget("b", "t", "g", acks, config.clock)
             pop_loop = PopLoop(
-                target, SubscriptionFilter.by_tags("t", tags, 1), buffer, fake, config, acks
-            )
+                target, SubscriptionFilter.by_tags("t", tags, 1), buffer, fake, config, acks,
+                starts_first=starts_first,
+            )  # fmt: skip
             pop_loop.start(fake.background)
             await asyncio.sleep(5)
             pop_loop.leave()
@@ -124,7 +125,10 @@ async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -
     buffer = PrefetchBuffer(config.clock, 32)
     acks = PopAcks(fake, config, "g")
     target = PopTarget("b", "t", "g", acks, config.clock)
-    pop_loop = PopLoop(target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks)
+    pop_loop = PopLoop(
+        target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks,
+        starts_first=False,
+    )  # fmt: skip
     pop_loop.start(fake.background)
     await asyncio.sleep(1)
     pop_loop.leave()
@@ -148,7 +152,7 @@ def test_popped_messages_are_buffered() -> None:
 
 
 def test_a_new_group_may_begin_at_the_oldest_message() -> None:
-    with_pop_loop(consume_from=ConsumeFrom.FIRST)(
+    with_pop_loop(starts_first=True)(
         lambda fake, _: [call.init_mode for call in fake.calls] == [0] or 1 / 0
     )
 

@@ -1,5 +1,6 @@
 """Committed offsets, and where a group starts to read."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +15,8 @@ from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time
-from roquet.wire.calls.offset import OffsetByTime, OffsetReply, UpdateOffset
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.offset import OffsetByTime, OffsetReply, QueryOffset, UpdateOffset
 from roquet.wire.codes import ResponseCode
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -24,14 +25,14 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
 
 @asynccontextmanager
 async def offsets_of(
-    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+    virtual: VirtualConfig, cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
 ) -> AsyncIterator[GroupOffsets]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
     await session.routes.refresh("t")
     try:
-        yield GroupOffsets(session, config, "g")
+        yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
     finally:
         await session.close()
 
@@ -236,3 +237,105 @@ async def test_without_any_broker_a_commit_fails(
         await cluster.brokers["a"].server.stop(0)
         with pytest.raises(ConnectFailed):
             await offsets.commit_nowait(QUEUE, 12)
+
+
+QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
+
+
+async def taken(
+    fakes: FakeClusters, virtual: VirtualConfig, committed: dict[int, int], **settings: Any
+) -> dict[int, int]:
+    """The offsets at the broker after a member's start, in a topic with ends 3 and 4."""
+    async with fakes(t={"a": 2}) as cluster, offsets_of(virtual, cluster, **settings) as offsets:
+        broker = cluster.brokers["a"]
+        broker.begins = {("t", 0): 3, ("t", 1): 4}
+        broker.committed = {("g", "t", number): offset for number, offset in committed.items()}
+        await offsets.take_start_offsets({"t": 0, "%RETRY%g": 0}, is_start=True)
+        return {queue_id: offset for (_, _, queue_id), offset in broker.committed.items()}
+
+
+@in_virtual_time
+async def test_a_first_member_commits_where_the_group_starts_in_every_queue(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    assert await taken(fakes, virtual, {}) == {0: 3, 1: 4}
+    assert await taken(fakes, virtual, {0: 1, 1: 0}) == {0: 1, 1: 0}, "it has offsets"
+    since = {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp_ms": 1_002}
+    assert await taken(fakes, virtual, {}, **since) == {0: 2, 1: 2}
+    assert await taken(fakes, virtual, {}, consume_from=ConsumeFrom.FIRST) == {}
+
+
+@in_virtual_time
+async def test_a_group_with_offsets_in_other_queues_starts_at_the_first_message_of_new_ones(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    assert await taken(fakes, virtual, {0: 3}) == {0: 3, 1: 0}
+
+
+@in_virtual_time
+async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, offsets_of(virtual, cluster) as offsets:
+        broker = cluster.brokers["a"]
+        broker.begins = {("t", 0): 3, ("t", 1): 4}
+        broker.committed["g", "t", 0] = 3
+        starting = asyncio.create_task(offsets.take_start_offsets({"t": 0}, is_start=True))
+        await asyncio.sleep(0.5)
+        broker.committed["g", "t", 1] = 4
+        await starting
+        assert broker.committed == {("g", "t", 0): 3, ("g", "t", 1): 4}
+        assert not broker.commits
+
+
+@in_virtual_time
+async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        offsets_of(virtual, cluster, commits_starts=False) as offsets,
+    ):
+        broker = cluster.brokers["a"]
+        await offsets.take_start_offsets({"t": 0}, is_start=True)
+        broker.put("t", 0, b"x", b"y")
+        assert await offsets.start_offset(QUEUE) == 0
+        assert not broker.commits
+
+
+@in_virtual_time
+async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        await offsets.take_start_offsets({}, is_start=True)
+        broker = cluster.brokers["a"]
+        broker.begins["t", 0] = 900
+        await offsets.take_start_offsets({"t": 1_700_000_000_456})
+        assert broker.committed["g", "t", 0] == 456
+        await offsets.take_start_offsets({})
+        broker.committed.clear()
+        await offsets.take_start_offsets({"t": 1_700_000_000_789})
+        assert broker.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
+
+
+@in_virtual_time
+async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_since(
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1, "b": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        started_ms = this_loop().clock.now_ms()
+        frozen, other = cluster.brokers["b"], cluster.brokers["a"]
+        query = frozen.handlers.pop(QueryOffset)
+
+        async def hang(call: QueryOffset, peer: Peer) -> None:
+            await asyncio.sleep(3600)
+
+        frozen.handlers[QueryOffset] = hang
+        other.begins["t", 0] = frozen.begins["t", 0] = 5_000
+        await offsets.take_start_offsets({"t": 0}, is_start=True)
+        assert this_loop().clock.now_ms() - started_ms <= 3_000
+        frozen.handlers[QueryOffset] = query
+        await offsets.take_start_offsets({"t": 0})
+        assert other.committed["g", "t", 0] == 5_000
+        assert frozen.committed["g", "t", 0] == started_ms % 1_000

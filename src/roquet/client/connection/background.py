@@ -18,12 +18,15 @@ class BackgroundTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_cancelled = False
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a coroutine as a background task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        if self._is_cancelled:
+            task.cancel()
         return task
 
     def supervise(
@@ -58,7 +61,8 @@ class BackgroundTasks:
         return not self._tasks
 
     def cancel(self) -> None:
-        """Cancel all tasks except the calling one."""
+        """Cancel all tasks except the calling one, and those that are started from now on."""
+        self._is_cancelled = True
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 

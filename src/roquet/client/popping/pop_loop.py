@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Container, Sequence
 from typing import Final
 
-from roquet.client.config import ConsumeFrom, ConsumerConfig
+import msgspec
+
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
 from roquet.client.connection.session import Session
 from roquet.client.popping.acks import RELEASE_MS, PopAcks
@@ -45,6 +47,8 @@ class PopLoop:
         session: Session,
         config: ConsumerConfig,
         acks: PopAcks,
+        *,
+        starts_first: bool,
     ) -> None:
         self._target = target
         self._message_filter = message_filter
@@ -52,6 +56,8 @@ class PopLoop:
         self._session = session
         self._config = config
         self._acks = acks
+        self._starts_first = starts_first
+        """Whether a group without an offset starts at a queue's first message."""
         self._throttle = ErrorLogThrottle(f"pop of {target.topic} at {target.broker}")
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
@@ -121,7 +127,7 @@ class PopLoop:
             invisible_time=config.invisible_ms,
             poll_time=config.suspend_ms,
             born_time=config.clock.now_ms(),
-            init_mode=FROM_MIN if config.consume_from is ConsumeFrom.FIRST else FROM_MAX,
+            init_mode=FROM_MIN if self._starts_first else FROM_MAX,
             exp_type=wanted.expression_type,
             exp=wanted.sub_string,
         )

@@ -50,8 +50,16 @@ def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
 class LocalOffsets(GroupOffsets):
     """One member's committed offsets, and the offset range of queues."""
 
-    def __init__(self, session: Session, config: ConsumerConfig, group: str, folder: Path) -> None:
-        super().__init__(session, config, group)
+    def __init__(
+        self,
+        session: Session,
+        config: ConsumerConfig,
+        group: str,
+        folder: Path,
+        *,
+        commits_starts: bool = False,
+    ) -> None:
+        super().__init__(session, config, group, commits_starts=commits_starts)
         self._files = RealFiles()
         self._path = folder / (config.instance or SHARED_INSTANCE) / group / "offsets.json"
         self._table: dict[MessageQueue, int] = {}
@@ -83,6 +91,10 @@ class LocalOffsets(GroupOffsets):
         self._latest_topic_ids[queue] = self._ids.get(queue)
         return self._table.get(queue)
 
+    async def stored(self, queue: MessageQueue) -> int | None:
+        """The offset in the file; None when there is none."""
+        return await self.committed(queue)
+
     async def start_offset(self, queue: MessageQueue) -> int:
         """Find the offset to start at; one without a topic id counts for the current topic."""
         offset = await super().start_offset(queue)
@@ -91,6 +103,9 @@ class LocalOffsets(GroupOffsets):
                 await self.min_offset(queue)
                 self._adopt_topic_id(queue)
         return offset
+
+    async def _commit_start(self, queue: MessageQueue, offset: int) -> None:
+        await self.commit_nowait(queue, offset)  # flushed with the others
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Write an offset to the file now."""

@@ -1,6 +1,6 @@
 """Pull requests: subscription filters, and one pull of one queue."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -79,6 +79,11 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
             topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
         )
         return cls(subscription, None)
+
+
+def subscribed_ms(filters: Mapping[str, SubscriptionFilter]) -> Mapping[str, int]:
+    """When each topic's filter was made."""
+    return {topic: each.subscription.sub_version for topic, each in filters.items()}
 
 
 class PulledFrom(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
-from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.reading.pull_request import SubscriptionFilter, subscribed_ms
 from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListeners
@@ -85,13 +85,21 @@ class Rebalancer:
         self._wakeup.set()
 
     async def start(self) -> asyncio.Task[None]:
-        """Start rebalancing; ConfigError when the brokers do not support the strategy."""
+        """Start rebalancing; ConfigError when the brokers do not support the strategy.
+
+        What is sent after this returns reaches the group, as far as brokers answer.
+        """
         await self.allocator.check(list(self._filters))
+        await self.take_start_offsets(is_start=True)
         self._session.routes.on_change(lambda _: self._wakeup.set())
         self._is_begun = True
         if self._locks is not None:
             self._locks.start()
         return self._session.background.start(self._run(), f"rebalance of {self.group}")
+
+    async def take_start_offsets(self, *, is_start: bool = False) -> None:
+        """Find and commit where a new group starts in the queues of its topics."""
+        await self._offsets.take_start_offsets(subscribed_ms(self._filters), is_start=is_start)
 
     async def release_all(self, queues: Sequence[MessageQueue]) -> None:
         """Release all locks, and tell listeners that the queues held to the end are revoked."""
@@ -169,6 +177,7 @@ class Rebalancer:
         unsubscribed = [queue for queue in held if queue.topic not in self._filters]
         await self._apply(AssignmentDiff(tuple(unsubscribed), ()))
         await self._drop_silent()
+        await self.take_start_offsets()
         outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
         return all(outcomes)
 

@@ -169,6 +169,8 @@ async def test_a_new_owner_of_a_queue_waits_for_the_former_owners_commit(
         if member == "c1":
             assert progress(broker, peers["c1"]) == 0
     broker.coordination.notify(["billing"])
+    with pytest.raises(CallRefused):  # it asks for what is stored, and takes nothing over
+        broker.bind(offset.query)(ask(set_zero_if_not_found=False), peers["c2"])
     taking = broker.bind(offset.query)(ask(), peers["c2"])
     assert not isinstance(taking, Reply)
     assert taking is not None

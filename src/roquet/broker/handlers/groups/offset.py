@@ -24,12 +24,15 @@ def query(
     call: calls.QueryOffset,
     peer: Peer,
 ) -> HandlerReply:
-    """Return a group's offset in a queue; a member that takes it over may have to wait."""
+    """Return a group's offset in a queue; a member that takes it over may have to wait.
+
+    Whoever asks only for what is stored takes nothing over: members do so before they start.
+    """
     group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
     if tables.former_readers.pending:
         tables.former_readers.tell(topic, group, queue_id, peer)
     bounds = message_log.store.bounds(topic, queue_id)
-    if bounds != (0, 0):
+    if bounds != (0, 0) and call.set_zero_if_not_found is not False:
         taking = coordination.handover.taking(group, topic, queue_id, peer)
         if taking is not None and tables.offsets.get(group, topic, queue_id) != bounds[1]:
             return _query_after(message_log, tables, coordination, control, call, taking)
