@@ -52,7 +52,8 @@ class ConsumeFrom(Enum):
     """Where a group starts to read that has no committed offset."""
 
     LAST = "last"
-    """With messages stored after the group's first member started."""
+    """With messages stored after the group's first member started. Brokers let it begin at 0 while
+    a queue's first message is still in their memory; `roquet group reset --to last` skips that."""
     FIRST = "first"
     """With the oldest message that the broker still has."""
     TIMESTAMP = "timestamp"
@@ -233,7 +234,8 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Settings of a consumer."""
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    """Where a group starts to read that has no committed offset."""
+    """Where a group starts to read that has no committed offset. Young queues are read from their
+    first message in any case: brokers decide that, as Apache RocketMQ's do."""
     consume_timestamp_ms: int | None = None
     """The time for TIMESTAMP; None is half an hour before the start, as in Java."""
     read_from: ReadFrom = ReadFrom.SUGGESTED
