@@ -176,3 +176,15 @@ async def test_a_forked_process_needs_a_client_of_its_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(CURRENT_PROCESS, "pid", mother + 1)
     with pytest.raises(UsageError, match=f"made in process {mother} .* after the fork"):
         await pool.call(ADDRESS, ECHO)
+
+
+def test_another_event_loop_needs_a_client_of_its_own() -> None:
+    pool = ChannelPool()
+
+    async def call() -> None:
+        with pytest.raises(ConnectFailed):
+            await pool.get("127.0.0.1:1")
+
+    asyncio.run(call())
+    with pytest.raises(UsageError, match="another event loop, which is closed: make a client in"):
+        asyncio.run(pool.get("127.0.0.1:1"))

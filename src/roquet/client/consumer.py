@@ -125,6 +125,11 @@ class Consumer:
             if not is_retry(topic)
         }
 
+    def _check_if_open(self) -> None:
+        """Raise UsageError when an open consumer is used outside of its process or event loop."""
+        if self._session.is_open:
+            self._session.check_owner()
+
     def _full_name(self, topic: str) -> str:
         """The topic's full name, with the namespace."""
         return wrap(self._config.namespace, topic)
@@ -188,7 +193,7 @@ class Consumer:
         """
         if not self._session.is_open:
             return
-        self._session.identity.check_process()
+        self._session.check_owner()
         self._graceful_stop.begin_close()
         self.stop()
         try:
@@ -243,6 +248,7 @@ class Consumer:
         self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` messages; fewer after the timeout."""
+        self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         messages: list[ReceivedMessage] = []

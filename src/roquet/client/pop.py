@@ -73,6 +73,7 @@ class PopConsumer(Consumer):
 
         `sql` filters by properties instead, as in PushConsumer.
         """
+        self._check_if_open()
         topic = self._full_name(topic)
         self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
             topic, tags, sql, self._config
@@ -84,6 +85,7 @@ class PopConsumer(Consumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
+        self._check_if_open()
         topic = self._full_name(topic)
         self._filters.pop(topic, None)
         self._stop_popping(topic)
@@ -114,11 +116,13 @@ class PopConsumer(Consumer):
     def pause(self, *queues: MessageQueue) -> None:
         """Stop taking messages until `resume`; prefetched ones are still handed out."""
         _check_all(queues)
+        self._check_if_open()
         self._buffer.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
         """Take messages again."""
         _check_all(queues)
+        self._check_if_open()
         self._buffer.resume()
 
     async def start(self) -> None:
@@ -137,7 +141,7 @@ class PopConsumer(Consumer):
     async def close(self) -> None:
         """Leave the group: messages whose handlers have not started go to others at once."""
         if self._session.is_open:
-            self._session.identity.check_process()
+            self._session.check_owner()
             self._graceful_stop.begin_close()
             self.stop()
             await self._graceful_stop.finish_running()

@@ -112,7 +112,7 @@ class Producer:
         definite error, and those that wait for a broker's answer with an indefinite one.
         """
         if self._session.is_open and not self._session.is_closing:
-            self._session.identity.check_process()
+            self._session.check_owner()
             await asyncio.sleep(0)  # tasks that are about to send go first
             self._session.is_closing = True
             try:

@@ -76,7 +76,7 @@ class PullConsumer(RebalancedConsumer):
     async def close(self) -> None:
         """Leave the group; the last poll's messages count as handled only after a `commit`."""
         if self._session.is_open and self._rebalancing is not None:
-            self._session.identity.check_process()
+            self._session.check_owner()
             self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
@@ -250,6 +250,7 @@ class PullConsumer(RebalancedConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
+        self._check_if_open()
         self._filters.pop(self._full_name(topic), None)
         if self._rebalancing is not None:
             self._session.membership.trigger()

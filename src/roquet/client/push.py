@@ -67,6 +67,7 @@ class PushConsumer(RebalancedConsumer):
         `sql` filters by properties instead: `amount > 5 AND region IN ('eu', 'us')`. Raises
         UsageError with the position of a fault in the expression.
         """
+        self._check_if_open()
         topic = self._full_name(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         self._filters[topic] = message_filter
@@ -75,6 +76,7 @@ class PushConsumer(RebalancedConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
+        self._check_if_open()
         self._filters.pop(self._full_name(topic), None)
         self._subscriptions_changed()
 
@@ -95,13 +97,14 @@ class PushConsumer(RebalancedConsumer):
     async def close(self) -> None:
         """Leave the group in good order: other members continue at the committed offsets."""
         if self._session.is_open:
-            self._session.identity.check_process()
+            self._session.check_owner()
             self._graceful_stop.begin_close()
             await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def rebalance(self) -> bool:
         """Rebalance once now; return whether it succeeded."""
+        self._session.check()
         return await self._rebalancer.rebalance()
 
     def _strategy_name(self) -> str | None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from roquet.model.errors import UsageError
+
 T = TypeVar("T")
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop]
@@ -11,6 +13,32 @@ try:
     from uvloop import new_event_loop
 except ImportError:  # Windows has no uvloop
     from asyncio import new_event_loop
+
+
+class OwnLoop:
+    """The event loop that a client belongs to: its connections and tasks live in no other."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Belong to the running loop from the first call on; UsageError anywhere else."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # another thread, or before `asyncio.run`
+            running = None
+        if running is self._loop and running is not None:
+            return
+        if self._loop is not None or running is None:
+            is_over = self._loop is not None and self._loop.is_closed()
+            raise UsageError(
+                f"this client belongs to another event loop{', which is closed' if is_over else ''}"
+                ": make a client in each `asyncio.run`, thread or test, or use"
+                " roquet.client.blocking, whose clients serve any thread"
+            )
+        self._loop = running
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

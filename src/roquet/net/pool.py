@@ -10,6 +10,7 @@ from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.net.address import split_address
 from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.loop import OwnLoop
 from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
 from roquet.rules.backoff import backoff_ms
@@ -46,6 +47,7 @@ class ChannelPool:
         self._router = router or Router()
         self._clock = clock
         self._pid = CURRENT_PROCESS.pid
+        self._own_loop = OwnLoop()
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._failures: dict[str, _Failure] = {}
@@ -132,6 +134,7 @@ class ChannelPool:
                 f"the client was made in process {self._pid} and cannot be used in its fork "
                 f"{pid}: connections cannot be shared, make the client after the fork"
             )
+        self._own_loop.check()
 
     def _begin(self, address: str) -> asyncio.Task[Channel]:
         """Start to connect; ConnectFailed while the address is backed off."""

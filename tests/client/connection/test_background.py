@@ -11,6 +11,7 @@ from roquet.client.connection.background import (
     Wakeup,
     cancel_and_wait,
 )
+from roquet.model.errors import UsageError
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
@@ -135,3 +136,14 @@ async def test_what_is_started_after_a_cancellation_ends_at_once() -> None:
     await asyncio.sleep(0)
     assert task.cancelled()
     assert background.is_idle
+
+
+def test_a_task_in_another_loop_is_refused() -> None:
+    background = BackgroundTasks()
+
+    async def start() -> None:
+        background.start(fail(), "failing")
+
+    asyncio.run(start())
+    with pytest.raises(UsageError, match="another event loop"):
+        asyncio.run(start())

@@ -5,7 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from roquet.log_records import logger
+from roquet.model.errors import UsageError
 from roquet.net.clock import Clock
+from roquet.net.loop import OwnLoop
 
 log = logger(__name__)
 
@@ -19,9 +21,15 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_cancelled = False
+        self._own_loop = OwnLoop()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a coroutine as a background task."""
+        """Run a coroutine as a background task; UsageError in a loop that is not the others'."""
+        try:
+            self._own_loop.check()
+        except UsageError:
+            work.close()
+            raise
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -14,6 +14,7 @@ from roquet.client.connection.security import connection_security
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.namespaces import check_namespace
 from roquet.model.topic import MASTER_ID
+from roquet.net.loop import OwnLoop
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 
@@ -37,6 +38,7 @@ class Session:
         self.config = config
         self.security = connection_security(config, os.environ)
         self.identity = ClientIdentity(config)
+        self._own_loop = OwnLoop()
         self.router = Router()
         self.background = BackgroundTasks()
         self.is_open = False
@@ -82,6 +84,7 @@ class Session:
         self.identity.check_process()
         if self.is_open or self._is_over:
             raise UsageError("a client is started once: make a new one")
+        self._own_loop.check()
         config = self.config
         self.started_ms = config.clock.now_ms()
         self.pool = ChannelPool(self.router, clock=config.clock, security=self.security)
@@ -91,13 +94,19 @@ class Session:
         self.background.supervise(self.membership.run, "heartbeats", config.clock)
         self.is_open = True
 
+    def check_owner(self) -> None:
+        """Raise UsageError in a process or an event loop that is not the client's own."""
+        self.identity.check_process()
+        self._own_loop.check()
+
     def check(self) -> None:
-        """Raise UsageError unless the client is open and was made in this process."""
+        """Raise UsageError unless the client is open, and here is its process and event loop."""
         self.identity.check_process()
         if self._is_over or self.is_closing:
             raise UsageError("this client is closed: make a new one")
         if not self.is_open:
             raise UsageError("this client is not started: use `async with`, or await start()")
+        self._own_loop.check()
 
     async def close(self) -> None:
         """End all tasks and close all connections."""
