@@ -1,6 +1,7 @@
 """One channel for each address, in virtual time."""
 
 import asyncio
+import contextvars
 import os
 from itertools import pairwise
 
@@ -188,3 +189,22 @@ def test_another_event_loop_needs_a_client_of_its_own() -> None:
     asyncio.run(call())
     with pytest.raises(UsageError, match="another event loop, which is closed: make a client in"):
         asyncio.run(pool.get("127.0.0.1:1"))
+
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+
+
+@in_virtual_time
+async def test_what_servers_call_does_not_run_in_the_context_of_whoever_connected(
+    router: Router,
+) -> None:
+    seen: list[str] = []
+
+    async def use() -> None:
+        WHO.set("a caller")
+        await pool.get(ADDRESS)
+
+    async with new_server(router), new_pool() as pool:
+        pool.on_connect(lambda channel: seen.append(WHO.get()))
+        await asyncio.create_task(use())
+    assert seen == ["nobody"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any, Final, Self
 
 import msgspec
@@ -48,6 +49,8 @@ class ChannelPool:
         self._clock = clock
         self._pid = CURRENT_PROCESS.pid
         self._own_loop = OwnLoop()
+        self._context = copy_context()
+        """Context of what servers call on the channels, whoever was the first to use them."""
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._failures: dict[str, _Failure] = {}
@@ -141,7 +144,8 @@ class ChannelPool:
         failure = self._failures.get(address)
         if failure is not None and self._clock.monotonic_ms() < failure.until_ms:
             raise ConnectFailed(f"{failure.reason}; next attempt within {failure.pause_ms} ms")
-        task = asyncio.get_running_loop().create_task(self._connect(address))
+        work = self._connect(address)
+        task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
         self._connecting[address] = task
         task.add_done_callback(lambda done: self._began(address, done))
         return task

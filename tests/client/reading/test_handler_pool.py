@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import threading
 import time
@@ -419,3 +420,48 @@ async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() ->
     slot.message = other
     threads.time_out(slot, one)
     assert (slot.is_left, owner.failed) == (False, [])
+
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+
+
+@pytest.mark.parametrize("kind", ["async", "suspended", "failing", "plain", "plain and failing"])
+async def test_no_message_sees_the_context_variables_of_another(kind: str) -> None:
+    seen: list[str] = []
+
+    def plain(message: ReceivedMessage) -> None:
+        seen.append(WHO.get())
+        WHO.set(f"handler of {message.body!r}")
+        if "failing" in kind:
+            raise ValueError("odd")
+
+    async def handler(message: ReceivedMessage) -> None:
+        await asyncio.sleep(0 if kind == "suspended" else 0.001)
+        plain(message)
+        await asyncio.sleep(0)
+        assert WHO.get() == f"handler of {message.body!r}"
+
+    owner = RecordingOwner()
+    WHO.set("main")
+    await run(plain if "plain" in kind else handler, filled(owner, 9), owner, 9, count=2)
+    assert seen == ["main"] * 9
+    assert len(owner.failed if "failing" in kind else owner.done) == 9
+    assert WHO.get() == "main"
+
+
+@in_virtual_time
+async def test_a_handler_that_hangs_after_one_that_set_a_variable_is_cancelled() -> None:
+    async def handler(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            WHO.set("first")
+        else:
+            await asyncio.sleep(3600)
+
+    owner = RecordingOwner()
+    inbox = filled(owner, 2)
+    pool = working(handler, inbox, handler_limit_ms=1_000, clock=this_loop().clock)
+    work = asyncio.create_task(pool.run())
+    await asyncio.sleep(10)
+    assert (owner.done, owner.failed) == ([b"0"], [b"1"])
+    inbox.close()
+    await work

@@ -1,5 +1,7 @@
 """Listeners of assigned, revoked and lost queues."""
 
+import asyncio
+import contextvars
 from collections.abc import Sequence
 
 import pytest
@@ -43,3 +45,31 @@ def test_a_consumer_keeps_listeners_of_each_kind_apart(created: Created) -> None
     consumer.on_lost(repr)
     (listeners,) = made
     assert (listeners.assigned, listeners.revoked, listeners.lost) == ([print], [len], [repr])
+
+
+WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
+
+
+async def test_no_listener_sees_the_context_variables_of_another() -> None:
+    seen: list[str] = []
+
+    def plain(queues: Sequence[MessageQueue]) -> None:
+        seen.append(WHO.get())
+        WHO.set("plain")
+
+    async def slow(queues: Sequence[MessageQueue]) -> None:
+        plain(queues)
+        await asyncio.sleep(0)
+        seen.append(WHO.get())
+
+    async def fails(queues: Sequence[MessageQueue]) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.sleep(5)
+        plain(queues)
+        raise ValueError("broken")
+
+    listeners = RebalanceListeners()
+    await listeners.notify([plain, slow, fails, plain], [QUEUE])
+    assert seen == ["nobody", "nobody", "plain", "nobody", "nobody"]
+    assert WHO.get() == "nobody"

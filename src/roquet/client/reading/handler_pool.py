@@ -2,7 +2,7 @@
 
 An `async def` runs on the event loop. A plain `def` runs in threads, which get their messages in
 advance and report results in bulk: a switch between threads for each message would cost more than
-most handlers.
+most handlers. Each call has the context variables of the caller of `run`, whatever others have set.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -81,12 +82,13 @@ class CoroutinePool:
         self._config = config
         self._slots = [WorkerSlot() for _ in range(config.concurrency)]
         self._results = HandlerResults()
+        self._context = copy_context()
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
         watching = asyncio.create_task(watch_timeouts(self._slots, self.time_out, self._config))
         tasks = [
-            asyncio.create_task(self._work(slot), name=f"handler {n}")
+            asyncio.create_task(self._keep_working(slot), name=f"handler {n}")
             for n, slot in enumerate(self._slots)
         ]
         try:
@@ -94,8 +96,15 @@ class CoroutinePool:
         finally:
             await cancel_and_wait(watching, *tasks)
 
-    async def _work(self, slot: WorkerSlot) -> None:
-        handler, inbox = self._handler, self._inbox
+    async def _keep_working(self, slot: WorkerSlot) -> None:
+        """Work in a new context whenever a handler has changed its own."""
+        create, name = asyncio.get_running_loop().create_task, f"worker of {self._handler!r:.100}"
+        while await create(self._work(slot), name=name, context=self._context.copy()):
+            pass
+
+    async def _work(self, slot: WorkerSlot) -> bool:
+        """Work until a handler has changed its context variables; False at the end."""
+        handler, inbox, context = self._handler, self._inbox, self._context
         slot.task = asyncio.current_task()
         turn = YIELD_AFTER
         while (message := inbox.pop() or await self._take(slot)) is not None:
@@ -108,14 +117,14 @@ class CoroutinePool:
                 if not self._survives_cancellation(slot, message, error):
                     raise
             else:
-                if result is None:
-                    message.settle()
-                else:
-                    self._results.settle(message, result)
+                message.settle() if result is None else self._results.settle(message, result)
             turn -= 1
             if not turn or slot.is_left:
                 turn = YIELD_AFTER
                 await _yield_to_others(slot)
+            if copy_context() != context:
+                return True
+        return False
 
     async def _take(self, slot: WorkerSlot) -> ReceivedMessage | None:
         slot.message = None  # only needed while idle: a busy worker overwrites it
@@ -181,6 +190,7 @@ class ThreadPool:
         self._back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._results = HandlerResults()
+        self._context = copy_context()
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
@@ -251,7 +261,7 @@ class ThreadPool:
         if not message.is_held:
             return SKIPPED
         try:
-            return self._handler(message)
+            return self._context.copy().run(self._handler, message)
         except BaseException as error:
             return HandlerError(error)
 

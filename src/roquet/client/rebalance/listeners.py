@@ -2,8 +2,10 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import TypeAlias
 
+from roquet.client.connection.call_context import await_in
 from roquet.log_records import logger
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
@@ -29,8 +31,9 @@ class RebalanceListeners:
         visible = tuple(queue for queue in queues if not is_retry(queue.topic))
         for listener in listeners if visible else ():
             try:
-                answer = listener(visible)
+                context = copy_context()
+                answer = context.run(listener, visible)
                 if inspect.isawaitable(answer):
-                    await answer
+                    await await_in(context, answer)
             except Exception:
                 log.exception("a rebalance listener failed")
