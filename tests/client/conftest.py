@@ -331,13 +331,20 @@ class FakeCluster:
         """Replicas of brokers, by id."""
         self.masterless: set[str] = set()
         """Names whose master no route names."""
+        self.answer_ms = 0
+        """Time that an answer of the name server takes."""
         router = Router()
-        router.add(GetRoute, self.route)
+        router.add(GetRoute, self.answer_route)
         self.server = Server(router, host="127.0.0.1", clock=this_loop().clock)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
+
+    async def answer_route(self, call: GetRoute, peer: Peer) -> Reply:
+        if self.answer_ms:
+            await asyncio.sleep(self.answer_ms / 1000)
+        return self.route(call, peer)
 
     def route(self, call: GetRoute, peer: Peer) -> Reply:
         self.asked.append(call.topic)

@@ -69,6 +69,30 @@ async def test_a_dead_name_server_is_passed_over(
 
 
 @in_virtual_time
+async def test_a_frozen_name_server_is_passed_over_soon_and_asked_last_from_then_on(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 2}) as cluster, fakes() as frozen:
+        frozen.answer_ms = 3_600_000
+        clock = this_loop().clock
+        for order in ([frozen.address, cluster.address], [cluster.address, frozen.address]):
+            routes, began_ms = routes_of(virtual, *order), clock.monotonic_ms()
+            for _ in range(5):
+                assert await routes.refresh("t")
+            assert clock.monotonic_ms() - began_ms < 400
+
+
+@in_virtual_time
+async def test_the_slow_one_answers_where_the_others_are_down(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 2}) as cluster:
+        cluster.answer_ms = 1_000
+        for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
+            assert await routes_of(virtual, *order).find_readable("t")
+
+
+@in_virtual_time
 async def test_a_name_server_that_is_not_ready_is_passed_over(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:

@@ -1,17 +1,19 @@
 """Routes: a cache of the brokers and queues of topics, refreshed from the name servers.
 
-One name server is asked at a time, the next one when it fails. Known topics are refreshed each 30
-s, and soon after a call failed that a stale route may have caused.
+One name server is asked, the next one when it fails or does not answer soon. Known topics are
+refreshed each 30 s, and soon after a call failed that a stale route may have caused.
 """
 
 import asyncio
+from asyncio import FIRST_COMPLETED
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from roquet.client.config import ClientConfig
-from roquet.client.connection.background import ErrorLogThrottle, Wakeup
+from roquet.client.connection.background import ErrorLogThrottle, Wakeup, cancel_and_wait
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
@@ -29,6 +31,9 @@ REFRESH_PAUSE_MS: Final = 1_000
 SEARCH_PAUSE_MS: Final = 200
 """Pause between two searches for a topic that a caller waits for."""
 
+HEAD_START_MS: Final = 300
+"""Time for which one name server is asked alone: most answer in a few milliseconds."""
+
 _NOT_A_NAME_SERVER: Final = frozenset({ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 """Brokers refuse route requests with this code."""
 
@@ -37,7 +42,7 @@ RouteListener = Callable[[str], object]
 
 
 class NameServers:
-    """Equivalent name servers: one is asked at a time, the next one when it fails."""
+    """Equivalent name servers: one is asked, the next one too when it fails or is slow."""
 
     def __init__(self, pool: ChannelPool, addresses: Sequence[str], config: ClientConfig) -> None:
         self.addresses = addresses
@@ -47,15 +52,29 @@ class NameServers:
         self._current = config.rng.randrange(len(addresses))
 
     async def ask(self, call: Call[R]) -> R:
-        """Return the first answer; TOPIC_NOT_EXIST is an answer too, and raises CallRefused."""
-        for _ in self.addresses:
-            try:
-                return await self._pool.call(self.addresses[self._current], call, self._timeout_ms)
-            except CallError as error:
-                if isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                reason = error
-                self._current = (self._current + 1) % len(self.addresses)
+        """Return the first answer; TOPIC_NOT_EXIST is an answer too, and raises CallRefused.
+
+        The server that answered first is asked first the next time.
+        """
+        count = len(self.addresses)
+        left = deque((self._current + number) % count for number in range(count))
+        asked: dict[asyncio.Task[R], int] = {}
+        try:
+            while left or asked:
+                if left:
+                    index = left.popleft()
+                    work = self._pool.call(self.addresses[index], call, self._timeout_ms)
+                    asked[asyncio.create_task(work)] = index
+                limit_s = HEAD_START_MS / 1000 if left else None
+                done, _ = await asyncio.wait(asked, timeout=limit_s, return_when=FIRST_COMPLETED)
+                for task in done:
+                    index = asked.pop(task)
+                    if (reason := task.exception()) is None or not _is_fault(reason):
+                        self._current = index
+                        return task.result()
+        finally:
+            await cancel_and_wait(*asked)
+        assert isinstance(reason, CallError)
         where = ", ".join(self.addresses)
         if isinstance(reason, CallRefused) and reason.code in _NOT_A_NAME_SERVER:
             raise ConnectFailed(
@@ -65,6 +84,13 @@ class NameServers:
         raise ConnectFailed(
             f"no name server answered at {where} ({reason}); is it running? `roquet dev` starts one"
         )
+
+
+def _is_fault(error: BaseException) -> bool:
+    """Whether another name server may do better: this one did not answer the question."""
+    if isinstance(error, CallRefused):
+        return error.code != ResponseCode.TOPIC_NOT_EXIST
+    return isinstance(error, CallError)
 
 
 class Routes:
