@@ -474,3 +474,48 @@ async def test_a_handler_may_stop_it(fakes: FakeClusters, virtual: VirtualConfig
             assert await consumer.next() is None
         assert len(seen) == 3
         assert cluster.brokers["a"].committed["g", "t", 0] == 3
+
+
+@in_virtual_time
+async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+        await asyncio.sleep(1)
+        ours = {task for task in asyncio.all_tasks() if "g" in task.get_name().split()}
+        waiting = asyncio.create_task(consumer.next())
+        await asyncio.sleep(1)
+        for task in ours:
+            task.cancel()
+        with pytest.raises(UsageError, match=r"of g\) was cancelled by other code"):
+            await waiting
+        with pytest.raises(UsageError, match="make a new one"):
+            await consumer.fetch(1)
+        await asyncio.sleep(0)
+        assert not consumer.is_open
+    assert caplog.text.count("was cancelled by other code") == 1
+
+
+@in_virtual_time
+async def test_a_close_is_no_cancellation_by_others(
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster):
+        await asyncio.sleep(1)
+    assert "cancelled" not in caplog.text
+
+
+@in_virtual_time
+async def test_a_read_without_a_subscription_is_warned_of_once(
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        filled(cluster, 1)
+        config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+        async with PushConsumer(cluster.address, group="g", config=config) as consumer:
+            assert not caplog.text, "it may subscribe later"
+            for _ in range(2):
+                assert await consumer.next(100) is None
+            consumer.subscribe("t")
+            assert len(await consumer.fetch(1)) == 1
+    assert caplog.text.count("group g: no topic is subscribed, so no message comes") == 1

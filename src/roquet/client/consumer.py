@@ -28,7 +28,7 @@ from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.client.tracing.handler_spans import in_spans
 from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
 from roquet.model.names import can_users_join, check_group, is_retry
 from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
@@ -83,6 +83,7 @@ class Consumer:
         self._tracer = Tracer(self._session, config, group) if config.trace else None
         self._graceful_stop = GracefulStop(config, self.stop)
         self._saving: asyncio.Task[None] | None = None
+        self._was_read = False
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
             commits=self._saves_progress,
@@ -149,7 +150,8 @@ class Consumer:
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
         self._graceful_stop.open()
-        self._session.membership.on_denied(self._fail_reads)
+        self._session.membership.on_denied(self._access_denied)
+        self._session.background.on_killed = self._task_killed
         try:
             open_consumers.register(self)
             if isinstance(self._offsets, LocalOffsets):
@@ -209,9 +211,21 @@ class Consumer:
         finally:
             await self._end()
 
-    def _fail_reads(self, error: Exception) -> None:
-        """Fail all reads after every broker denied access, and stop all background tasks."""
+    def _access_denied(self, error: CallRefused) -> None:
         log.error("group %s: no broker grants access: %s", self.group, error)
+        self._fail_reads(error)
+
+    def _task_killed(self, name: str) -> None:
+        if not self._graceful_stop.is_closing:
+            error = UsageError(
+                f"a task of this consumer ({name}) was cancelled by other code, as by a framework "
+                "that cancels all tasks: it reads nothing more, make a new one"
+            )
+            log.error("group %s: %s", self.group, error)
+            self._fail_reads(error)
+
+    def _fail_reads(self, error: Exception) -> None:
+        """Make all reads raise, and stop all background tasks."""
         self._inbox.fail(error)
         self._session.background.cancel()
 
@@ -235,9 +249,21 @@ class Consumer:
             self._graceful_stop.signals.note_empty_read()
         return message
 
-    async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
+    def _begin_reading(self) -> None:
+        """Check that messages may be read here; warn at the first read when none can come."""
         self._session.check()
         self._graceful_stop.signals.note_reader()
+        if self._was_read:
+            return
+        self._was_read = True
+        if not self.subscriptions:
+            log.warning(
+                "group %s: no topic is subscribed, so no message comes: give `topic=`, or call"
+                " `subscribe` (a PullConsumer may `assign` queues)", self.group,
+            )  # fmt: skip
+
+    async def _next(self, timeout_ms: int | None) -> ReceivedMessage | None:
+        self._begin_reading()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._inbox.take()
@@ -276,8 +302,7 @@ class Consumer:
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Iterate over messages until `stop`, `close`, SIGTERM or Ctrl-C."""
-        self._session.check()
-        self._graceful_stop.signals.note_reader()
+        self._begin_reading()
         while (message := self._inbox.pop() or await self._inbox.take()) is not None:
             yield message
         self._graceful_stop.signals.raise_if_interrupted()
@@ -290,7 +315,7 @@ class Consumer:
         Running handlers end before `run` returns, within `close_timeout_ms` after a signal. After
         Ctrl-C it raises KeyboardInterrupt.
         """
-        self._session.check()
+        self._begin_reading()
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
         if self._session.spans is not None:
             traced = in_spans(traced, self._session.spans)

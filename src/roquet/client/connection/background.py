@@ -22,6 +22,8 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_cancelled = False
         self._own_loop = OwnLoop()
+        self.on_killed: Callable[[str], object] | None = None
+        """Called with the name of a supervised loop that somebody else has cancelled."""
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a coroutine as a background task; UsageError in a loop that is not the others'."""
@@ -50,6 +52,10 @@ class BackgroundTasks:
         while True:
             try:
                 await work()
+            except asyncio.CancelledError:
+                if not self._is_cancelled and self.on_killed is not None:
+                    self.on_killed(name)
+                raise
             except Exception:
                 if not is_said:
                     log.exception("%s failed and goes on; this is said once", name)
@@ -76,6 +82,7 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""
+        self._is_cancelled = True
         await cancel_and_wait(*self._tasks)
 
 

@@ -25,7 +25,8 @@ class GracefulStop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._program_end: asyncio.Task[None] | None = None
-        self._is_closing = False
+        self.is_closing = False
+        """Whether a close has begun."""
         self._closed = asyncio.Event()
 
     def open(self) -> None:
@@ -35,7 +36,7 @@ class GracefulStop:
 
     def begin_close(self) -> None:
         """Note that a close has begun, which no signal may interrupt."""
-        self._is_closing = True
+        self.is_closing = True
 
     def close(self) -> None:
         """Note that the consumer is closed."""
@@ -97,6 +98,6 @@ class GracefulStop:
             await self._finishing
         if self.signals.number == signal.SIGTERM:  # most programs end by themselves then
             await asyncio.sleep(self._config.close_timeout_ms / 1000)
-        if self._is_closing:
+        if self.is_closing:
             await self._closed.wait()
         self.signals.finish()
