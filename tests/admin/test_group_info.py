@@ -48,7 +48,8 @@ def test_a_group_converts_to_json() -> None:
 
 
 def test_a_group_in_one_line() -> None:
-    one = GroupSummary(name="billing", members=2, lag=7)
+    one = GroupSummary(name="billing", members=2, lag=7, dead_letters=4)
     assert json.loads(msgspec.json.encode(one)) == {
         "name": "billing", "members": 2, "lag": 7, "disabled_on": [],
+        "dead_letters": 4, "dead_letters_not_resent": 0, "faults": [],
     }  # fmt: skip

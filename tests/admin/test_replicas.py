@@ -1,5 +1,6 @@
 """Replicas as their operators see them, of our brokers and by answers of Apache's."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.admin.stats import (
     GetEpochs,
     GetHaStatus,
@@ -42,6 +44,10 @@ REPLICA_STATUS = b"""{"haClientRuntimeInfo":{"lastReadTimestamp":1700000000000,
 "master":false,"masterCommitLogMaxOffset":0}"""
 
 
+NOT_HERE = CallRefused(1, "not here")
+DEFAULTS: dict[Any, Any] = {GetSettings: b"brokerName=broker-a", GetRuntimeInfo: b'{"table":{}}'}
+
+
 class FakeAdmin(AdminClient):
     """Brokers that answer what a test says, by address and kind of call."""
 
@@ -55,7 +61,7 @@ class FakeAdmin(AdminClient):
         return self._info
 
     async def ask(self, address: str, call: Call[Any], timeout_ms: int | None = None) -> Any:
-        answer = self._answers.get((address, type(call)), CallRefused(1, "not here"))
+        answer = self._answers.get((address, type(call)), DEFAULTS.get(type(call), NOT_HERE))
         if isinstance(answer, Exception):
             raise answer
         return Reply(body=answer)
@@ -179,6 +185,39 @@ async def test_a_replica_that_name_servers_do_not_know_is_shown_without_an_id() 
     _, _, stranger = await replicas.statuses(FakeAdmin({0: one, 1: two}, answers))
     assert (stranger.broker_id, stranger.address) == (None, "10.0.0.9:50000")
     assert (stranger.is_in_sync, stranger.lag_bytes) == (False, 3101292)
+
+
+@in_virtual_time
+async def test_a_frozen_replica_is_silent_though_its_master_counts_it_as_in_sync() -> None:
+    clock = this_loop().clock
+    async with (
+        cluster(clock=clock) as running,
+        AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin,
+    ):
+        port = running.brokers[0].broker.replication.stream_server.port
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write((0).to_bytes(8, "big"))
+        await clock.sleep(9_000)
+        _, replica = await replicas.statuses(admin)
+        assert (replica.is_in_sync, replica.silent_s) == (True, None)
+        await clock.sleep(3_000)
+        shown = await replicas.statuses(admin)
+        assert (shown[1].is_in_sync, shown[1].silent_s) == (True, 12)
+        (line,) = replicas.problems(shown)
+        assert line.endswith("is silent: its master has heard nothing of it for 12 s")
+        writer.close()
+
+
+async def test_a_broker_that_does_not_tell_its_settings_is_a_problem() -> None:
+    one = "10.0.0.1:10911"
+    answers: dict[tuple[str, Any], Any] = {
+        (one, GetHaStatus): b'{"master":true,"masterCommitLogMaxOffset":900}',
+        (one, GetSettings): CallRefused(16, "no permission"),
+    }
+    shown = await replicas.statuses(FakeAdmin({0: one}, answers))
+    assert replicas.problems(shown) == [
+        "broker-a 0 at 10.0.0.1:10911 does not tell how it is: code 16: no permission"
+    ]
 
 
 async def test_the_lag_of_a_log_that_goes_beyond_the_masters_is_not_known() -> None:

@@ -70,7 +70,7 @@ async def test_a_broker_that_does_not_report_read_only_queues_is_a_problem_of_th
         queues = [(queue.broker, queue.queue_id) for queue in shown.queues]
         assert queues == [("broker-a", 0), ("broker-a", 1), ("broker-a", 2)]
         (problem,) = shown.problems
-        assert problem.startswith("broker-b does not tell: ")
+        assert problem.startswith("broker-b does not answer: its part is missing here (")
 
 
 @in_virtual_time

@@ -177,3 +177,27 @@ def known_leader(leaders: Mapping[str, str], broker: str) -> str:
 def failures_text(failed: Mapping[str, CallError]) -> str:
     """Failed brokers or servers and their errors, in one line."""
     return "; ".join(f"{name}: {error}" for name, error in failed.items())
+
+
+def fault_lines(failed: Mapping[str, CallError]) -> list[str]:
+    """Lines that say whose part of an answer is missing, and why; by name."""
+    return [
+        f"{name} {'refuses' if isinstance(error, CallRefused) else 'does not answer'}:"
+        f" its part is missing here ({error})"
+        for name, error in sorted(failed.items())
+    ]
+
+
+def without_answers(failed: Mapping[str, CallError], *codes: ResponseCode) -> dict[str, CallError]:
+    """The errors that are no answer: refusals of these codes, as "no such group", are left out."""
+    return {
+        name: error
+        for name, error in failed.items()
+        if not (isinstance(error, CallRefused) and error.code in codes)
+    }
+
+
+def check_some_replied(replies: Mapping[str, object], failed: Mapping[str, CallError]) -> None:
+    """Raise the first error when nobody replied: then nothing is known."""
+    if failed and not replies:
+        raise next(iter(failed.values()))

@@ -43,7 +43,7 @@ class ReplicaMember(msgspec.Struct, frozen=True, kw_only=True):
     is_alive: bool
     """Whether the controller hears of it."""
     log_end: int | None = None
-    """Position at which its log ends; None: it does not answer."""
+    """Position at which its log ends; None: not known."""
 
     @property
     def place(self) -> str:
@@ -187,9 +187,9 @@ def _member(info: ReplicasInfo, replica: ReplicaIdentity, *, is_in_sync: bool) -
 
 
 async def _log_ends(admin: AdminClient, addresses: Sequence[str]) -> dict[str, int]:
-    """Where the logs of brokers end, by address; those that do not answer are left out."""
+    """Where the logs of brokers end, by address; those that do not tell are left out."""
     asked = {address: address for address in addresses}
-    replies, _ = await admin.ask_each(asked, GetHaStatus())
+    replies, _failed = await admin.ask_each(asked, GetHaStatus())
     statuses = {address: codec.loads(reply.body, HaStatus) for address, reply in replies.items()}
     return {address: _log_end(status) for address, status in statuses.items()}
 

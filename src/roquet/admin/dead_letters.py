@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from roquet.admin.client import AdminClient
+from roquet.admin.groups import known_names
 from roquet.admin.messages import BodyLimit
 from roquet.client.config import ConsumerConfig
 from roquet.client.producer import Producer
@@ -24,7 +25,6 @@ from roquet.model.errors import CallError, ConnectFailed, RoquetError, UsageErro
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
-from roquet.wire.calls.admin.topic import GetGroup
 
 READER: Final = names.DLQ_READER_GROUP
 """The group that reads dead letters; its progress says how far they were resent."""
@@ -81,9 +81,11 @@ class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     queue: MessageQueue
     total: int | None
-    """None when its broker does not answer."""
+    """None when its broker does not tell."""
     not_resent: int | None
     """Letters after the offset up to which all were resent; None as above."""
+    fault: str | None = None
+    """Why a number is not known."""
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,10 +219,17 @@ async def _topics(namesrv: str | Sequence[str] | None) -> set[str]:
 
 
 async def _is_known(namesrv: str | Sequence[str] | None, group: str) -> bool:
-    """Whether any broker has the group; it need not have any dead letters."""
+    """Whether any broker has the group; it need not have any dead letters.
+
+    Raises the first error when a broker does not tell and the others do not have it.
+    """
     async with AdminClient(namesrv) as admin:
-        answers, _ = await admin.ask_each(await admin.brokers(), GetGroup(group=group))
-    return bool(answers)
+        known, failed = await known_names(admin)
+    if group in known:
+        return True
+    for error in failed.values():
+        raise error
+    return False
 
 
 def groups_of(topics: Iterable[str]) -> list[str]:
@@ -234,14 +243,14 @@ async def _queues(reader: PullConsumer, group: str) -> Sequence[MessageQueue]:
 
 
 async def _count(reader: PullConsumer, group: str, queue: MessageQueue) -> DeadLetterCount:
+    count = DeadLetterCount(group=group, queue=queue, total=None, not_resent=None)
     try:
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
+        count = replace(count, total=end - begin)
         resent = await reader.committed(queue) or 0
-    except CallError:
-        return DeadLetterCount(group=group, queue=queue, total=None, not_resent=None)
-    return DeadLetterCount(
-        group=group, queue=queue, total=end - begin, not_resent=end - max(begin, resent)
-    )
+    except CallError as error:
+        return replace(count, fault=str(error))
+    return replace(count, not_resent=end - max(begin, resent))
 
 
 async def _read(

@@ -48,19 +48,38 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     message_model: str | None
     consume_type: str | None
-    lag: int
-    members: list[GroupMemberInfo]
+    lag: int | None
+    """None when no broker tells."""
+    members: list[GroupMemberInfo] | None
+    """None when no broker tells."""
     queues: list[GroupQueueInfo]
     divisions: list[BrokerDecision]
     disabled_on: list[str] = []
     """Brokers on which consumption is disabled for it."""
     problems: list[str]
+    dead_letters: int | None = 0
+    """Messages that it gave up; None when a broker does not tell."""
+    dead_letters_not_resent: int | None = 0
+    """Those after the last ones that were sent again all together; None as above."""
+
+    @property
+    def member_count(self) -> int | None:
+        """Number of members; None when no broker tells."""
+        return None if self.members is None else len(self.members)
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer group in a list."""
 
     name: str
-    members: int
-    lag: int
+    members: int | None
+    """None when no broker tells."""
+    lag: int | None
+    """None when no broker tells."""
     disabled_on: list[str] = []
+    dead_letters: int | None = 0
+    """Messages that it gave up; None when a broker does not tell."""
+    dead_letters_not_resent: int | None = 0
+    """Those after the last ones that were sent again all together; None as above."""
+    faults: list[str] = []
+    """Brokers whose part is missing, each with the reason."""

@@ -8,10 +8,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from roquet.admin.client import AdminClient
+from roquet.admin.client import (
+    AdminClient,
+    check_some_replied,
+    failures_text,
+    fault_lines,
+    without_answers,
+)
+from roquet.admin.group_answers import GroupAnswers, ask_group, ask_tables, problems
 from roquet.admin.group_info import (
     BrokerDecision,
     GroupInfo,
@@ -19,149 +25,128 @@ from roquet.admin.group_info import (
     GroupQueueInfo,
     GroupSummary,
 )
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.model.names import check_group, is_system_group
+from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
-from roquet.model.subscription import ConsumeType, MessageModel
-from roquet.model.topic import GroupTable, SubscriptionGroup
-from roquet.rules.allocate import BROKER_DECIDED
+from roquet.model.topic import SubscriptionGroup
 from roquet.rules.balance.group_consistency import (
-    members_by_value,
     ownership_fault,
-    unknown_members,
-    without_retry_topics,
 )
-from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
-from roquet.wire.calls.admin.topic import CreateGroup, DeleteGroup, GetGroup, GetGroups
+from roquet.wire.calls.admin.topic import CreateGroup, DeleteGroup, GetGroup
 from roquet.wire.calls.bodies import (
     ClientConnection,
-    ConsumerConnection,
-    ConsumeStats,
     QueueProgress,
-    TopicAssignment,
 )
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 NAMED_MAX: Final = 16
 """Queues of a topic with one fault that are listed one by one; more are only counted."""
 
 
-class _GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of all brokers about a group, by broker name."""
-
-    name: str
-    connections: Mapping[str, ConsumerConnection]
-    stats: Mapping[str, ConsumeStats]
-    silent: Sequence[str]
-
-    @property
-    def members(self) -> dict[str, ClientConnection]:
-        """Members by client id; of several answers the one that reports a strategy counts."""
-        members: dict[str, ClientConnection] = {}
-        for answer in self.connections.values():
-            for member in answer.connection_set:
-                known = members.get(member.client_id)
-                if known is None or known.strategy is None:
-                    members[member.client_id] = member
-        return dict(sorted(members.items()))
-
-    @property
-    def decisions(self) -> list[TopicAssignment]:
-        """The decision of each topic; of two brokers' decisions the one with the higher number."""
-        latest: dict[str, TopicAssignment] = {}
-        for stats in self.stats.values():
-            for decision in stats.decisions or ():
-                known = latest.get(decision.topic)
-                if known is None or known.number < decision.number:
-                    latest[decision.topic] = decision
-        return [latest[topic] for topic in sorted(latest)]
-
-    @property
-    def model(self) -> MessageModel | None:
-        """Clustering or broadcasting; None without members."""
-        models = [answer.message_model for answer in self.connections.values()]
-        return models[0] if models else None
-
-    @property
-    def consume_type(self) -> ConsumeType | None:
-        """Push, pull or pop; None without members."""
-        types = [answer.consume_type for answer in self.connections.values()]
-        return types[0] if types else None
-
-    @property
-    def owns_queues(self) -> bool:
-        """Whether each queue has one owner: not with broadcasting, and not with pop."""
-        return self.model in (MessageModel.CLUSTERING, None) and (
-            self.consume_type is not ConsumeType.CONSUME_POP
-        )
-
-
 async def show(admin: AdminClient, name: str) -> GroupInfo:
-    """Everything about one group. Raises UsageError when no broker knows it."""
+    """Everything about one group.
+
+    Raises UsageError when no broker knows it, and the first error when none tells of it.
+    """
     check_group(name)
     brokers = await admin.brokers()
-    group = await _ask_brokers(admin, brokers, name)
-    if not group.connections and not any(stats.offset_table for stats in group.stats.values()):
-        known = await _names(admin, brokers)
-        if name not in known:
-            hint = suggest(name, known)
-            raise UsageError(f"group {name!r} is unknown to every broker{hint}")
-    return _info(group, _brokers_disabled(await _tables(admin, brokers), name))
+    tables = await ask_tables(admin, brokers)
+    group = await ask_group(admin, brokers, name, tables)
+    is_seen = group.connections or any(stats.offset_table for stats in group.stats.values())
+    if not is_seen and name not in tables.names:
+        for error in group.failed.values():
+            raise error
+        hint = suggest(name, tables.names)
+        raise UsageError(f"group {name!r} is unknown to every broker{hint}")
+    return _info(group, tables.disabled_on(name))
 
 
 async def show_each(admin: AdminClient) -> AsyncIterator[GroupInfo]:
     """Everything about each group but the system's own, one after another.
 
-    Slower than `summaries`, and never more than a few calls at a time.
+    Slower than `summaries`, and never more than a few calls at a time. Raises RoquetError behind
+    the last group when a broker did not tell which ones it has.
     """
     brokers = await admin.brokers()
-    tables = await _tables(admin, brokers)
-    for name in _names_in(tables):
+    tables = await ask_tables(admin, brokers)
+    for name in tables.names:
         if not is_system_group(name):
-            group = await _ask_brokers(admin, brokers, name)
-            yield _info(group, _brokers_disabled(tables, name))
+            group = await ask_group(admin, brokers, name, tables)
+            yield _info(group, tables.disabled_on(name))
+    if tables.failed:
+        raise RoquetError(f"some groups may be missing: {failures_text(tables.failed)}")
 
 
-def _info(group: _GroupAnswers, disabled: list[str]) -> GroupInfo:
+def _info(group: GroupAnswers, disabled: list[str]) -> GroupInfo:
     """The answers of all brokers as one; `disabled` are those that let the group not consume."""
     queues = sorted(_queues(group), key=lambda q: (q.topic, q.broker, q.queue_id))
+    members = [_member(connection) for connection in group.members.values()]
     return GroupInfo(
         name=group.name,
         message_model=group.model.name if group.model else None,
         consume_type=group.consume_type.name if group.consume_type else None,
-        lag=sum(queue.lag for queue in queues),
-        members=[_member(connection) for connection in group.members.values()],
+        lag=group.lag,
+        members=members if group.knows_members else None,
         queues=queues,
         divisions=[
             BrokerDecision(topic=d.topic, strategy=d.strategy, number=d.number)
             for d in group.decisions
         ],
         disabled_on=disabled,
-        problems=[*_disabled(group.name, disabled), *_problems(group), *_queue_problems(queues)],
+        problems=[*_disabled(group.name, disabled), *problems(group), *_queue_problems(queues)],
+        dead_letters=group.dead_letters.total,
+        dead_letters_not_resent=group.dead_letters.not_resent,
     )
 
 
 async def summaries(admin: AdminClient, *, system: bool = False) -> list[GroupSummary]:
-    """A summary of every group; system groups only with `system`."""
+    """A summary of every group; system groups only with `system`.
+
+    Raises the first error when no broker tells which groups it has.
+    """
+    return (await listed(admin, system=system))[0]
+
+
+async def listed(
+    admin: AdminClient, *, system: bool = False
+) -> tuple[list[GroupSummary], Mapping[str, CallError]]:
+    """Groups as of `summaries`, and errors by broker name: groups that it alone has are missing."""
     brokers = await admin.brokers()
-    tables = await _tables(admin, brokers)
-    names = [n for n in _names_in(tables) if system or not is_system_group(n)]
-    answers = await asyncio.gather(*(_ask_brokers(admin, brokers, name) for name in names))
-    return [
+    tables = await ask_tables(admin, brokers)
+    check_some_replied(tables.configs, tables.failed)
+    names = [n for n in tables.names if system or not is_system_group(n)]
+    answers = await asyncio.gather(*(ask_group(admin, brokers, n, tables) for n in names))
+    found = [
         GroupSummary(
             name=one.name,
-            members=len(one.members),
-            lag=sum(p.lag for stats in one.stats.values() for p in stats.offset_table.values()),
-            disabled_on=_brokers_disabled(tables, one.name),
+            members=len(one.members) if one.knows_members else None,
+            lag=one.lag,
+            disabled_on=tables.disabled_on(one.name),
+            dead_letters=one.dead_letters.total,
+            dead_letters_not_resent=one.dead_letters.not_resent,
+            faults=fault_lines(one.failed),
         )
         for one in answers
     ]
+    return found, tables.failed
 
 
 async def list_names(admin: AdminClient) -> list[str]:
-    """Names of all groups without the system's own."""
-    return [n for n in await _names(admin, await admin.brokers()) if not is_system_group(n)]
+    """Names of all groups without the system's own.
+
+    Those of brokers that do not answer are missing; raises the first error when none answers.
+    """
+    return (await known_names(admin))[0]
+
+
+async def known_names(admin: AdminClient) -> tuple[list[str], Mapping[str, CallError]]:
+    """Names as of `list_names`, and errors by broker name: their groups may be missing."""
+    tables = await ask_tables(admin, await admin.brokers())
+    check_some_replied(tables.configs, tables.failed)
+    return [name for name in tables.names if not is_system_group(name)], tables.failed
 
 
 async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -> list[str]:
@@ -172,9 +157,9 @@ async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -
     check_group(name)
     brokers = await admin.brokers()
     answers, silent = await admin.ask_each(brokers, GetGroup(group=name))
-    for error in silent.values():
-        if not isinstance(error, CallRefused):
-            raise error
+    absent = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    for error in without_answers(silent, *absent).values():
+        raise error  # with the defaults in their place, its other settings would be lost
     known = {b: codec.loads(reply.body, SubscriptionGroup) for b, reply in answers.items()}
     defaults = SubscriptionGroup(group_name=name)
     calls = {
@@ -182,6 +167,15 @@ async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -
         for broker in brokers
     }
     return await admin.change_each(calls, "made")
+
+
+def check_has_no_members(group: GroupInfo) -> None:
+    """Raise UsageError for a group that has members, or may have some: it is not deleted."""
+    if group.members is None:
+        raise UsageError(f"group {group.name!r} may have members: {'; '.join(group.problems)}")
+    if group.members:
+        members = quantity(len(group.members), "member")
+        raise UsageError(f"group {group.name!r} has {members}: stop them first")
 
 
 async def delete(admin: AdminClient, name: str) -> list[str]:
@@ -192,26 +186,6 @@ async def delete(admin: AdminClient, name: str) -> list[str]:
     return await admin.change_each(dict.fromkeys(brokers, call), "deleted")
 
 
-async def _names(admin: AdminClient, brokers: Mapping[str, str]) -> list[str]:
-    return _names_in(await _tables(admin, brokers))
-
-
-async def _tables(admin: AdminClient, brokers: Mapping[str, str]) -> dict[str, GroupTable]:
-    """The group table of each broker that answers."""
-    answers, _ = await admin.ask_each(brokers, GetGroups())
-    return {broker: codec.loads(reply.body, GroupTable) for broker, reply in answers.items()}
-
-
-def _names_in(tables: Mapping[str, GroupTable]) -> list[str]:
-    return sorted({name for table in tables.values() for name in table.subscription_group_table})
-
-
-def _brokers_disabled(tables: Mapping[str, GroupTable], name: str) -> list[str]:
-    """Brokers on which consumption is disabled for a group."""
-    configs = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
-    return [b for b, config in configs.items() if config is not None and not config.consume_enable]
-
-
 def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
     """The problem of a group that is disabled on some brokers: it explains any lag."""
     if brokers:
@@ -219,20 +193,6 @@ def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
             f"disabled on {', '.join(brokers)}: its members get no messages; "
             f"`roquet group create {name} --enabled` lets them"
         )
-
-
-async def _ask_brokers(admin: AdminClient, brokers: Mapping[str, str], name: str) -> _GroupAnswers:
-    (members, absent), (progress, silent) = await asyncio.gather(
-        admin.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
-        admin.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
-    )
-    mute = [n for n, error in {**absent, **silent}.items() if not isinstance(error, CallRefused)]
-    return _GroupAnswers(
-        name=name,
-        connections={n: codec.loads(r.body, ConsumerConnection) for n, r in members.items()},
-        stats={n: codec.loads(r.body, ConsumeStats) for n, r in progress.items()},
-        silent=sorted(mute),
-    )
 
 
 def _member(connection: ClientConnection) -> GroupMemberInfo:
@@ -247,7 +207,7 @@ def _member(connection: ClientConnection) -> GroupMemberInfo:
     )
 
 
-def _queues(group: _GroupAnswers) -> Iterator[GroupQueueInfo]:
+def _queues(group: GroupAnswers) -> Iterator[GroupQueueInfo]:
     decided = {queue: owner for one in group.decisions for queue, owner in one.owners.items()}
     listened = {topic for member in group.members.values() for topic in member.wishes or ()}
     owned = group.owns_queues
@@ -275,45 +235,6 @@ def _owners(
     if seen is None or len(seen) > 1:
         return seen
     return [decided[queue]] if queue in decided else seen
-
-
-def _problems(group: _GroupAnswers) -> Iterator[str]:
-    """Problems of the members: brokers that differ about them, members that differ in settings."""
-    for broker in group.silent:
-        yield f"{broker} does not answer: its part is missing here"
-    members = group.members
-    # A broker that holds none of the group's topics need not know of its members.
-    known = {n: [c.client_id for c in a.connection_set] for n, a in group.connections.items()}
-    for name, stats in group.stats.items():
-        if stats.offset_table:
-            known.setdefault(name, [])
-    for broker, unknown in unknown_members(members, known).items():
-        yield f"{broker} has not heard of {', '.join(unknown)}: members differ about who they are"
-    wishes = {m.client_id: m.wishes and without_retry_topics(m.wishes) for m in members.values()}
-    yield from _disagreement(
-        "members listen to different things",
-        [(_subscriptions_text(wish), who) for wish, who in members_by_value(wishes)],
-    )
-    models = {m.client_id: m.message_model for m in members.values()}
-    yield from _disagreement(
-        "members disagree whether they share the messages",
-        [(model.name, who) for model, who in members_by_value(models)],
-    )
-    strategies = {m.client_id: m.strategy for m in members.values()}
-    if not BROKER_DECIDED.isdisjoint(strategies.values()):
-        # Java members do not report a strategy; theirs is certainly none of the broker's.
-        strategies = {member: name or "a rule of its own" for member, name in strategies.items()}
-    yield from _disagreement("members use different strategies", members_by_value(strategies))
-
-
-def _disagreement(what: str, variants: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    if len(variants) > 1:
-        parts = (f"{wish} ({', '.join(members)})" for wish, members in variants)
-        yield f"{what}: {' · '.join(parts)}"
-
-
-def _subscriptions_text(wishes: Mapping[str, str]) -> str:
-    return ", ".join(f"{topic} {wish}" for topic, wish in sorted(wishes.items())) or "nothing"
 
 
 def _queue_problems(queues: Sequence[GroupQueueInfo]) -> Iterator[str]:

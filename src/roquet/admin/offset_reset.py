@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from roquet.admin import groups
-from roquet.admin.client import AdminClient, known_leader, leader_addresses
+from roquet.admin.client import AdminClient, known_leader, leader_addresses, without_answers
 from roquet.model import names
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
@@ -97,13 +97,12 @@ async def plan(
 
 
 async def is_online(admin: AdminClient, group: str) -> bool:
-    """Whether the group has members now. Raises CallError when a broker does not answer."""
+    """Whether the group has members now. Raises CallError when a broker does not tell."""
     answers, failed = await admin.ask_each(
         await admin.brokers(), GetConnections(consumer_group=group)
     )
-    for error in failed.values():
-        if not isinstance(error, CallRefused):
-            raise error
+    for error in without_answers(failed, ResponseCode.CONSUMER_NOT_ONLINE).values():
+        raise error
     return bool(answers)
 
 

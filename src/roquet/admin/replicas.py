@@ -19,7 +19,7 @@ import msgspec
 from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient
 from roquet.admin.replica_needs import GroupNeeds, group_needs
-from roquet.model.errors import CallError, FieldError, RecordError, UsageError
+from roquet.model.errors import CallError, CallRefused, FieldError, RecordError, UsageError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
@@ -42,6 +42,9 @@ from roquet.wire.records import record
 
 UNKNOWN_END: Final = -1
 """Sorts a replica that does not answer behind those that do."""
+
+SILENT_FROM_MS: Final = 10_000
+"""Ms without a report from which on a replica is a problem: it reports every 5 s by default."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +70,22 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When it last heard from its master, in ms since the epoch by its own clock; None for a master
     and if not known."""
     fault: str | None = None
-    """The error of a broker that does not answer."""
+    """The error of a broker that does not answer, or not all questions."""
     is_alive: bool | None = None
     """Whether its controller hears of it; None: there is none, or none tells."""
     logs_needed: int | None = None
     """Logs that have to hold a message; of a master alone, None if not known."""
     controller_fault: str | None = None
     """Why no controller tells of the members; None if one does, or there is none."""
+    silent_ms: int | None = None
+    """Ms since it last reported to its master; None: not known, as from Apache's masters."""
+
+    @property
+    def silent_s(self) -> int | None:
+        """Seconds for which its master has heard nothing of it; None while that is not long."""
+        if self.silent_ms is None or self.silent_ms < SILENT_FROM_MS:
+            return None
+        return self.silent_ms // 1000
 
 
 class ReplicaPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,8 +150,10 @@ def _needs(name: str, group: Sequence[ReplicaStatus]) -> Iterator[str]:
 
 def _place(each: ReplicaStatus) -> str:
     where = f"{each.broker_id} at {each.address}"
+    if each.silent_s is not None:
+        return f"{where} is silent: its master has heard nothing of it for {each.silent_s} s"
     if each.fault is not None:
-        return f"{where} cannot be reached: {each.fault}"
+        return f"{where} does not tell how it is: {each.fault}"
     if each.is_alive is False:
         return f"{where} is away: its controller does not hear of it"
     if each.is_in_sync is False:
@@ -194,18 +208,19 @@ def _is_anywhere(_connection: HaConnection, _replica: ReplicaPosition) -> bool:
 
 async def _ask(admin: AdminClient, addresses: Sequence[str]) -> _Answers:
     brokers = {address: address for address in addresses}
-    (status, failed), (info, _), (epochs, _), (settings, _) = await asyncio.gather(
+    (status, failed), (info, untold), (epochs, fixed), (settings, hidden) = await asyncio.gather(
         admin.ask_each(brokers, GetHaStatus()),
         admin.ask_each(brokers, GetRuntimeInfo()),
         admin.ask_each(brokers, GetEpochs()),  # refused without a controller
         admin.ask_each(brokers, GetSettings()),
     )
+    silent = {name: error for name, error in fixed.items() if not isinstance(error, CallRefused)}
     return _Answers(
         status={address: codec.loads(reply.body, HaStatus) for address, reply in status.items()},
         info={address: codec.loads(reply.body, KVTable).table for address, reply in info.items()},
         epochs={address: _last_epoch(reply) for address, reply in epochs.items()},
         settings={address: decoded_settings(reply) for address, reply in settings.items()},
-        failed=failed,
+        failed={**silent, **untold, **hidden, **failed},
     )
 
 
@@ -327,6 +342,7 @@ def _replica_row(
         log_end=end,
         is_in_sync=None if master is None else connection is not None and connection.in_sync,
         lag_bytes=lag,
+        silent_ms=None if connection is None else connection.silent_ms,
         last_contact_ms=(own.last_read_timestamp or None) if own is not None else None,
     )
 
@@ -376,6 +392,7 @@ def _strangers(
             log_end=each.slave_ack_offset,
             is_in_sync=each.in_sync,
             lag_bytes=max(each.diff, 0),
+            silent_ms=each.silent_ms,
         )
         for each in master.ha_connection_info
         if id(each) not in known

@@ -14,13 +14,14 @@ from typing import Final
 import msgspec
 
 from roquet.admin import topics
-from roquet.admin.client import AdminClient
-from roquet.admin.topics import TopicSettings
-from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.admin.client import AdminClient, without_answers
+from roquet.admin.topics import TopicInfo, TopicSettings
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.model.subscription import MessageModel
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 SETTLE_MS: Final = 35_000
@@ -60,7 +61,7 @@ async def resize(
     """
     check_queue_count(count)
     queues = "1 queue" if count == 1 else f"{count} queues"
-    topic = await topics.show(admin, name)
+    topic = await whole_topic(admin, name)
     if fewer := [place.broker for place in topic.places if place.read_queues < count]:
         yield ResizeStep(doing=f"consumers get {queues}")
         await topics.update(admin, name, TopicSettings(read_queues=count), fewer)
@@ -79,6 +80,18 @@ async def resize(
     await topics.update(admin, name, TopicSettings(read_queues=count))
 
 
+async def whole_topic(admin: AdminClient, name: str) -> TopicInfo:
+    """Everything about a topic, by all its brokers.
+
+    Raises ConnectFailed when one does not tell its part: a group that is not known there would not
+    be waited for, and would lose what it has not read.
+    """
+    topic = await topics.show(admin, name)
+    if topic.problems:
+        raise ConnectFailed(f"topic {name!r} is not resized now: {'; '.join(topic.problems)}")
+    return topic
+
+
 def check_queue_count(count: int) -> None:
     """Raise UsageError unless `count` is a possible number of queues."""
     if not 0 < count <= QUEUES_MAX:
@@ -90,7 +103,7 @@ async def backlog(admin: AdminClient, name: str, first: int) -> dict[str, int]:
 
     Broadcasting groups are left out, too.
     """
-    groups = (await topics.show(admin, name)).groups
+    groups = (await whole_topic(admin, name)).groups or ()
     own = await broadcasting_groups(admin, groups)
     groups = [group for group in groups if group not in own]
     left = await asyncio.gather(*(_lag(admin, name, group, first) for group in groups))
@@ -113,9 +126,8 @@ async def _models(
 ) -> set[MessageModel | None]:
     """Message models of a group's members, as all brokers see them; empty without members."""
     answers, silent = await admin.ask_each(brokers, GetConnections(consumer_group=group))
-    for broker, error in silent.items():
-        if not isinstance(error, CallRefused):
-            raise ConnectFailed(f"{broker} does not say who is in {group}: {error}")
+    for broker, error in without_answers(silent, ResponseCode.CONSUMER_NOT_ONLINE).items():
+        raise ConnectFailed(f"{broker} does not say who is in {group}: {error}")
     connections = (codec.loads(reply.body, ConsumerConnection) for reply in answers.values())
     return {connection.message_model for connection in connections}
 

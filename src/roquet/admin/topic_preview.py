@@ -90,7 +90,7 @@ def resize_preview(topic: TopicInfo, count: int, broadcasting: Sequence[str]) ->
     if not any(place.read_queues > count for place in topic.places):
         return
     if left := _messages_from(topic, count):
-        waited = [group for group in topic.groups if group not in broadcasting]
+        waited = [group for group in topic.groups or () if group not in broadcasting]
         readers = f"once {', '.join(waited)} have read them" if waited else "at once"
         yield (
             f"the queues from {count} on are removed {readers}; "
@@ -124,9 +124,13 @@ def resize_fields(topic: TopicInfo, count: int, broadcasting: Sequence[str]) -> 
 
 def delete_preview(topic: TopicInfo) -> Iterator[str]:
     """Lines that say what is deleted with a topic."""
-    yield f"{topic.name} on {broker_names(topic)}: {quantity(topic.messages, 'message')}"
+    messages = "number of messages not known"
+    if topic.messages is not None:
+        messages = quantity(topic.messages, "message")
+    yield f"{topic.name} on {broker_names(topic)}: {messages}"
     if topic.groups:
         yield f"groups that read it: {', '.join(topic.groups)}"
+    yield from topic.problems
 
 
 def delete_fields(topic: TopicInfo) -> dict[str, Any]:

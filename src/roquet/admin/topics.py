@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquet.admin.client import AdminClient, failures_text, leader_addresses
+from roquet.admin.client import AdminClient, failures_text, fault_lines, leader_addresses
 from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.flags import Permission
@@ -66,10 +66,12 @@ class TopicInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    messages: int
+    messages: int | None
+    """None when no broker tells."""
     places: list[TopicBrokerInfo]
     queues: list[TopicQueueInfo]
-    groups: list[str]
+    groups: list[str] | None
+    """Groups that read it; None when no broker tells."""
     order_conf: str | None
     problems: list[str]
 
@@ -92,8 +94,9 @@ async def list_names(admin: AdminClient, *, system: bool = False) -> list[str]:
         return topics
     brokers = await admin.brokers()
     info = await admin.cluster()
-    answers, _ = await admin.ask_each(brokers, GetSystemTopics())
-    hidden = {*info.cluster_addr_table, *info.broker_addr_table}
+    # Brokers that do not answer add nothing: all of a release have the same system topics.
+    answers, _failed = await admin.ask_each(brokers, GetSystemTopics())
+    hidden = {*info.cluster_addr_table, *info.broker_addr_table, *names.SYSTEM_TOPICS}
     for reply in answers.values():
         hidden.update(codec.loads(reply.body, TopicList).topic_list)
     return [topic for topic in topics if topic not in hidden and not _is_derived(topic)]
@@ -113,17 +116,18 @@ async def show(admin: AdminClient, name: str) -> TopicInfo:
     by_id = {(queue.broker, queue.queue_id): queue for queue in queues}
     groups = {g for one in _decode_each(listeners[0], GroupList).values() for g in one.group_list}
     config_of = _decode_each(configs[0], TopicConfig)
+    failed = {**silent, **listeners[1], **configs[1], **stats[1]}
     return TopicInfo(
         name=name,
-        messages=sum(queue.end - queue.begin for queue in by_id.values()),
+        messages=sum(q.end - q.begin for q in by_id.values()) if stats[0] or queues else None,
         places=[
             _topic_broker_info(d, config_of.get(d.broker_name))
             for d in sorted(route.queue_datas, key=lambda data: data.broker_name)
         ],
         queues=[by_id[key] for key in sorted(by_id)],
-        groups=sorted(groups),
+        groups=sorted(groups) if listeners[0] else None,
         order_conf=route.order_topic_conf or None,
-        problems=[f"{b} does not tell: {error}" for b, error in {**silent, **stats[1]}.items()],
+        problems=fault_lines(failed),
     )
 
 

@@ -1,6 +1,6 @@
 """Text filters: numbers, sizes, times and rates as templates show them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,11 @@ _SIZE_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 def number(value: float | None) -> str:
     """A whole number with separators; a dash for None."""
     return DASH if value is None else f"{value:,.0f}"
+
+
+def count_of(values: Collection[object] | None) -> int | None:
+    """The number of some values; None where they are not known."""
+    return None if values is None else len(values)
 
 
 def size(value: float | None) -> str:
@@ -81,6 +86,7 @@ def segment(text: str) -> str:
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
     {
         "number": number,
+        "count_of": count_of,
         "size": size,
         "rate": rate,
         "duration": duration,

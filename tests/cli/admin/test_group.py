@@ -72,8 +72,8 @@ def test_json_has_everything(namesrv: str) -> None:
 
 def test_groups_are_listed(namesrv: str) -> None:
     lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
-    assert lines[0].split() == ["group", "members", "lag"]
-    assert ["billing", "0", "1"] in [line.split() for line in lines]
+    assert lines[0].split() == ["group", "members", "lag", "dead", "letters"]
+    assert ["billing", "0", "1", "0"] in [line.split() for line in lines]
     assert not any("TOOLS_CONSUMER" in line for line in lines)
     everything = roquet("group", "ls", "--system", "--json", "-n", namesrv).output.splitlines()
     assert "TOOLS_CONSUMER" in [json.loads(line)["name"] for line in everything]
@@ -171,6 +171,6 @@ def test_a_group_that_is_switched_off_says_so_and_how_to_switch_it_on(namesrv: s
     group = json.loads(roquet("group", "show", "resting", "--json", "-n", namesrv).output)
     assert group["disabled_on"] == ["broker-a"]
     lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
-    assert ["resting", "0", "0", "disabled"] in [line.split() for line in lines]
+    assert ["resting", "0", "0", "0", "disabled"] in [line.split() for line in lines]
     roquet("group", "create", "resting", "--enabled", "-n", namesrv)
     assert roquet("group", "show", "resting", "-n", namesrv).exit_code == 0

@@ -67,7 +67,7 @@ def test_before_an_unclean_election_it_is_said_what_is_lost() -> None:
         "b, epoch 3: what the logs of its brokers have",
         "  1 at h:1, master, in sync: 12,000 bytes",
         "  2 at h:2, replica, not in sync: 800 bytes",
-        "  3 at h:3, replica, in sync: unknown, it does not answer",
+        "  3 at h:3, replica, in sync: not known",
         "messages that were acknowledged, and that 2 at h:2 lacks, are lost, 11,200 bytes by what"
         " is known",
     ]

@@ -80,12 +80,29 @@ def test_a_line_says_what_is_amiss() -> None:
     assert problems([status(0, is_in_sync=True), status(1, is_in_sync=True)]) == []
     assert problems([status(1, fault="no answer within 3000 ms"), status(2, is_in_sync=False)]) == [
         "broker-a: the master is away, so no message is taken",
-        "broker-a 1 at h:1 cannot be reached: no answer within 3000 ms",
+        "broker-a 1 at h:1 does not tell how it is: no answer within 3000 ms",
         "broker-a 2 at h:2 is not in sync",
     ]
     diverged = status(1, is_in_sync=False, log_end=900)
     assert problems([status(0, is_in_sync=True), diverged]) == [
         "broker-a 1 at h:1 is not in sync: its log ends beyond the master's, see its log file"
+    ]
+
+
+def test_a_replica_in_sync_that_is_not_heard_of_is_shown_as_such() -> None:
+    rows = [
+        status(1, is_in_sync=True, silent_ms=12_400, fault="no answer within 3000 ms"),
+        status(2, is_in_sync=True, fault="no answer within 3000 ms"),
+        status(3, is_in_sync=True, is_alive=False),
+        status(4, is_in_sync=True, silent_ms=9_999),
+    ]
+    texts = [" ".join(line) for line in cells(*rows)]
+    for number, said in enumerate(("yes, silent", "yes, no answer -", "yes, away -", "yes -"), 1):
+        assert any(
+            line.startswith(f"broker-a {number} replica h:{number} {said}") for line in texts
+        )
+    assert problems([status(0, is_in_sync=True), rows[0]]) == [
+        "broker-a 1 at h:1 is silent: its master has heard nothing of it for 12 s"
     ]
 
 

@@ -69,6 +69,7 @@ def test_groups_and_their_counts_are_listed(running: BlockingCluster) -> None:
     letters = [json.loads(line) for line in roquet(running, "ls", "--json").output.splitlines()]
     assert {
         "group": "listed", "broker": "broker-a", "queue": 0, "letters": 2, "not_resent": 2,
+        "fault": None,
     } in letters  # fmt: skip
 
 
@@ -81,7 +82,9 @@ def test_letters_are_shown_in_a_line_each(running: BlockingCluster) -> None:
     assert "from shown-topic  key k1 k2  failed 1  one line" in lines[0]
     assert lines[1].startswith(second)
     assert lines[1].endswith("…")
-    (line,) = roquet(running, "show", "shown", "--limit", "1", "--json").output.splitlines()
+    result = roquet(running, "show", "shown", "--limit", "1", "--json")
+    (line,) = result.stdout.splitlines()
+    assert result.stderr == "these are the newest 1 of 2 dead letters: --limit 2 shows all\n"
     letter = json.loads(line)
     assert (letter["message_id"], letter["body"]) == (second, "x" * 100)
     assert letter["properties"]["RETRY_TOPIC"] == "shown-topic"

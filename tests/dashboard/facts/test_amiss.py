@@ -13,22 +13,24 @@ def broker(fault: str | None = None, **info: str) -> BrokerStatus:
     )
 
 
-def group(name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = ()) -> GroupInfo:
+def group(
+    name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = (), **letters: int | None
+) -> GroupInfo:
     one = GroupMemberInfo(
         client_id="c", address="h:2", language=None, version=0, wishes=None, strategy=None
     )
     return GroupInfo(
         name=name, message_model=None, consume_type=None, lag=lag, members=[one] * members,
-        queues=[], divisions=[], problems=list(problems),
+        queues=[], divisions=[], problems=list(problems), **letters,
     )  # fmt: skip
 
 
 def sample(
-    *brokers: BrokerStatus, groups: tuple[GroupInfo, ...] = (), problem: str | None = None
+    *brokers: BrokerStatus, groups: tuple[GroupInfo, ...] = (), problem: str = ""
 ) -> ClusterSample:
     return ClusterSample(
         at_ms=0, took_ms=0, brokers=list(brokers), topics={},
-        groups={one.name: one for one in groups}, problem=problem,
+        groups={one.name: one for one in groups}, problems=[problem] if problem else [],
     )  # fmt: skip
 
 
@@ -63,6 +65,20 @@ def test_what_is_wrong_with_a_broker_is_a_sentence(one: BrokerStatus, text: str)
 def test_a_group_without_members_is_amiss_once_it_has_work() -> None:
     assert texts(sample(groups=(group("a", 1),))) == ["a: 1 message to handle, and no member"]
     assert texts(sample(groups=(group("a", 0, problems=("x", "y")),))) == ["a: x (and 1 more)"]
+
+
+def test_dead_letters_are_amiss_until_they_were_sent_again() -> None:
+    letters = {"dead_letters": 140, "dead_letters_not_resent": 139}
+    (problem,) = amiss(sample(groups=(group("a", 0, members=1, **letters),)), {})
+    assert (problem.text, problem.path) == ("a: 139 dead letters not sent again", "/dead-letters/a")
+    resent = group("a", 0, members=1, dead_letters=140, dead_letters_not_resent=0)
+    unknown = group("b", 0, members=1, dead_letters=140, dead_letters_not_resent=None)
+    assert texts(sample(groups=(resent, unknown))) == ["b: 140 dead letters not sent again"]
+
+
+def test_a_group_whose_members_are_not_known_is_not_said_to_have_none() -> None:
+    unknown = msgspec.structs.replace(group("a", 7, problems=("refused",)), members=None)
+    assert texts(sample(groups=(unknown,))) == ["a: refused"]
 
 
 def test_name_servers_and_samples_come_first() -> None:

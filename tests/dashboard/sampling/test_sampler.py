@@ -44,7 +44,10 @@ async def test_a_sample_says_what_is_wrong_with_replicas(
     monkeypatch.setattr("roquet.admin.replicas.statuses", statuses)
     async with open_site() as it:
         sample = await Sampler(it.admin, period_ms=10_000).step()
-        assert sample.replica_problems == ["b 1 at h:2 is not in sync"]
+        assert sample.replica_problems == [
+            "b 1 at h:2 is not in sync",
+            "b 2 at h:2 does not tell how it is: refused",
+        ]
 
 
 @in_virtual_time
@@ -54,7 +57,7 @@ async def test_a_cluster_that_is_away_is_a_problem_and_no_end(open_site: OpenSit
         for number in range(2):
             await it.running.stop_broker(number)
         sample = await sampler.step()
-        assert sample.problem is not None
+        assert sample.problems
         assert len(sampler.rates.times) == 0
 
 

@@ -134,9 +134,7 @@ async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, j
     done: list[str] = []
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         info = await groups.show(admin, name)
-        if info.members:
-            members = output.quantity(len(info.members), "member")
-            raise UsageError(f"group {name!r} has {members}: stop them first")
+        groups.check_has_no_members(info)
         output.show_preview([group_view.headline(info)], dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Delete {name} and its progress?", yes=yes, to_stderr=json)
@@ -229,13 +227,18 @@ async def _show(name: str, namesrv: str | None, *, json: bool) -> None:
 
 async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
     from roquet.admin import groups
-    from roquet.admin.client import AdminClient
+    from roquet.admin.client import AdminClient, fault_lines
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        summaries = await groups.summaries(admin, system=system)
+        summaries, failed = await groups.listed(admin, system=system)
     if json:
         output.echo_json(summaries)
     elif summaries:
         output.console().print(group_view.summary_table(summaries))
-    else:
+    elif not failed:
         output.echo("no group")
+    faults = {*fault_lines(failed), *(fault for one in summaries for fault in one.faults)}
+    for fault in sorted(faults):
+        output.echo(fault, err=True)
+    if faults:
+        sys.exit(FAILED)

@@ -50,7 +50,7 @@ def group_parts(group: "GroupInfo") -> Iterator[Any]:
     """Everything about a group: lines and tables, one below the other."""
     colours = {
         member.client_id: COLOURS[index % len(COLOURS)]
-        for index, member in enumerate(group.members)
+        for index, member in enumerate(group.members or ())
     }
     yield headline(group)
     for division in group.divisions:
@@ -65,15 +65,23 @@ def group_parts(group: "GroupInfo") -> Iterator[Any]:
 
 def headline(group: "GroupInfo") -> str:
     """A group in one line."""
-    words = [group.name, output.quantity(len(group.members), "member"), f"lag {group.lag:,}"]
+    words = [group.name, output.known_quantity(group.member_count, "member")]
+    words.append("lag not known" if group.lag is None else f"lag {group.lag:,}")
     if group.message_model is not None:
         words.insert(1, group.message_model)
+    if group.dead_letters != 0:
+        words.append(_dead_letters(group.dead_letters, group.dead_letters_not_resent))
     return "  ".join(words)
+
+
+def _dead_letters(total: int | None, not_resent: int | None) -> str:
+    left = "number sent again not known" if not_resent is None else f"{not_resent:,} not sent again"
+    return f"{output.known_quantity(total, 'dead letter')} ({left}: `roquet dlq`)"
 
 
 def _members(group: "GroupInfo", colours: Mapping[str, str]) -> "Table":
     shown = table("member", "address", "language", "version", "listens to", "strategy")
-    for member in group.members:
+    for member in group.members or ():
         wishes = ", ".join(
             f"{topic} {wish}" for topic, wish in sorted((member.wishes or {}).items())
         )
@@ -107,8 +115,13 @@ def _queues(group: "GroupInfo", colours: Mapping[str, str]) -> "Table":
 
 def summary_table(groups: "list[GroupSummary]") -> "Table":
     """A table of groups, one a row."""
-    shown = table("group", "members", "lag", "", numbers=1)
+    shown = table("group", "members", "lag", "dead letters", "", numbers=1)
     for group in groups:
-        off = output.styled_text("disabled", FAULT) if group.disabled_on else ""
-        shown.add_row(group.name, f"{group.members:,}", f"{group.lag:,}", off)
+        notes = ["disabled"] * bool(group.disabled_on) + ["part missing"] * bool(group.faults)
+        counts = (group.members, group.lag, group.dead_letters)
+        shown.add_row(
+            group.name,
+            *("?" if count is None else f"{count:,}" for count in counts),
+            output.styled_text(", ".join(notes), FAULT),
+        )
     return shown

@@ -163,7 +163,7 @@ def losses(group: "GroupStatus", chosen: "ReplicaMember | None") -> list[str]:
     for one in group.members:
         role = "master" if one.is_master else "replica"
         in_sync = "in sync" if one.is_in_sync else "not in sync"
-        end = "unknown, it does not answer" if one.log_end is None else f"{one.log_end:,} bytes"
+        end = "not known" if one.log_end is None else f"{one.log_end:,} bytes"
         lines.append(f"  {one.place}, {role}, {in_sync}: {end}")
     lost = None if chosen is None else bytes_lost(group.standings, chosen.broker_id)
     who = "whoever is elected" if chosen is None else chosen.place

@@ -99,13 +99,23 @@ def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
             "?" if each.broker_id is None else str(each.broker_id),
             "master" if each.is_master else "replica",
             each.address,
-            {True: "yes", False: "no", None: "-"}[each.is_in_sync],
+            _in_sync(each),
             *((_number(each.epoch),) if has_epochs else ()),
             _number(each.lag_bytes),
             _seconds(each.lag_ms),
             _ago(each.last_contact_ms, now_ms),
         )
     return rows
+
+
+def _in_sync(each: ReplicaStatus) -> str:
+    """What its master says, and what speaks against it: a frozen replica may be in sync yet."""
+    said = {True: "yes", False: "no", None: "-"}[each.is_in_sync]
+    if each.silent_s is not None:
+        return f"{said}, silent for {each.silent_s} s"
+    if each.is_alive is False:
+        return f"{said}, away"
+    return f"{said}, no answer" if each.fault is not None else said
 
 
 def _number(value: int | None) -> str:

@@ -218,14 +218,14 @@ async def _resize(
     yes: bool,
     json: bool,
 ) -> None:
-    from roquet.admin import resizing, topic_preview, topics
+    from roquet.admin import resizing, topic_preview
     from roquet.admin.client import AdminClient
 
     resizing.check_queue_count(count)
     queues = output.quantity(count, "queue")
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        info = await topics.show(admin, name)
-        own = await resizing.broadcasting_groups(admin, info.groups)
+        info = await resizing.whole_topic(admin, name)
+        own = await resizing.broadcasting_groups(admin, info.groups or ())
         preview = topic_preview.resize_preview(info, count, own)
         output.show_preview(preview, dry_run=dry_run, json=json)
         if not dry_run:

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 def topic_parts(topic: "TopicInfo") -> Iterator[Any]:
     """Everything about a topic: lines and tables, one below the other."""
-    yield f"{topic.name}  {output.quantity(topic.messages, 'message')}"
+    yield f"{topic.name}  {output.known_quantity(topic.messages, 'message')}"
     if topic.order_conf:
         yield f"ordered queues: {topic.order_conf}"
-    yield f"read by: {', '.join(topic.groups) or 'nobody'}"
+    groups = "not known" if topic.groups is None else ", ".join(topic.groups) or "nobody"
+    yield f"read by: {groups}"
     places = table("broker", "read queues", "write queues", "permission", "settings")
     for place in topic.places:
         extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}

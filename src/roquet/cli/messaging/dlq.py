@@ -15,6 +15,8 @@ from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import RoquetError, UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from roquet.admin.dead_letters import DeadLetter, DeadLetterCount, DeadLetterFilter
 
 PREVIEW_MAX: Final = 60
@@ -193,19 +195,23 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
             counts += await dead_letters.counts(reader, group)
     if as_json:
         output.echo_json(map(_count_fields, counts))
-        return
-    if not counts:
+    elif counts:
+        output.console().print(_counts_table(counts))
+    else:
         output.echo("no group has dead letters", err=True)
-        return
+    faults = {f"{one.queue.broker_name}: {one.fault}" for one in counts if one.fault is not None}
+    for fault in sorted(faults):
+        output.echo(fault, err=True)
+    if faults:
+        sys.exit(FAILED)
+
+
+def _counts_table(counts: "Sequence[DeadLetterCount]") -> "Table":
     lines = output.table("group", "queue", "letters", "not resent", numbers=2)
     for count in counts:
         queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
         lines.add_row(count.group, queue, _shown(count.total), _shown(count.not_resent))
-    output.console().print(lines)
-    silent = sorted({count.queue.broker_name for count in counts if count.total is None})
-    if silent:
-        output.echo(f"no answer from {', '.join(silent)}", err=True)
-        sys.exit(FAILED)
+    return lines
 
 
 async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
@@ -214,6 +220,7 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
     await dead_letters.check_group(namesrv, group)
     async with dead_letters.open_reader(namesrv) as reader:
         letters = await dead_letters.newest(reader, group, limit)
+        counts = await dead_letters.counts(reader, group)
     if not letters:
         raise RoquetError(f"group {group!r} has no dead letters any more")
     for letter in letters:
@@ -221,6 +228,10 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
             output.echo_json([_fields(letter)])
         else:
             output.echo(_line(letter))
+    total = sum(count.total or 0 for count in counts)
+    if total > len(letters):
+        shown = f"these are the newest {len(letters):,} of {total:,} dead letters"
+        output.echo(f"{shown}: --limit {total} shows all", err=True)
 
 
 def _shown(count: int | None) -> str:
@@ -251,4 +262,5 @@ def _count_fields(count: "DeadLetterCount") -> dict[str, Any]:
         "queue": count.queue.queue_id,
         "letters": count.total,
         "not_resent": count.not_resent,
+        "fault": count.fault,
     }

@@ -112,6 +112,11 @@ def console(*, to_stderr: bool = False, quiet: bool = False) -> "Console":
     return PrintableConsole(stderr=to_stderr, quiet=quiet, width=width)
 
 
+def known_quantity(count: int | None, noun: str) -> str:
+    """A count with its noun, or that it is not known."""
+    return f"{noun}s not known" if count is None else quantity(count, noun)
+
+
 def time_text(time_ms: int | None) -> str:
     """A time in ms since the epoch as text, in this machine's zone; a dash for none."""
     if not time_ms or time_ms < 0:

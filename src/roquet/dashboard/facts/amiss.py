@@ -33,6 +33,10 @@ def amiss(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Proble
     """
     found = [
         *(
+            Problem(text=f"the newest sample is not whole: {text}", path="/brokers")
+            for text in sample.problems
+        ),
+        *(
             Problem(text=f"name server {address} does not answer: {error}", path="/brokers")
             for address, error in name_servers.items()
         ),
@@ -40,9 +44,6 @@ def amiss(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Proble
         *(Problem(text=text, path="/brokers") for text in sample.replica_problems),
         *(problem for group in sample.groups.values() for problem in _of_group(group)),
     ]
-    if sample.problem is not None:
-        text = f"the newest sample is not whole: {sample.problem}"
-        found.insert(0, Problem(text=text, path="/brokers"))
     if len(found) > LISTED_MAX:
         left = quantity(len(found) - LISTED_MAX, "more problem")
         return [*found[:LISTED_MAX], Problem(text=f"and {left}", path="/groups?state=amiss")]
@@ -81,9 +82,19 @@ def _of_broker(broker: BrokerStatus) -> Iterator[Problem]:
 
 def _of_group(group: GroupInfo) -> Iterator[Problem]:
     path = f"/groups/{quote(group.name, safe='')}"
-    if not group.members and group.lag:
+    if group.members == [] and group.lag:
         messages = quantity(group.lag, "message")
         yield Problem(text=f"{group.name}: {messages} to handle, and no member", path=path)
+    if letters := _not_resent(group):
+        count = quantity(letters, "dead letter")
+        text = f"{group.name}: {count} not sent again"
+        yield Problem(text=text, path=f"/dead-letters/{quote(group.name, safe='')}")
     if group.problems:
         more = f" (and {len(group.problems) - 1} more)" if len(group.problems) > 1 else ""
         yield Problem(text=f"{group.name}: {group.problems[0]}{more}", path=path)
+
+
+def _not_resent(group: GroupInfo) -> int | None:
+    """Dead letters to look at: all of them where it is not known which were sent again."""
+    known = group.dead_letters_not_resent
+    return group.dead_letters if known is None else known

@@ -123,7 +123,12 @@ async def balance_of(
 
 
 def balance_input(info: GroupInfo, topic: str) -> BalanceInput:
-    """A topic's queues, members, owners and lag. Raises UsageError for a group without members."""
+    """A topic's queues, members, owners and lag.
+
+    Raises UsageError for a group without members, and when they are not known.
+    """
+    if info.members is None:
+        raise UsageError(f"the members of {info.name} are not known: {'; '.join(info.problems)}")
     rows = [row for row in info.queues if row.topic == topic]
     queues = {MessageQueue(topic, row.broker, row.queue_id): row for row in rows}
     members = [m.client_id for m in info.members if m.wishes is None or topic in m.wishes]
@@ -159,7 +164,7 @@ def forecast(
     if not after:
         raise UsageError("nobody would be left: the queues would wait for the next member")
     changes = [f"{leaves} leaves"] * (leaves is not None) + ["a member joins"] * joins
-    used = {member.strategy for member in info.members}
+    used = {member.strategy for member in info.members or ()}
     return BalanceFacts(
         group=info.name,
         topics=topics,

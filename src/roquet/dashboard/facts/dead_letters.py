@@ -2,23 +2,24 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from roquet.admin import dead_letters, messages
-from roquet.admin.client import AdminClient
+from roquet.admin.client import AdminClient, without_answers
+from roquet.admin.dead_letter_totals import totals
 from roquet.admin.dead_letters import DeadLetter
 from roquet.client.pull import PullConsumer
 from roquet.model import names
-from roquet.model.errors import CallRefused, UsageError
+from roquet.model.errors import UsageError
 from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
-from roquet.wire.calls.admin.stats import GetTopicStats, TopicStats
 from roquet.wire.calls.admin.topic import GetGroup
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 SHOWN: Final = 200
@@ -79,7 +80,8 @@ async def count_letters(admin: AdminClient, groups: Sequence[str]) -> Sequence[D
     counted: dict[str, DeadLetterGroup] = {}
 
     async def count(group: str) -> None:
-        counted[group] = await _count_topic(admin, brokers, group)
+        found = await totals(admin, brokers, group)
+        counted[group] = DeadLetterGroup(group=group, total=found.total, newest_ms=found.newest_ms)
 
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_TIMEOUT_S):
@@ -144,11 +146,11 @@ def place_of(letter: DeadLetter) -> str:
     return f"{letter.queue.broker_name}/{letter.queue.queue_id}/{letter.message.queue_offset}"
 
 
-def reason_of(letter: DeadLetter, retries_max: int) -> str:
+def reason_of(letter: DeadLetter, retries_max: int | None) -> str:
     """Why a letter was given up, as far as it says; `retries_max` is its group's setting."""
     failures = letter.message.reconsume_times
     # The first attempt is no retry: a message that was retried 16 times has failed 17 times.
-    if failures > retries_max:
+    if retries_max is not None and failures > retries_max:
         return f"failed {quantity(failures, 'time')}, no try was left"
     return f"given up after {quantity(failures, 'failure')}"
 
@@ -170,22 +172,6 @@ def _parse_place(topic: str, place: str) -> tuple[MessageQueue, int]:
     return MessageQueue(topic, broker, queue_id), offset
 
 
-async def _count_topic(
-    admin: AdminClient, brokers: Mapping[str, str], group: str
-) -> DeadLetterGroup:
-    call = GetTopicStats(topic=names.dlq_topic(group))
-    answers, failed = await admin.ask_each(brokers, call)
-    if any(not isinstance(error, CallRefused) for error in failed.values()):
-        return DeadLetterGroup(group=group, total=None, newest_ms=None)
-    tables = [codec.loads(reply.body, TopicStats).offset_table for reply in answers.values()]
-    queues = [queue for table in tables for queue in table.values()]
-    return DeadLetterGroup(
-        group=group,
-        total=sum(queue.max_offset - queue.min_offset for queue in queues),
-        newest_ms=max((queue.last_update_timestamp for queue in queues), default=0) or None,
-    )
-
-
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
@@ -197,9 +183,11 @@ async def _check_group(admin: AdminClient, group: str) -> None:
         raise UsageError(f"group {group!r} has no dead letters")
 
 
-async def _retries_max(admin: AdminClient, group: str) -> int:
-    """The most retries that any broker allows the group; the default when none says so."""
-    answers, _ = await admin.ask_each(await admin.brokers(), GetGroup(group=group))
+async def _retries_max(admin: AdminClient, group: str) -> int | None:
+    """The most retries that any broker allows the group; None unless all of them tell."""
+    answers, failed = await admin.ask_each(await admin.brokers(), GetGroup(group=group))
+    if without_answers(failed, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+        return None
     known = [codec.loads(reply.body, SubscriptionGroup) for reply in answers.values()]
     default = SubscriptionGroup(group_name=group)
     return max(one.retry_max_times for one in known or [default])

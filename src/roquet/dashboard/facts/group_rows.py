@@ -7,7 +7,7 @@ import msgspec
 from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.dashboard.facts.drawings import Curve, curve
 from roquet.dashboard.facts.trend import LagTrend, lag_trend
-from roquet.dashboard.sampling.history import GroupHistory
+from roquet.dashboard.sampling.history import UNKNOWN, GroupHistory
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 
@@ -16,7 +16,7 @@ SPARK_HEIGHT = 18
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in a list; numbers are None before its first sample."""
+    """A group in a list; numbers are None before its first sample, and where no broker tells."""
 
     name: str
     members: int | None = None
@@ -24,6 +24,9 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     trend: LagTrend | None = None
     problems: int = 0
     disabled: bool = False
+    is_sampled: bool = False
+    dead_letters: int | None = None
+    """Those that were not sent again; None where no broker tells."""
     spark: Curve | None = None
 
 
@@ -41,10 +44,12 @@ def group_row(name: str, info: GroupInfo | None) -> GroupRow:
         return GroupRow(name=name)
     return GroupRow(
         name=name,
-        members=len(info.members),
+        members=info.member_count,
         lag=info.lag,
         problems=len(info.problems),
         disabled=bool(info.disabled_on),
+        is_sampled=True,
+        dead_letters=info.dead_letters_not_resent,
     )
 
 
@@ -72,9 +77,11 @@ def queue_rows(group: GroupInfo, history: GroupHistory, now_ms: int) -> list[Que
     return rows
 
 
-def trend_until_now(history: GroupHistory, lags: Sequence[int], lag: int, now_ms: int) -> LagTrend:
+def trend_until_now(
+    history: GroupHistory, lags: Sequence[int], lag: int | None, now_ms: int
+) -> LagTrend:
     """The trend of samples and of a lag that was asked for after them, which a page shows."""
-    return lag_trend([*history.times, now_ms], [*lags, lag])
+    return lag_trend([*history.times, now_ms], [*lags, UNKNOWN if lag is None else lag])
 
 
 def lag_by_topic(queues: Sequence[GroupQueueInfo]) -> Mapping[str, int]:

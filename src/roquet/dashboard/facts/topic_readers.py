@@ -8,7 +8,7 @@ from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 
 
 class TopicReader(msgspec.Struct, frozen=True, kw_only=True):
-    """A group that reads a topic; numbers are of the newest sample, None before the first one."""
+    """A group that reads a topic; numbers are of the newest sample, None where it has none."""
 
     group: str
     members: int | None = None
@@ -50,8 +50,8 @@ def queue_owners(
 def _reader(topic: str, name: str, info: GroupInfo | None) -> TopicReader:
     if info is None:
         return TopicReader(group=name)
-    lag = sum(queue.lag for queue in _queues(topic, info))
-    return TopicReader(group=name, members=len(info.members), lag=lag)
+    lag = None if info.lag is None else sum(queue.lag for queue in _queues(topic, info))
+    return TopicReader(group=name, members=info.member_count, lag=lag)
 
 
 def _queues(topic: str, info: GroupInfo | None) -> Iterator[GroupQueueInfo]:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from roquet.admin import groups, offset_reset
+from roquet.admin.client import fault_lines
 from roquet.admin.offset_reset import QueueEdge, QueueReset, ResetTarget
 from roquet.dashboard.changes import change, done, form_number, form_text
 from roquet.dashboard.facts.drawings import curve, owner_picture
@@ -32,7 +33,9 @@ STATES: dict[str, Callable[[GroupRow], bool]] = {
     "all": lambda _row: True,
     "lagging": lambda row: bool(row.lag),
     "idle": lambda row: row.members == 0,
-    "amiss": lambda row: row.problems > 0 or (row.members == 0 and bool(row.lag)),
+    "amiss": lambda row: (
+        row.problems > 0 or bool(row.dead_letters) or (row.members == 0 and bool(row.lag))
+    ),
 }
 """Filters of the list."""
 
@@ -40,6 +43,7 @@ ORDERS: dict[str, Callable[[GroupRow], Any]] = {
     "name": lambda row: row.name,
     "lag": lambda row: (-(row.lag or 0), row.name),
     "members": lambda row: (-(row.members or 0), row.name),
+    "letters": lambda row: (-(row.dead_letters or 0), row.name),
 }
 
 
@@ -50,7 +54,7 @@ async def list_groups(request: Request) -> Response:
     known = sample.groups if sample else {}
     state = request.query_params.get("state", "all")
     wanted = STATES.get(state, STATES["all"])
-    names = await groups.list_names(admin_of(request))
+    names, failed = await groups.known_names(admin_of(request))
     rows = [row for name in names if wanted(row := group_row(name, known.get(name)))]
     part = list_part(rows, request.query_params, lambda row: row.name, ORDERS)
     return page(
@@ -60,6 +64,7 @@ async def list_groups(request: Request) -> Response:
         rows=[with_curve(row, sampler.history(row.name)) for row in part.rows],
         state=state if state in STATES else "all",
         sampled_ms=sample.at_ms if sample else None,
+        problems=fault_lines(failed),
         only_html={"states": list(STATES)},
     )
 
@@ -158,7 +163,10 @@ async def preview_delete(request: Request) -> Response:
     info = await groups.show(admin_of(request), name)
     lines = [
         f"its progress in {quantity(len(info.queues), 'queue')} on all brokers",
-        f"it has {quantity(info.lag, 'message')} still to handle",
+        "it is not known how many messages it has still to handle"
+        if info.lag is None
+        else f"it has {quantity(info.lag, 'message')} still to handle",
+        *info.problems,
     ]
     if info.members:
         lines.append(f"it has {quantity(len(info.members), 'member')}: stop them first")
@@ -184,9 +192,7 @@ async def delete_group(request: Request, form: FormData) -> Response:
     if form_text(form, "typed_name", "") != name:
         raise UsageError(f"type the name of the group, {name}, to delete it")
     info = await groups.show(admin_of(request), name)
-    if info.members:
-        members = quantity(len(info.members), "member")
-        raise UsageError(f"group {name!r} has {members}: stop them first")
+    groups.check_has_no_members(info)
     await groups.delete(admin_of(request), name)
     return done(request, "/groups", f"group {name} is deleted")
 

@@ -1,5 +1,7 @@
 """Overview: rates, lag, and what is amiss, in words."""
 
+from collections.abc import Iterable
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -37,12 +39,13 @@ async def overview(request: Request) -> Response:
         brokers_silent=sum(broker.fault is not None for broker in sample.brokers),
         topics=len(topics),
         groups=len(groups),
-        messages=sum(topic.messages for topic in topics),
+        messages=_known_sum(topic.messages for topic in topics),
         in_per_s=rates.ins[-1] if rates.ins else None,
         out_per_s=rates.outs[-1] if rates.outs else None,
-        lag=sum(group.lag for group in groups),
+        lag=_known_sum(group.lag for group in groups),
+        dead_letters=_known_sum(group.dead_letters for group in groups),
         problems=amiss(sample, {name: str(error) for name, error in silent.items()}),
-        lagging=sorted((g for g in groups if g.lag), key=lambda group: -group.lag)[:TOP],
+        lagging=sorted((g for g in groups if g.lag), key=lambda group: -(group.lag or 0))[:TOP],
         busiest=sorted(
             (topic for topic in topics if topic.in_per_s), key=lambda one: -(one.in_per_s or 0)
         )[:TOP],
@@ -53,6 +56,13 @@ async def overview(request: Request) -> Response:
             "since_ms": rates.times[0] if rates.times else None,
         },
     )
+
+
+def _known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is, of one part at least."""
+    found = [*counts]
+    known = [count for count in found if count is not None]
+    return sum(known) if known or not found else None
 
 
 ROUTES = [Route("/", overview)]

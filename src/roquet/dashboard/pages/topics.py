@@ -31,7 +31,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
 
 ORDERS = {
     "name": lambda row: row.name,
-    "messages": lambda row: (-(row.sample.messages if row.sample else -1), row.name),
+    "messages": lambda row: (-((row.sample.messages or 0) if row.sample else -1), row.name),
     "rate": lambda row: (-((row.sample.in_per_s or 0) if row.sample else -1), row.name),
     "newest": lambda row: (-((row.sample.stored_ms or 0) if row.sample else -1), row.name),
 }
@@ -63,14 +63,15 @@ async def show_topic(request: Request) -> Response:
     sample = dashboard.sampler.latest
     known = sample.topics.get(name) if sample else None
     groups = sample.groups if sample else {}
-    owners = queue_owners(name, info.groups, groups)
+    listed = info.groups or ()
+    owners = queue_owners(name, listed, groups)
     return page(
         request,
         "topic.html",
         topic=info,
         in_per_s=known.in_per_s if known else None,
         resize=dashboard.resizes.progress(name),
-        readers=topic_readers(name, info.groups, groups),
+        readers=topic_readers(name, listed, groups),
         owners=owners,
         only_html={"owners_of": _by_queue(owners)},
     )
@@ -126,8 +127,8 @@ async def preview_resize(request: Request) -> Response:
     if count is None:
         raise UsageError("queues is missing")
     resizing.check_queue_count(count)
-    info = await topics.show(admin, name)
-    own = await resizing.broadcasting_groups(admin, info.groups)
+    info = await resizing.whole_topic(admin, name)
+    own = await resizing.broadcasting_groups(admin, info.groups or ())
     lines = list(topic_preview.resize_preview(info, count, own))
     return _preview(request, info, "resize", lines, {"queues": str(count)}, "Resize")
 

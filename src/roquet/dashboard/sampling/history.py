@@ -19,7 +19,7 @@ SPANS_MAX: Final = 2_000
 """Times of ownership that a group keeps, the newest."""
 
 UNKNOWN: Final = -1
-"""Lag of a queue that was not there at the time of a sample."""
+"""Lag that no broker told, or of a queue that was not there at the time of a sample."""
 
 
 class OwnerSpan(msgspec.Struct, kw_only=True):
@@ -39,7 +39,7 @@ class GroupHistory:
     def __init__(self) -> None:
         self.times: array[int] = array("q")
         self.lags: array[int] = array("q")
-        """Lag of the whole group at each time."""
+        """Lag of the whole group at each time; `UNKNOWN` where no broker told."""
         self._queues: dict[MessageQueue, array[int]] = {}
         self._spans: list[OwnerSpan] = []
         self._current: dict[MessageQueue, OwnerSpan] = {}
@@ -47,7 +47,7 @@ class GroupHistory:
     def add(self, group: GroupInfo, now_ms: int) -> None:
         """Add a sample."""
         self.times.append(now_ms)
-        self.lags.append(group.lag)
+        self.lags.append(UNKNOWN if group.lag is None else group.lag)
         shown = group.queues if len(group.queues) <= QUEUES_MAX else []
         lags = {MessageQueue(q.topic, q.broker, q.queue_id): q.lag for q in shown}
         for queue in lags:

@@ -2,7 +2,8 @@
 
 import asyncio
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -36,8 +37,8 @@ class ClusterSample(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, GroupInfo]
     replica_problems: Sequence[str] = ()
     """Sentences about replicas that are out of sync, and masters that are away."""
-    problem: str | None = None
-    """Error that ended the sample before it was whole."""
+    problems: Sequence[str] = ()
+    """Errors of parts that are missing, or not whole."""
 
 
 class RateHistory:
@@ -54,7 +55,7 @@ class RateHistory:
         self.times.append(sample.at_ms)
         self.ins.append(sum(rate_of(one.puts_per_s) or 0 for one in sample.brokers))
         self.outs.append(sum(rate_of(one.gets_per_s) or 0 for one in sample.brokers))
-        self.lags.append(sum(group.lag for group in sample.groups.values()))
+        self.lags.append(sum(group.lag or 0 for group in sample.groups.values()))
         for values in (self.times, self.ins, self.outs, self.lags):
             del values[: max(len(values) - SAMPLES_MAX, 0)]
 
@@ -101,54 +102,81 @@ class Sampler:
         """Ask the cluster once, and add what it says."""
         clock = self._admin.clock
         started_ms, before = clock.monotonic_ms(), self.latest
-        found_brokers: list[BrokerStatus] = []
-        found_topics: dict[str, TopicSample] = {}
-        found_groups: dict[str, GroupInfo] = {}
-        amiss: list[str] = []
-        problem = None
-        try:
-            found_brokers = await brokers.statuses(self._admin)
-            amiss = await self._replica_problems()
-            async for group in groups.show_each(self._admin):
-                found_groups[group.name] = group
-                self._add_group(group, clock.now_ms())
-            addresses = await self._admin.brokers()
-            names = await topics.list_names(self._admin)
-            known = before.topics if before else {}
-            async for topic in sample_topics(self._admin, addresses, names, known):
-                found_topics[topic.name] = topic
-        except RoquetError as error:
-            problem = str(error)
-            log.warning("the cluster was not sampled whole: %s", problem)
+        parts = _Parts(self._admin)
+        await parts.collect(before.topics if before else {}, self._add_group)
         sample = ClusterSample(
             at_ms=clock.now_ms(),
             took_ms=clock.monotonic_ms() - started_ms,
-            brokers=found_brokers,
-            topics=found_topics,
-            groups=found_groups,
-            replica_problems=amiss,
-            problem=problem,
+            brokers=parts.brokers,
+            topics=parts.topics,
+            groups=parts.groups,
+            replica_problems=parts.replica_problems,
+            problems=parts.problems,
         )
-        if problem is None:
+        if parts.problems:
+            log.warning("the cluster was not sampled whole: %s", "; ".join(parts.problems))
+        if parts.brokers:
             self.rates.add(sample)
-            for name in self._groups.keys() - found_groups.keys():
+        if not parts.problems:
+            for name in self._groups.keys() - parts.groups.keys():
                 del self._groups[name]
         self.latest = sample
         self._first.set()
         return sample
 
-    async def _replica_problems(self) -> list[str]:
-        """Sentences about replicas; none where brokers do not tell of them."""
-        try:
-            known = await replicas.statuses(self._admin)
-        except RoquetError:
-            return []
-        # Those that do not answer are among the brokers.
-        return replicas.problems([one for one in known if one.fault is None])
-
-    def _add_group(self, group: GroupInfo, now_ms: int) -> None:
+    def _add_group(self, group: GroupInfo) -> None:
         if group.name in self._groups or len(self._groups) < GROUPS_MAX:
-            self._groups.setdefault(group.name, GroupHistory()).add(group, now_ms)
+            history = self._groups.setdefault(group.name, GroupHistory())
+            history.add(group, self._admin.clock.now_ms())
+
+
+class _Parts:
+    """The parts of one sample; an error of one part is noted, and the others are asked for."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self.brokers: list[BrokerStatus] = []
+        self.topics: dict[str, TopicSample] = {}
+        self.groups: dict[str, GroupInfo] = {}
+        self.replica_problems: list[str] = []
+        self.problems: list[str] = []
+
+    async def collect(
+        self, before: Mapping[str, TopicSample], add_group: Callable[[GroupInfo], None]
+    ) -> None:
+        """Ask for all parts; `before` are the topics of the last sample."""
+        for collect in (
+            self._brokers,
+            self._replicas,
+            partial(self._groups, add_group),
+            partial(self._topics, before),
+        ):
+            try:
+                await collect()
+            except RoquetError as error:
+                if str(error) not in self.problems:  # one for all while name servers are away
+                    self.problems.append(str(error))
+
+    async def _brokers(self) -> None:
+        self.brokers = await brokers.statuses(self._admin)
+
+    async def _replicas(self) -> None:
+        known = await replicas.statuses(self._admin)
+        # Those that do not answer are among the brokers.
+        silent = {one.address for one in self.brokers if one.fault is not None}
+        told = [one for one in known if one.address not in silent]
+        self.replica_problems = replicas.problems(told)
+
+    async def _groups(self, add_group: Callable[[GroupInfo], None]) -> None:
+        async for group in groups.show_each(self._admin):
+            self.groups[group.name] = group
+            add_group(group)
+
+    async def _topics(self, before: Mapping[str, TopicSample]) -> None:
+        addresses = await self._admin.brokers()
+        names = await topics.list_names(self._admin)
+        async for topic in sample_topics(self._admin, addresses, names, before):
+            self.topics[topic.name] = topic
 
 
 def rate_of(text: str) -> float | None:

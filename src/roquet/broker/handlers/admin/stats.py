@@ -178,6 +178,7 @@ def _connection(replica: ConnectionFacts) -> calls.HaConnection:
         in_sync=replica.is_in_sync,
         transferred_byte_in_second=replica.bytes_per_second,
         transfer_from_where=replica.position,
+        silent_ms=replica.silent_ms,
     )
 
 

@@ -110,13 +110,15 @@ class ReplicaConnection:
     @property
     def facts(self) -> ConnectionFacts:
         """Progress of this replica."""
+        now_ms = self._clock.monotonic_ms()
         return ConnectionFacts(
             address=self.address,
             report=self._report,
             lag=self._source.store.end_position - self._report,
             is_in_sync=self.framing.is_in_sync(self._report),
             position=self._position,
-            bytes_per_second=self._meter.bytes_per_second(self._clock.monotonic_ms()),
+            bytes_per_second=self._meter.bytes_per_second(now_ms),
+            silent_ms=now_ms - self._read_ms,
         )
 
     @property

@@ -35,6 +35,8 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Position that it is sent next."""
     bytes_per_second: int
+    silent_ms: int
+    """Ms since its last report."""
 
 
 class FollowerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -155,6 +155,8 @@ class HaConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_sync: bool = False
     transferred_byte_in_second: int = 0
     transfer_from_where: int = 0
+    silent_ms: int | None = None
+    """Ms since its last report; ours only."""
 
 
 class HaClient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
