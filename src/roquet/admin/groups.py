@@ -26,7 +26,7 @@ from roquet.admin.group_info import (
     GroupSummary,
 )
 from roquet.model.errors import CallError, RoquetError, UsageError
-from roquet.model.names import check_group, is_system_group
+from roquet.model.names import check_group, is_internal_group
 from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
@@ -65,7 +65,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
 
 
 async def show_each(admin: AdminClient) -> AsyncIterator[GroupInfo]:
-    """Everything about each group but the system's own, one after another.
+    """Everything about each group but the system's and our tools' own, one after another.
 
     Slower than `summaries`, and never more than a few calls at a time. Raises RoquetError behind
     the last group when a broker did not tell which ones it has.
@@ -73,7 +73,7 @@ async def show_each(admin: AdminClient) -> AsyncIterator[GroupInfo]:
     brokers = await admin.brokers()
     tables = await ask_tables(admin, brokers)
     for name in tables.names:
-        if not is_system_group(name):
+        if not is_internal_group(name):
             group = await ask_group(admin, brokers, name, tables)
             yield _info(group, tables.disabled_on(name))
     if tables.failed:
@@ -103,7 +103,7 @@ def _info(group: GroupAnswers, disabled: list[str]) -> GroupInfo:
 
 
 async def summaries(admin: AdminClient, *, system: bool = False) -> list[GroupSummary]:
-    """A summary of every group; system groups only with `system`.
+    """A summary of every group; the system's and our tools' own only with `system`.
 
     Raises the first error when no broker tells which groups it has.
     """
@@ -117,7 +117,7 @@ async def listed(
     brokers = await admin.brokers()
     tables = await ask_tables(admin, brokers)
     check_some_replied(tables.configs, tables.failed)
-    names = [n for n in tables.names if system or not is_system_group(n)]
+    names = [n for n in tables.names if system or not is_internal_group(n)]
     answers = await asyncio.gather(*(ask_group(admin, brokers, n, tables) for n in names))
     found = [
         GroupSummary(
@@ -135,7 +135,7 @@ async def listed(
 
 
 async def list_names(admin: AdminClient) -> list[str]:
-    """Names of all groups without the system's own.
+    """Names of all groups without the system's and our tools' own.
 
     Those of brokers that do not answer are missing; raises the first error when none answers.
     """
@@ -146,7 +146,7 @@ async def known_names(admin: AdminClient) -> tuple[list[str], Mapping[str, CallE
     """Names as of `list_names`, and errors by broker name: their groups may be missing."""
     tables = await ask_tables(admin, await admin.brokers())
     check_some_replied(tables.configs, tables.failed)
-    return [name for name in tables.names if not is_system_group(name)], tables.failed
+    return [name for name in tables.names if not is_internal_group(name)], tables.failed
 
 
 async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -> list[str]:

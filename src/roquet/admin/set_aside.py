@@ -13,7 +13,7 @@ import msgspec
 from roquet.admin.client import AdminClient, known_leader
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
-from roquet.model.errors import CallError, ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.transaction import ResumeCheck
@@ -43,23 +43,35 @@ async def list_messages(
 ) -> tuple[list[SetAsideMessage], dict[MessageQueue, int]]:
     """Messages that are set aside, oldest first, and the end offset of each queue that was read.
 
-    With `not_retried_only`, only those after the offset up to which all were retried.
+    With `not_retried_only`, only those after the offset up to which all were retried. Raises
+    RoquetError when a broker does not tell its part.
     """
     messages: list[SetAsideMessage] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await reader.queues(TOPIC):
-        begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
-        if not_retried_only:
-            begin = max(begin, await reader.committed(queue) or 0)
-        ends[queue] = end
-        while begin < end:
-            result = await reader.pull(queue, begin)
-            messages += [_set_aside_message(queue, message) for message in result.messages]
-            if result.next_offset <= begin:
-                raise ConnectFailed(f"{queue} cannot be read at {begin}: {result.status.name}")
-            begin = result.next_offset
+        try:
+            found, ends[queue] = await _of_queue(reader, queue, not_retried_only=not_retried_only)
+        except CallError as error:
+            raise RoquetError(f"{queue.broker_name} does not tell: {error}") from error
+        messages += found
     messages.sort(key=lambda message: message.kept_ms)
     return messages, ends
+
+
+async def _of_queue(
+    reader: PullConsumer, queue: MessageQueue, *, not_retried_only: bool
+) -> tuple[list[SetAsideMessage], int]:
+    messages: list[SetAsideMessage] = []
+    begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
+    if not_retried_only:
+        begin = max(begin, await reader.committed(queue) or 0)
+    while begin < end:
+        result = await reader.pull(queue, begin)
+        messages += [_set_aside_message(queue, message) for message in result.messages]
+        if result.next_offset <= begin:
+            raise ConnectFailed(f"{queue} cannot be read at {begin}: {result.status.name}")
+        begin = result.next_offset
+    return messages, end
 
 
 async def topic_exists(admin: AdminClient) -> bool:

@@ -71,6 +71,18 @@ SYSTEM_GROUPS: Final = frozenset(
 DLQ_READER_GROUP: Final = "roquet-dlq"
 """Group in which our own commands record how far dead letters have been resent."""
 
+CLI_GROUP: Final = "roquet-cli"
+"""Group of our commands that read without a group; it commits nothing."""
+
+DASHBOARD_GROUP: Final = "roquet-dashboard"
+"""Group that the dashboard's pages read and send as; it commits nothing."""
+
+SPARK_GROUP: Final = "roquet-spark"
+"""Group that Spark reads as by default; it commits nothing."""
+
+TOOL_GROUPS: Final = frozenset({DLQ_READER_GROUP, CLI_GROUP, DASHBOARD_GROUP, SPARK_GROUP})
+"""Groups that our own tools read as. Lists of groups leave them out: nobody's work waits there."""
+
 RESERVED_GROUPS: Final = frozenset(
     {"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER", "__MONITOR_CONSUMER", DLQ_READER_GROUP}
 )
@@ -133,6 +145,11 @@ def is_dlq(topic: str) -> bool:
 def is_system_group(group: str) -> bool:
     """Whether a group belongs to RocketMQ itself."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_internal_group(group: str) -> bool:
+    """Whether a group is none of the users': RocketMQ's own, or one of our own tools."""
+    return is_system_group(group) or group in TOOL_GROUPS
 
 
 def can_users_join(group: str) -> bool:

@@ -40,7 +40,9 @@ def show(
 @group.command("ls")
 def list_groups(
     *,
-    system: Annotated[bool, typer.Option("--system", help="The system's own, too.")] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="The system's and our tools' own, too.")
+    ] = False,
     json: JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:

@@ -12,15 +12,13 @@ from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import RoquetError, UsageError
+from roquet.model.names import CLI_GROUP
 from roquet.model.settings import suggest
 
 if TYPE_CHECKING:
     from roquet.client.config import ConsumerConfig
     from roquet.client.consumer import Consumer
     from roquet.client.reading.message import InboundMessage
-
-CLI_GROUP: Final = "roquet-cli"
-"""The group of commands that read without a group; it commits nothing."""
 
 TOPIC_POLL_S: Final = 1.0
 """How often a topic is looked for that does not exist yet."""

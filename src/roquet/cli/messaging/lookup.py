@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.messaging.consume import CLI_GROUP
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
 from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import JsonOption
+from roquet.model.names import CLI_GROUP
 from roquet.model.queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
@@ -11,9 +11,7 @@ from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.dashboard.request_context import client_config_of, dashboard_of
-
-GROUP: Final = "roquet-dashboard"
-"""The group that pages read and send as; it commits no offsets."""
+from roquet.model.names import DASHBOARD_GROUP
 
 C = TypeVar("C", bound=ClientConfig)
 
@@ -23,7 +21,7 @@ async def open_reader(request: HTTPConnection) -> AsyncIterator[PullConsumer]:
     """Open a consumer that reads queues as the visitor's user, and joins in nothing."""
     namesrv = dashboard_of(request).settings.name_servers
     config = with_settings_of(client_config_of(request), ConsumerConfig)
-    async with PullConsumer(namesrv, group=GROUP, config=config) as reader:
+    async with PullConsumer(namesrv, group=DASHBOARD_GROUP, config=config) as reader:
         yield reader
 
 
@@ -39,7 +37,7 @@ async def open_producer(request: HTTPConnection) -> AsyncIterator[Producer]:
     """Open a producer that sends as the visitor's user."""
     namesrv = dashboard_of(request).settings.name_servers
     config = with_settings_of(client_config_of(request), ProducerConfig)
-    async with Producer(namesrv, group=GROUP, config=config) as producer:
+    async with Producer(namesrv, group=DASHBOARD_GROUP, config=config) as producer:
         yield producer
 
 
