@@ -67,6 +67,13 @@ def test_a_users_group_is_not_the_systems() -> None:
     assert not names.is_system_group("billing")
 
 
+def test_groups_of_our_own_tools_are_nobodys_work() -> None:
+    tools = ["roquet-cli", "roquet-dashboard", "roquet-dlq", "roquet-spark"]
+    assert [*map(names.is_internal_group, tools)] == [True] * 4
+    assert names.is_internal_group("TOOLS_CONSUMER")
+    assert not names.is_internal_group("billing")
+
+
 def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
     assert {names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC} <= names.BROKER_ONLY_TOPICS
     assert names.AUTO_CREATE_TOPIC not in names.BROKER_ONLY_TOPICS

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from roquet.admin.client import AdminClient, without_answers
+from roquet.admin.client import AdminClient, failures_text, without_answers
 from roquet.model import names
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.stats import GetTopicStats, TopicStats
@@ -26,9 +26,8 @@ class DeadLetterTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Letters after the offset up to which all were sent again."""
     newest_ms: int | None = None
     """When the newest letter was given up; None without any, or as above."""
-
-
-NONE_KNOWN = DeadLetterTotals(total=None, not_resent=None)
+    fault: str | None = None
+    """Why a number is not known."""
 
 
 async def totals(admin: AdminClient, brokers: Mapping[str, str], group: str) -> DeadLetterTotals:
@@ -38,8 +37,8 @@ async def totals(admin: AdminClient, brokers: Mapping[str, str], group: str) -> 
     (stats, unknown), (resent, untold) = await asyncio.gather(
         admin.ask_each(brokers, GetTopicStats(topic=topic)), admin.ask_each(brokers, progress)
     )
-    if without_answers(unknown, ResponseCode.TOPIC_NOT_EXIST):
-        return NONE_KNOWN
+    if silent := without_answers(unknown, ResponseCode.TOPIC_NOT_EXIST):
+        return DeadLetterTotals(total=None, not_resent=None, fault=failures_text(silent))
     tables = [codec.loads(reply.body, TopicStats).offset_table for reply in stats.values()]
     ends = {queue: offsets for table in tables for queue, offsets in table.items()}
     done = {
@@ -53,5 +52,6 @@ async def totals(admin: AdminClient, brokers: Mapping[str, str], group: str) -> 
     return DeadLetterTotals(
         total=sum(each.max_offset - each.min_offset for each in ends.values()),
         not_resent=None if untold else left,
+        fault=failures_text(untold) or None,
         newest_ms=max((each.last_update_timestamp for each in ends.values()), default=0) or None,
     )

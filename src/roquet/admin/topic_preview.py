@@ -37,6 +37,7 @@ class TopicChange:
                 f"{quantity(self._hidden, 'stored message')}, and what is sent to them; "
                 "`roquet topic resize` leaves none behind"
             )
+        yield from self._topic.problems
 
     def fields(self) -> dict[str, Any]:
         """The change for JSON."""

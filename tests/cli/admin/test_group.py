@@ -75,6 +75,9 @@ def test_groups_are_listed(namesrv: str) -> None:
     assert lines[0].split() == ["group", "members", "lag", "dead", "letters"]
     assert ["billing", "0", "1", "0"] in [line.split() for line in lines]
     assert not any("TOOLS_CONSUMER" in line for line in lines)
+    assert roquet("message", "find", "orders", "-n", namesrv).exit_code == 0
+    lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
+    assert not any("roquet-cli" in line for line in lines)
     everything = roquet("group", "ls", "--system", "--json", "-n", namesrv).output.splitlines()
     assert "TOOLS_CONSUMER" in [json.loads(line)["name"] for line in everything]
 

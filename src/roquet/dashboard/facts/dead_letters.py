@@ -40,6 +40,8 @@ class DeadLetterGroup(msgspec.Struct, frozen=True, kw_only=True):
     """None when a broker does not answer, or not in time."""
     newest_ms: int | None
     """When the newest letter was given up; None without any, or as above."""
+    fault: str | None = None
+    """Why its letters are not known."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,12 +83,17 @@ async def count_letters(admin: AdminClient, groups: Sequence[str]) -> Sequence[D
 
     async def count(group: str) -> None:
         found = await totals(admin, brokers, group)
-        counted[group] = DeadLetterGroup(group=group, total=found.total, newest_ms=found.newest_ms)
+        counted[group] = DeadLetterGroup(
+            group=group, total=found.total, newest_ms=found.newest_ms, fault=found.fault
+        )
 
     with suppress(TimeoutError):
         async with asyncio.timeout(COUNT_TIMEOUT_S):
             await asyncio.gather(*map(count, groups))
-    unknown = (DeadLetterGroup(group=group, total=None, newest_ms=None) for group in groups)
+    late = f"not counted within {COUNT_TIMEOUT_S:.0f} s"
+    unknown = (
+        DeadLetterGroup(group=group, total=None, newest_ms=None, fault=late) for group in groups
+    )
     return [counted.get(one.group, one) for one in unknown]
 
 
