@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from roquet.admin import brokers, groups
 from roquet.admin.client import AdminClient
-from roquet.model.errors import CallError, CallRefused, UsageError
+from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
 from roquet.wire.calls.admin.group import GetConsumeStats
@@ -42,7 +42,7 @@ class LagSample(msgspec.Struct, frozen=True):
 
     rows: pa.Table
     silent: Sequence[str]
-    """Brokers that did not answer; their rows are missing."""
+    """Brokers that did not answer, or refused; their rows are missing."""
 
 
 async def sample(admin: AdminClient, names: Sequence[str] = ()) -> LagSample:
@@ -76,15 +76,17 @@ async def retention(admin: AdminClient) -> dict[str, float]:
 
 
 async def _chosen_groups(admin: AdminClient, names: Sequence[str]) -> Sequence[str]:
-    known = await groups.list_names(admin)
+    known, failed = await groups.known_names(admin)
     for name in names:
         if name not in known:
+            for error in failed.values():
+                raise error
             raise UsageError(f"group {name!r} is unknown to every broker{suggest(name, known)}")
     return list(names) or known
 
 
 class _GroupProgress(NamedTuple):
-    """Progress of one group by queue, and the brokers that did not answer."""
+    """Progress of one group by queue, and the brokers that did not tell it."""
 
     queues: Mapping[MessageQueue, QueueProgress]
     silent: Sequence[str]
@@ -95,9 +97,8 @@ async def _group_progress(
 ) -> _GroupProgress:
     answers, failed = await admin.ask_each(addresses, GetConsumeStats(consumer_group=name))
     tables = [codec.loads(reply.body, ConsumeStats).offset_table for reply in answers.values()]
-    silent = [broker for broker, error in failed.items() if not isinstance(error, CallRefused)]
     queues = {queue: progress for table in tables for queue, progress in table.items()}
-    return _GroupProgress(queues, silent)
+    return _GroupProgress(queues, list(failed))
 
 
 async def _begin_offsets(
