@@ -27,7 +27,7 @@ def test_times_are_in_utc_unless_they_say_otherwise() -> None:
     assert time_of(QueryParams("a=0001-01-01"), "a") == 0
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "12"])
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no time like"):
         time_of(QueryParams({"a": text}), "a")

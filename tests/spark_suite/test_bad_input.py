@@ -82,7 +82,7 @@ FUTURE = '{"broker-a": {"0": 99999}}'
         ({"topicPattern": "ord.*", "startingOffsets": '{"oders": "latest"}'}, "does not match top"),
         ({"startingOffsets": FUTURE}, "is to be read from 99999, but has messages up to 5"),
         ({"endingOffsets": FUTURE}, "is to be read up to 99999, but has messages up to 5"),
-        ({"startingTime": "9" * 25}, "is after the year 9999"),
+        ({"startingTime": "9" * 25}, "is no time in ms since 1970"),
         ({"columns": "body,body"}, "column 'body' is named twice"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
     ],

@@ -1,10 +1,11 @@
 """Form fields: texts, numbers and times that a form's address holds."""
 
-from datetime import UTC, datetime
+from datetime import UTC
 
 from starlette.datastructures import QueryParams
 
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.moments import parse_moment
 
 TEXT_MAX = 4_000
 """Characters of one field: a filter expression may be long."""
@@ -38,9 +39,12 @@ def time_of(query: QueryParams, name: str) -> int | None:
     text = text_of(query, name)
     if text is None:
         return None
+    return utc_time(text, name)
+
+
+def utc_time(text: str, name: str) -> int:
+    """A time in ms since 1970, in UTC where it names no zone. Raises UsageError for others."""
     try:
-        moment = datetime.fromisoformat(text)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return max(0, int(moment.timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise UsageError(f"{name}: {text!r:.100} is no time like 2026-01-31T12:00") from None
+        return parse_moment(text, name, UTC)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None

@@ -10,13 +10,14 @@ Times are compared with the time at which the broker stored a message. Without a
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from roquet.model.errors import ConfigError
+from roquet.model.moments import parse_moment
 from roquet.model.names import check_group
 from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import (
@@ -62,16 +63,10 @@ OTHER_TOPICS: Final = "*"
 ONLY_TOPIC: Final = ""
 """Stands for the topic in offsets of a read of one topic, which need not be named."""
 
-TIME_MIN: Final = 100_000_000_000
-"""Milliseconds from 1970 to 1973: a smaller number is a time in seconds, or an offset."""
-
 SPEC_FORMS: Final = (
     "earliest, latest, a time (2026-01-31T12:00, -10 minutes, or ms since 1970), group:NAME or "
     'JSON like {"orders": {"broker-a": {"0": 23, "1": -1}}} or {"orders": "latest", "*": "-1 h"}'
 )
-
-TIME_MAX: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
 
 TIME_FORMS: Final = "a time: 2026-01-31T12:00, -10 minutes, or ms since 1970"
 
@@ -163,18 +158,13 @@ def _parse_common(value: Any, name: str) -> CommonSpec:
 
 def _parse_time(text: str, name: str) -> AtTime | TimeAgo | None:
     if text.isascii() and text.isdecimal():
-        if int(text) < TIME_MIN:
-            raise ConfigError(f"{name}: {text} ms since 1970 is before 1973: give a later time")
-        if int(text) > TIME_MAX:
-            raise ConfigError(f"{name}: {text} ms since 1970 is after the year 9999")
-        return AtTime(int(text))
+        return AtTime(parse_moment(text, name))
     if (ago := _AGO.fullmatch(text.lower())) and ago[2] in _UNITS:
         return TimeAgo(int(float(ago[1]) * _UNITS[ago[2]]))
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return AtTime(parse_moment(text, name, UTC))
+    except ConfigError:
         return None
-    return AtTime(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def _parse_json(read: Mapping[str, Any], name: str) -> OffsetSpec:

@@ -87,6 +87,25 @@ def test_a_cluster_without_groups_says_so() -> None:
         assert roquet("group", "ls", "-n", cluster.namesrv_addr).output == "no group\n"
 
 
+@pytest.mark.parametrize(
+    ("time", "hint"),
+    [("1795909285", "did you mean 1795909285000"), ("20261128", "did you mean 2026-11-28")],
+)
+def test_a_time_in_seconds_or_without_dashes_resets_nothing(
+    namesrv: str, time: str, hint: str
+) -> None:
+    for line in (
+        ("group", "reset", "billing", "--topic", "orders", "--to", time, "--yes"),
+        ("message", "find", "orders", "--from", time),
+        ("message", "find", "orders", "--to", time),
+        ("consume", "orders", "--from", time),
+    ):
+        with pytest.raises(UsageError, match=hint):
+            roquet(*line, "-n", namesrv)
+    lines = roquet("group", "show", "billing", "-n", namesrv).output.splitlines()
+    assert lines[0] == "billing  0 members  lag 1"
+
+
 def test_a_wrong_name_is_an_error_that_names_the_nearest_one(namesrv: str) -> None:
     with pytest.raises(UsageError, match="did you mean 'billing'"):
         roquet("group", "show", "biling", "-n", namesrv)

@@ -103,7 +103,11 @@ async def test_a_reset_is_previewed_and_then_made(open_site: OpenSite) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["", "topic=orders", "topic=orders&to=time&at=x", "topic=orders&to=last&queue=a"]
+    "query",
+    [
+        *("", "topic=orders", "topic=orders&to=time&at=x", "topic=orders&to=last&queue=a"),
+        "topic=orders&to=time&at=1795909285",
+    ],
 )
 @in_virtual_time
 async def test_an_unclear_reset_is_refused(open_site: OpenSite, query: str) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roquet.cli.terminal.exit_codes import FAILED
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import ConfigError, RoquetError, UsageError
+from roquet.model.moments import FORMS, parse_moment
 from roquet.model.printable_text import json_printable, printable, without_surrogates
 from roquet.model.printable_text import quantity as quantity
 
@@ -129,14 +130,10 @@ def parse_time_ms(text: str, option: str, words: str = "") -> int:
 
     `words` go into the error text, for options that take more than times.
     """
-    if text.isascii() and text.isdecimal():
-        return int(text)
     try:
-        moment = datetime.fromisoformat(text)
-        return int(moment.astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        times = "no time like 2026-01-31T12:00, and no ms since 1970"
-        raise UsageError(f"{option}: {text!r} is {words}{times}") from None
+        return parse_moment(text, option, forms=words + FORMS)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 async def confirm(question: str, *, yes: bool, to_stderr: bool = False) -> None:

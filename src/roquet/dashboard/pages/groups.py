@@ -1,7 +1,6 @@
 """Groups: a list, each with its queues, owners and members; reset, changed and deleted."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from roquet.dashboard.facts.group_rows import (
     with_curve,
 )
 from roquet.dashboard.facts.paging import list_part
+from roquet.dashboard.form_fields import utc_time
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of, dashboard_of
 from roquet.model.errors import UsageError
@@ -215,12 +215,7 @@ def _target(fields: QueryParams | FormData) -> ResetTarget:
     to = str(fields.get("to") or "")
     if to in {edge.value for edge in QueueEdge}:
         return QueueEdge(to)
-    text = str(fields.get("at") or "").strip()
-    try:
-        moment = datetime.fromisoformat(text)
-        return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no time like 2026-01-31T12:00 (UTC)") from None
+    return utc_time(str(fields.get("at") or ""), "at")
 
 
 def _target_words(fields: QueryParams) -> str:
