@@ -241,6 +241,15 @@ async def test_members_that_share_by_different_rules_of_their_own_are_flagged() 
 
 
 @in_virtual_time
+async def test_push_and_pop_members_of_one_group_are_flagged() -> None:
+    async with two_brokers() as running, ScriptedGroup(running) as story:
+        await story.join("c1")
+        await story.join("c2", consume_type=ConsumeType.CONSUME_POP)
+        problem = "members take messages in different ways: push (c1) · pop (c2)"
+        assert problem in (await story.show()).problems
+
+
+@in_virtual_time
 async def test_members_that_pop_or_broadcast_own_no_queue() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -28,6 +29,14 @@ from roquet.wire.calls.bodies import (
 )
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+
+CONSUME_WORDS: Final = MappingProxyType(
+    {
+        ConsumeType.CONSUME_ACTIVELY: "pull",
+        ConsumeType.CONSUME_PASSIVELY: "push",
+        ConsumeType.CONSUME_POP: "pop",
+    }
+)
 
 NO_DEAD_LETTERS: Final = DeadLetterTotals(total=0, not_resent=0)
 
@@ -177,6 +186,13 @@ def problems(group: GroupAnswers) -> Iterator[str]:
         "members disagree whether they share the messages",
         [(model.name, who) for model, who in members_by_value(models)],
     )
+    kinds = members_by_value({m.client_id: m.consume_type for m in members.values()})
+    if any(kind is ConsumeType.CONSUME_POP for kind, _ in kinds):
+        # An owner of a queue reads all of it, and members that pop read it beside the owner.
+        yield from _disagreement(
+            "members take messages in different ways",
+            [(CONSUME_WORDS[kind], who) for kind, who in kinds],
+        )
     strategies = {m.client_id: m.strategy for m in members.values()}
     if not BROKER_DECIDED.isdisjoint(strategies.values()):
         # Java members do not report a strategy; theirs is certainly none of the broker's.

@@ -23,6 +23,7 @@ class GroupMember(msgspec.Struct):
     client_id: str
     peer: Peer
     message_model: MessageModel = MessageModel.CLUSTERING
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     wishes: dict[str, str] = {}
     """Its subscriptions: topic → filter expression."""
     strategy: str | None = None
@@ -235,7 +236,13 @@ class Clients:
             wishes, own_wish = known.wishes, known.own_wish
         self._consuming.setdefault(peer, {})[data.group_name] = None
         group.members[peer] = GroupMember(
-            client_id, peer, data.message_model, wishes, data.strategy, own_wish
+            client_id,
+            peer,
+            data.message_model,
+            data.consume_type,
+            wishes,
+            data.strategy,
+            own_wish,
         )
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id

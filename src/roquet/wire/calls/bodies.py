@@ -141,6 +141,8 @@ class ClientConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Ours: its subscriptions, topic to filter."""
     message_model: MessageModel | None = None
     """Ours: whether it shares the messages with the others."""
+    consume_type: ConsumeType | None = None
+    """Ours: whether it pushes, pulls or pops."""
     strategy: str | None = None
     """Ours: its allocation strategy, as it reported or as it asked the broker to apply."""
 

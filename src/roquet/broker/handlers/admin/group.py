@@ -100,6 +100,7 @@ def _connection(
         version=peer.version,
         wishes=dict(member.wishes) if with_wishes else None,
         message_model=member.message_model if with_wishes else None,
+        consume_type=member.consume_type if with_wishes else None,
         strategy=(member.strategy or requested_strategy) if with_wishes else None,
     )
 
