@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Container, Sequence
 from typing import Final
 
-import msgspec
-
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks, ErrorLogThrottle
 from roquet.client.connection.session import Session
