@@ -49,11 +49,13 @@ SMALL: dict[str, Any] = {
 }
 
 
-def consumer(running: Cluster, **settings: Any) -> PopConsumer:
+def consumer(
+    running: Cluster, *, group: str = "g", topic: str = "t", **settings: Any
+) -> PopConsumer:
     given: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
     clock = this_loop().clock
     config = ConsumerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **given)
-    return PopConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+    return PopConsumer(running.namesrv_addr, group=group, topic=topic, config=config)
 
 
 def producer(running: Cluster) -> Producer:
@@ -131,6 +133,29 @@ async def test_a_message_that_fails_is_retried_and_becomes_a_dead_letter() -> No
         assert store.bounds("%DLQ%g", 0) == (0, 1)
         dead = record.to_message(record.decode(store.read("%DLQ%g", 0, 0).parts[0]))
         assert dead.body == b"0"
+
+
+@pytest.mark.parametrize("is_v2", [None, False])
+@in_virtual_time
+async def test_groups_and_topics_whose_names_join_alike_get_their_own_failed_messages(
+    is_v2: bool | None,
+) -> None:
+    pairs = [("pay", "eu_orders"), ("pay_eu", "orders")]
+    async with cluster(clock=this_loop().clock, retry_topic_v2=is_v2) as running:
+        async with producer(running) as sender:
+            for _, topic in pairs:
+                await sender.send_many([Message(topic, b"%d" % n, tag=topic) for n in range(10)])
+        for group, topic in pairs:
+            async with consumer(running, group=group, topic=topic) as taker:
+                for message in await taker.fetch(10):
+                    await message.nack(500)
+        for group, topic in pairs:
+            async with consumer(running, group=group, topic=topic) as taker:
+                seen = []
+                while (again := await taker.next(10_000)) is not None:
+                    seen.append((again.tag, again.topic, again.reconsume_times))
+                    await again.ack()
+                assert seen == [(topic, topic, 1)] * 10
 
 
 @in_virtual_time

@@ -41,6 +41,7 @@ TOPICS = (
     names.OP_HALF_TOPIC,
     names.revive_topic("DefaultCluster"),
     names.pop_retry_topic("popping", "Ordered"),
+    names.pop_retry_topic_v1("popping", "Ordered"),
 )
 """Topics of the messages that are sent, and of those that wait in between."""
 

@@ -86,8 +86,48 @@ def test_topics_that_clients_may_not_send_to() -> None:
 
 
 def test_popped_messages_come_again_in_a_topic_of_their_own() -> None:
-    assert names.pop_retry_topic("g", "t") == "%RETRY%g_t"
-    assert names.is_retry(names.pop_retry_topic("g", "t"))
+    assert names.pop_retry_topic("pay", "eu_orders") == "%RETRY%pay+eu_orders"
+    assert names.pop_retry_topic("pay_eu", "orders") == "%RETRY%pay_eu+orders"
+    older = names.pop_retry_topic_v1("pay", "eu_orders")
+    assert older == names.pop_retry_topic_v1("pay_eu", "orders") == "%RETRY%pay_eu_orders"
+    assert names.is_retry(older)
+    assert names.is_retry("%RETRY%pay+eu_orders")
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "origin"),
+    [
+        ("pay", "%RETRY%pay+eu_orders", "eu_orders"),
+        ("pay", "%RETRY%pay_eu_orders", "eu_orders"),
+        ("pay_eu", "%RETRY%pay_eu_orders", "orders"),
+        ("pay", "%RETRY%pay", "%RETRY%pay"),
+        ("pay", "%RETRY%pay_", "%RETRY%pay_"),
+        ("pay", "%RETRY%payroll_x", "%RETRY%payroll_x"),
+        ("pay", "orders", "orders"),
+    ],
+)
+def test_a_group_knows_the_topic_of_its_retry_topic(group: str, topic: str, origin: str) -> None:
+    assert names.retried_topic(group, topic) == origin
+
+
+def test_an_older_name_of_a_retry_topic_may_be_of_several_topics() -> None:
+    assert [*names.possible_origins("%RETRY%pay_eu_orders")] == ["eu_orders", "orders"]
+    assert [*names.possible_origins("%RETRY%pay_eu+eu_orders")] == ["eu_orders"]
+    assert [*names.possible_origins("%RETRY%pay")] == []
+
+
+def test_a_retry_topic_names_its_group() -> None:
+    assert names.group_of_retry("%RETRY%pay") == "pay"
+    assert names.group_of_retry("%RETRY%pay+eu_orders") == "pay"
+    assert names.group_of_retry("%RETRY%pay_eu_orders") == "pay_eu_orders"
+
+
+@pytest.mark.parametrize("topic", ["a+b", "%DLQ%a+b", "%RETRY%a+", "%RETRY%+b", "%RETRY%a+b+c"])
+def test_a_plus_is_in_no_name_but_that_of_a_retry_topic_of_popped_messages(topic: str) -> None:
+    assert names.topic_fault("%RETRY%a+b") is names.topic_remark("%RETRY%a+b") is None
+    assert "may hold only letters" in (names.topic_fault(topic) or "")
+    assert "illegal characters" in (names.topic_remark(topic) or "")
+    assert names.group_fault("%RETRY%a+b") is not None
 
 
 def test_answers_to_requests_have_a_topic_of_their_cluster() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import FieldError
-from roquet.model.names import pop_retry_topic
+from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
 from roquet.wire import receipt_handle
 from roquet.wire.receipt_handle import ReceiptHandle, decode_receipt_handle
 
@@ -49,11 +49,11 @@ def test_a_handle_says_where_its_message_lies(given: dict[str, Any], out: dict[s
 
 @pytest.mark.parametrize(("given", "out"), lines("pop_retry_topic"))
 def test_the_retry_topic_has_its_genuine_name(given: dict[str, Any], out: dict[str, str]) -> None:
-    assert pop_retry_topic(given["group"], given["topic"]) == out["v1"] == out["default"]
-    assert (
-        receipt_handle.stored_topic(given["topic"], given["group"], receipt_handle.RETRY_V2)
-        == out["v2"]
-    )
+    group, topic = given["group"], given["topic"]
+    assert pop_retry_topic_v1(group, topic) == out["v1"] == out["default"]
+    assert pop_retry_topic(group, topic) == out["v2"]
+    assert receipt_handle.stored_topic(topic, group, receipt_handle.RETRY_V1) == out["v1"]
+    assert receipt_handle.stored_topic(topic, group, receipt_handle.RETRY_V2) == out["v2"]
 
 
 @pytest.mark.parametrize(

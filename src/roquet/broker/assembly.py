@@ -126,7 +126,11 @@ def build(environment: Environment, store: Store) -> Broker:
     origin = environment.origin(advertised_address(config, config.port))
     tables = _tables(environment, store, settings)
     retry_topics = RetryTopics(
-        topics=tables.topics, groups=tables.groups, locks=tables.locks, clock=clock
+        topics=tables.topics,
+        groups=tables.groups,
+        locks=tables.locks,
+        clock=clock,
+        settings=settings,
     )
     message_log = _message_log(environment, store, origin, retry_topics, settings)
     return Broker(
@@ -282,7 +286,7 @@ def _delivery(
     config, clock = environment.config, environment.clock
     set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
     destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
-    revive = PopRevive(message_log, tables, set_aside, clock, config)
+    revive = PopRevive(message_log, tables, retry_topics, set_aside, clock, config)
     timer = _timer(environment, message_log, destinations, set_aside, revive)
     checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
     tables.offsets.before_save = checkpoints.lower

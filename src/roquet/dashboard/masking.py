@@ -6,7 +6,7 @@ customer-*:email    hides the values of the JSON fields called email, at any dep
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -82,20 +82,9 @@ def topics_of(message: StoredMessage) -> Sequence[str]:
     origins.append(values.get(properties.SET_ASIDE_PLACE, "").partition("/")[0])
     origins.append(values.get(properties.SET_ASIDE_GOAL, "").partition("/")[2])
     known = [topic for topic in origins if topic and not names.is_dlq(topic)]
-    return [message.topic, *(known or _pop_origins(message.topic))]
-
-
-def _pop_origins(topic: str) -> Iterator[str]:
-    """Topics that a retry topic of popped messages may be of: GROUP_TOPIC, or GROUP+TOPIC.
-
-    Both names may have underscores, so that all ends count.
-    """
-    if names.is_retry(topic):
-        for separator in "_+":
-            rest = topic.removeprefix(names.RETRY_PREFIX)
-            while separator in rest:
-                rest = rest.partition(separator)[2]
-                yield rest
+    if not known and names.is_retry(message.topic):
+        known = list(names.possible_origins(message.topic))
+    return [message.topic, *known]
 
 
 def _may_name(body: bytes, fields: Iterable[str]) -> bool:

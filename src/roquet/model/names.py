@@ -1,6 +1,7 @@
 """Names of retry, dead-letter, delay, half and system topics; the rules for valid names."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from roquet.model.errors import UsageError
@@ -99,6 +100,7 @@ GROUP_LENGTH_MAX: Final = 120
 """Characters; leaves room for the retry prefix in a topic of 127 bytes."""
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_POP_RETRY_NAME: Final = re.compile(rf"{RETRY_PREFIX}{_NAME.pattern}\+{_NAME.pattern}")
 
 
 def retry_topic(group: str) -> str:
@@ -112,8 +114,41 @@ def dlq_topic(group: str) -> str:
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Name of the retry topic for popped messages of one topic that were not acknowledged."""
+    """Name of the retry topic for popped messages of one topic that were not acknowledged.
+
+    It belongs to one group and topic: no other name has a plus (Apache's enableRetryTopicV2).
+    """
+    return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def pop_retry_topic_v1(group: str, topic: str) -> str:
+    """Older name of that retry topic, which several groups and topics may share.
+
+    `%RETRY%pay_eu_orders` is that of group `pay` and topic `eu_orders`, that of `pay_eu` and
+    `orders`, and the retry topic of a group `pay_eu_orders` that pulls.
+    """
     return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def retried_topic(group: str, topic: str) -> str:
+    """The topic whose popped messages a retry topic of a group holds; any other topic itself."""
+    own = retry_topic(group)
+    is_own = topic[len(own) : len(own) + 1] in ("_", "+") and topic.startswith(own)
+    return topic[len(own) + 1 :] or topic if is_own else topic
+
+
+def possible_origins(retry_topic: str) -> Iterator[str]:
+    """Topics whose popped messages a retry topic may hold: for an older name, all of its ends."""
+    rest = retry_topic.removeprefix(RETRY_PREFIX)
+    separator = "+" if "+" in rest else "_"
+    while separator in rest:
+        rest = rest.partition(separator)[2]
+        yield rest
+
+
+def group_of_retry(topic: str) -> str:
+    """The group of a retry topic; with an older name of a pop retry topic, the topic follows it."""
+    return topic.removeprefix(RETRY_PREFIX).partition("+")[0]
 
 
 def revive_topic(cluster: str) -> str:
@@ -179,7 +214,7 @@ def topic_remark(topic: str) -> str | None:
         return None
     if not topic or topic.isspace():
         return "The specified topic is blank."
-    if not _NAME.fullmatch(topic):
+    if not _is_spelled_right(topic):
         return (
             f"The specified topic: {topic}, contains illegal characters, "
             "allowing only ^[%|a-zA-Z0-9_-]+$"
@@ -216,8 +251,13 @@ def _fault(kind: str, name: str, length_max: int) -> str | None:
         return f"the {kind} name is a text, not {name!r:.100}"
     if not name or name.isspace():
         return f"the {kind} name is blank"
-    if not _NAME.fullmatch(name):
+    if not (_is_spelled_right(name) if kind == "topic" else _NAME.fullmatch(name)):
         return f"the {kind} name {name!r} may hold only letters, digits, %, |, _ and -"
     if len(name) > length_max:
         return f"the {kind} name is {len(name)} characters long, {length_max} are allowed: {name!r}"
     return None
+
+
+def _is_spelled_right(topic: str) -> bool:
+    """Whether a topic's name has legal characters: a plus is legal in pop retry topics alone."""
+    return bool(_NAME.fullmatch(topic) or _POP_RETRY_NAME.fullmatch(topic))

@@ -40,7 +40,12 @@ def is_other_topic(known: str | None, now: str | None) -> bool:
     An adopted id proves nothing: a broker that gives no ids may have dropped the previous one, and
     the topic may be the same.
     """
-    return known is not None and now is not None and known != now and not now.startswith(ADOPTED)
+    return known is not None and now is not None and known != now and not is_adopted(now)
+
+
+def is_adopted(topic_id: str) -> bool:
+    """Whether a topic existed before its broker gave ids, or its id was lost."""
+    return topic_id.startswith(ADOPTED)
 
 
 def created_ms(topic_id: str) -> int | None:

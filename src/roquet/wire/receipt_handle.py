@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import FieldError
-from roquet.model.names import RETRY_PREFIX
+from roquet.model.names import is_retry, pop_retry_topic, pop_retry_topic_v1
 
 ORDER_QUEUE: Final = 999
 """Revive queue of ordered pops, which are recorded elsewhere."""
 
 NORMAL: Final = "0"
-RETRY: Final = "1"
+RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
 
 LONG_MAX: Final = 2**63 - 1
@@ -53,7 +53,7 @@ def decode_receipt_handle(text: str) -> ReceiptHandle:
     if len(fields) < 8:
         raise FieldError(f"a receipt handle has 8 fields, not {len(fields)}: {text[:80]!r}")
     start, pop_ms, invisible_ms, revive_queue, retry, *broker, queue_id, offset = fields
-    if retry not in (NORMAL, RETRY, RETRY_V2):
+    if retry not in (NORMAL, RETRY_V1, RETRY_V2):
         raise FieldError(f"a receipt handle names topic kind {retry[:20]!r}: {text[:80]!r}")
     return ReceiptHandle(
         _number(start, text),
@@ -75,13 +75,14 @@ def _number(field: str, text: str) -> int:
 
 def retry_kind(topic: str) -> str:
     """Kind of a topic in handles and replies."""
-    if not topic.startswith(RETRY_PREFIX):
+    if not is_retry(topic):
         return NORMAL
-    return RETRY_V2 if "+" in topic else RETRY
+    return RETRY_V2 if "+" in topic else RETRY_V1
 
 
 def stored_topic(topic: str, group: str, retry: str) -> str:
     """Topic that holds a message, from the topic asked for and the kind in the handle."""
-    if retry == NORMAL or topic.startswith(RETRY_PREFIX):
+    if retry == NORMAL or is_retry(topic):
         return topic
-    return f"{RETRY_PREFIX}{group}{'+' if retry == RETRY_V2 else '_'}{topic}"
+    name = pop_retry_topic if retry == RETRY_V2 else pop_retry_topic_v1
+    return name(group, topic)

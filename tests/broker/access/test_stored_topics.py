@@ -8,6 +8,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
+from roquet.store.store import Draft
 
 POSITION_AT: Final = 28
 """Offset of a record's own position in it."""
@@ -29,6 +30,24 @@ async def test_a_message_is_of_the_topic_that_its_sender_named(
         starts.append(store.end_position)
         bound(call, peer)
     assert [topic_at_position(store, start) for start in starts] == ["orders"] * 3
+
+
+async def test_a_message_that_failed_is_of_the_group_and_topic_that_popped_it(
+    broker: Broker,
+) -> None:
+    store, origin = broker.log.store, b"RETRY_TOPIC\x01eu_orders\x02"
+    starts = []
+    for topic, properties in (
+        ("%RETRY%pay_eu_orders", origin),
+        ("%RETRY%pay+eu_orders", origin),
+        ("%RETRY%pay_eu_orders", b""),
+        ("%RETRY%pay", origin),
+    ):
+        starts.append(store.end_position)
+        store.append(Draft(topic, 0, b"x", properties), 5)
+    assert [topic_at_position(store, start) for start in starts] == [
+        "%RETRY%pay+eu_orders", "%RETRY%pay+eu_orders", "%RETRY%pay_eu_orders", "%RETRY%pay",
+    ]  # fmt: skip
 
 
 async def test_no_message_is_of_no_topic(broker: Broker) -> None:

@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.conftest import MakeSend
 
@@ -15,6 +16,31 @@ QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 def dead(broker: Broker, message: MakeSend, times: int, **fields: Any) -> str | None:
     call = message(topic="%RETRY%g", reconsume_times=times, **fields)
     return broker.delivery.retry_topics.dead_letter_topic(call)
+
+
+async def test_a_message_that_failed_again_counts_for_the_group_of_its_retry_topic(
+    broker: Broker, message: MakeSend
+) -> None:
+    call = message(topic="%RETRY%g+t", reconsume_times=17)
+    assert broker.delivery.retry_topics.dead_letter_topic(call) == "%DLQ%g"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "has_adopted", "expected"),
+    [
+        (None, False, "%RETRY%pay+eu_orders"),
+        (None, True, "%RETRY%pay_eu_orders"),
+        (True, True, "%RETRY%pay+eu_orders"),
+        (False, False, "%RETRY%pay_eu_orders"),
+    ],
+)
+async def test_popped_messages_wait_under_the_older_name_where_apaches_broker_may_read_it(
+    broker: Broker, chosen: bool | None, has_adopted: bool, expected: str
+) -> None:
+    settings = broker.control.settings
+    settings.config = msgspec.structs.replace(settings.config, retry_topic_v2=chosen)
+    broker.tables.topics.has_adopted = has_adopted
+    assert broker.delivery.retry_topics.pop_retry_topic("pay", "eu_orders") == expected
 
 
 async def test_a_client_may_try_as_often_as_its_group_allows(

@@ -66,6 +66,17 @@ async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
     assert not polls.watched
 
 
+@pytest.mark.parametrize("topic", ["%RETRY%g_t", "%RETRY%g+t"])
+@in_virtual_time
+async def test_a_failed_message_wakes_a_pop_in_either_retry_topic(topic: str) -> None:
+    polls = PopWaiters(this_loop().clock)
+    waiting = asyncio.create_task(polls.wait("g", "t", 0, 700))
+    await settle()
+    polls.arrived(topic, 0, 1)
+    assert await waiting
+    assert not polls.watched
+
+
 @in_virtual_time
 async def test_waiting_ends_at_the_deadline() -> None:
     loop = this_loop()

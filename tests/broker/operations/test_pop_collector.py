@@ -67,6 +67,56 @@ async def test_the_retry_topic_fills_up_and_its_messages_bear_the_topics_name(
     assert again.properties["KEYS"] == "k"
 
 
+def bodies(collector: PopCollector) -> list[bytes]:
+    return [to_message(r).body for part in collector.parts for r in decode_many(part)]
+
+
+def put_failed(broker: Broker, topic: str, body: bytes, origin: str | None) -> None:
+    broker.tables.topics.put(TopicConfig(topic_name=topic, read_queue_nums=1), 1)
+    properties = f"RETRY_TOPIC\x01{origin}\x02".encode() if origin else b""
+    broker.log.store.append(Draft(topic, 0, body, properties, reconsume_times=1), 5)
+
+
+@pytest.mark.parametrize("peek", [True, False])
+async def test_messages_of_both_retry_topics_are_popped(broker: Broker, peek: bool) -> None:
+    put_failed(broker, "%RETRY%g_t", b"older", "t")
+    put_failed(broker, "%RETRY%g+t", b"newer", "t")
+    assert PopCollector(
+        broker.log, broker.delivery, broker.tables, broker.control, asked()
+    ).has_any()
+    collector = look(broker, peek=peek)
+    assert (bodies(collector), collector.offsets) == ([b"older", b"newer"], ["1 0 0", "2 0 0"])
+    assert look(broker).count == (2 if peek else 0)
+
+
+async def test_a_group_pops_no_message_of_another_group_from_a_retry_topic_that_they_share(
+    broker: Broker,
+) -> None:
+    shared = "%RETRY%pay_eu_orders"
+    for n, origin in enumerate(["orders", "eu_orders", "orders", "eu_orders", "orders"]):
+        put_failed(broker, shared, b"%d" % n, origin)
+    first = look(broker, group="pay", topic="eu_orders")
+    second = look(broker, group="pay_eu", topic="orders")
+    assert (bodies(first), bodies(second)) == ([b"1", b"3"], [b"0", b"2", b"4"])
+    assert (first.offsets, second.offsets) == (["1 0 1,3"], ["1 0 0,2,4"])
+    delivered = {c.group: c.delivered for c in broker.delivery.revive.in_flight}
+    assert delivered == {"pay": 0b01010, "pay_eu": 0b10101}
+    put_failed(broker, shared, b"5", "orders")
+    assert look(broker, group="pay", topic="eu_orders").count == 0
+    assert broker.tables.offsets.get("pay", shared, 0) == 6, "what is another's is passed"
+
+
+async def test_messages_that_an_older_version_or_apaches_broker_put_there_are_lost_to_nobody(
+    broker: Broker,
+) -> None:
+    shared = "%RETRY%pay_eu_orders"
+    put_failed(broker, shared, b"says nothing", None)
+    put_failed(broker, shared, b"was sent again from elsewhere", "invoices")
+    broker.log.store.append(Draft(shared, 0, b"bad properties", b"\xff", reconsume_times=1), 5)
+    for group, topic in (("pay", "eu_orders"), ("pay_eu", "orders")):
+        assert look(broker, group=group, topic=topic).count == 3
+
+
 @pytest.mark.usefixtures("stored")
 async def test_some_pops_read_the_retry_topic_first(broker: Broker) -> None:
     first = 0

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.broker.app import BrokerServer
@@ -21,7 +22,7 @@ from roquet.wire.records.record import Record, decode_many, to_message
 from roquet.wire.revive_records import AckBody, CheckpointBody, encode_body, revive_properties
 
 NOTES = "rmq_sys_REVIVE_LOG_DefaultCluster"
-RETRY = "%RETRY%g_t"
+RETRY, RETRY_V1 = "%RETRY%g+t", "%RETRY%g_t"
 
 
 def config(**settings: Any) -> BrokerConfig:
@@ -71,9 +72,43 @@ async def test_unacknowledged_messages_return_in_the_retry_topic(broker: Broker)
     assert first.reconsume_times == 1
     assert first.properties["1ST_POP_TIME"] == str(checkpoint.pop_ms)
     assert (first.tag, first.properties["KEYS"]) == ("a", "k")
+    assert first.properties["RETRY_TOPIC"] == "t"
     assert len(broker.delivery.revive.in_flight) == 0
     await later(broker, 10_000)
     assert len(stored(broker, RETRY)) == 2
+
+
+@pytest.mark.parametrize(("settings", "goal"), [
+    ({}, RETRY), ({"retry_topic_v2": True}, RETRY), ({"retry_topic_v2": False}, RETRY_V1),
+])  # fmt: skip
+async def test_messages_that_wait_under_the_older_name_move_to_the_topic_of_the_setting(
+    broker: Broker, goal: str
+) -> None:
+    give(broker, 1, RETRY_V1)
+    await later(broker, 1_000)
+    assert stored(broker, goal)[-1].properties["RETRY_TOPIC"] == "t"
+    assert len(stored(broker, RETRY_V1)) == (2 if goal == RETRY_V1 else 1)
+
+
+async def test_what_a_group_pops_of_another_groups_retry_topic_comes_again_there(
+    broker: Broker,
+) -> None:
+    give(broker, 1, "%RETRY%h")
+    await later(broker, 1_000)
+    assert [m.reconsume_times for m in stored(broker, "%RETRY%h")] == [0, 1]
+
+
+@pytest.mark.parametrize("settings", [{"retry_topic_v2": False}])
+async def test_a_property_that_the_sender_wrote_does_not_say_what_was_popped(
+    broker: Broker,
+) -> None:
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=1), 1)
+    checkpoint = give(broker, 1)
+    start = checkpoint.start + 1
+    broker.log.store.append(Draft("t", 0, b"x", b"RETRY_TOPIC\x01elsewhere\x02"), 5)
+    broker.delivery.revive.give(msgspec.structs.replace(checkpoint, start=start))
+    await later(broker, 1_000)
+    assert [m.properties["RETRY_TOPIC"] for m in stored(broker, RETRY_V1)] == ["t", "t"]
 
 
 async def test_the_time_of_the_first_pop_is_kept(broker: Broker) -> None:
@@ -122,7 +157,7 @@ async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(brok
     give(broker, 1, topic="u")
     broker.log.store.delete_topic("t")
     await later(broker, 1_000)
-    assert len(stored(broker, "%RETRY%g_u")) == 1
+    assert len(stored(broker, "%RETRY%g+u")) == 1
     assert len(broker.delivery.revive.in_flight) == 0
 
 
@@ -130,7 +165,8 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
     broker: Broker,
 ) -> None:
     broker.tables.groups.find("g", 1)
-    broker.log.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
+    properties = b"RETRY_TOPIC\x01u\x02KEYS\x01" + b"k" * 32_740 + b"\x02"
+    broker.log.store.append(Draft("t", 0, b"x", properties), 5)
     checkpoint = PopCheckpoint(
         group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
         revive_queue_id=0, revive_offset=0,
@@ -139,6 +175,7 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
     await later(broker, 0)
     (again,) = stored(broker, RETRY)
     assert again.reconsume_times == 1
+    assert "RETRY_TOPIC" not in again.properties, "what the sender wrote there is not true"
 
 
 async def test_revive_messages_equal_those_of_apaches_broker(broker: Broker) -> None:
@@ -289,7 +326,7 @@ async def test_a_message_that_fails_to_be_revived_becomes_a_dead_letter_and_othe
 
     monkeypatch.setattr(broker.log.ingest, "reappend", stumble)
     await later(broker, 1_000)
-    assert len(stored(broker, "%RETRY%g_u")) == 1
+    assert len(stored(broker, "%RETRY%g+u")) == 1
     assert len(stored(broker, "%DLQ%g")) == 1
     assert len(broker.delivery.revive.in_flight) == 0
 

@@ -39,6 +39,7 @@ MACHINES = {
     "storeCheckpoint", "abortFile", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "enableAcl",
     "preferredLeaderId", "tls.server.trustCertPath", "tls.server.mode", "tls.client.keyPath",
     "tls.enable", "tls.client.certPath", "tls.client.trustCertPath", "tls.config.file",
+    "enableRetryTopicV2",
 }  # fmt: skip
 """Keys that nobody has set here, old spellings, and paths of a genuine broker's parts."""
 

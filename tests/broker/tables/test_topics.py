@@ -259,7 +259,9 @@ def test_topics_of_a_directory_without_ids_get_some_that_stay(tmp_path: Path) ->
     file = TableFile(RealFiles(), path)
     topic_id = Topics(file, BrokerConfig(), NOW).ids["TopicA"]
     assert topic_id.startswith("adopted-")
-    assert Topics(file, BrokerConfig(), NOW + 5).ids["TopicA"] == topic_id
+    again = Topics(file, BrokerConfig(), NOW + 5)
+    assert again.ids["TopicA"] == topic_id
+    assert again.has_adopted
 
 
 def test_a_table_that_was_lost_makes_no_other_topics_of_those_with_messages() -> None:
@@ -326,6 +328,7 @@ def test_topics_of_a_master_come_with_its_ids_and_its_version() -> None:
     version = DataVersion(counter=90)
     topics.copy([TopicConfig(topic_name="a")], {"a": "1-1", "own": "2-2"}, version, NOW)
     assert (topics.ids["a"], topics.ids["own"], topics.version) == ("1-1", "2-2", version)
+    assert not topics.has_adopted
     assert "a" in topics.sendable
     assert (topics.unsaved, len(calls)) == (True, 1)
     topics.save()
@@ -340,4 +343,5 @@ def test_a_topic_of_a_master_without_ids_has_one_that_accuses_nobody() -> None:
     changed = [TopicConfig(topic_name="a"), TopicConfig(topic_name="own", perm=4)]
     topics.copy(changed, None, DataVersion(counter=3), NOW)
     assert topics.ids["a"] == f"adopted-{NOW}-3"
+    assert topics.has_adopted
     assert topics.ids["own"] == before

@@ -29,6 +29,13 @@ def test_a_heartbeat_needs_what_its_consumers_subscribe_to() -> None:
     assert needed(Code.HEART_BEAT, {"clientID": "c", "producerDataSet": [{"groupName": "p"}]}) == []
 
 
+def test_a_heartbeat_that_subscribes_to_popped_messages_that_failed_needs_their_topic() -> None:
+    topics = [{"topic": "Orders"}, {"topic": "%RETRY%popping_Orders"}]
+    consumers = [{"groupName": "popping", "subscriptionDataSet": topics}]
+    asked = needed(Code.HEART_BEAT, {"clientID": "c", "consumerDataSet": consumers})
+    assert set(asked) == {"Group:popping Sub", "Topic:Orders Sub"}
+
+
 def test_requests_with_lists_need_all_of_them() -> None:
     queues = [{"topic": topic, "brokerName": "b", "queueId": 0} for topic in ("a", "b", "a")]
     locks = {"consumerGroup": "g", "clientId": "c", "mqSet": queues}

@@ -103,6 +103,27 @@ def test_the_retry_topic_of_another_group_needs_that_group() -> None:
     assert asked == ["Group:theirs Sub", "Group:mine Sub"]
 
 
+@pytest.mark.parametrize("code", [Code.ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME])
+@pytest.mark.parametrize("retry_topic", ["%RETRY%pay_eu_orders", "%RETRY%pay+eu_orders"])
+def test_settling_a_message_that_failed_before_needs_its_group_and_topic(
+    code: int, retry_topic: str
+) -> None:
+    asked = needed(code, consumerGroup="pay", topic=retry_topic)
+    assert sorted(set(asked)) == ["Group:pay Sub", "Topic:eu_orders Sub"]
+    assert needed(code, consumerGroup="h", topic="%RETRY%pay_x") == [
+        "Group:h Sub",
+        "Group:pay_x Sub",
+    ]
+
+
+def test_reading_a_retry_topic_that_others_may_share_needs_all_of_its_name_as_a_group() -> None:
+    for code in (Code.PULL_MESSAGE, Code.POP_MESSAGE, Code.LITE_PULL_MESSAGE):
+        asked = needed(code, consumerGroup="pay", topic="%RETRY%pay_eu_orders")
+        assert set(asked) == {"Group:pay Sub", "Group:pay_eu_orders Sub"}
+        asked = needed(code, consumerGroup="spy", topic="%RETRY%pay+eu_orders")
+        assert set(asked) == {"Group:spy Sub", "Group:pay Sub", "Topic:eu_orders Sub"}
+
+
 def test_acting_on_a_stored_message_needs_the_topic_that_it_was_sent_to() -> None:
     assert needed(Code.VIEW_MESSAGE_BY_ID, topic="mine", offset="7") == [
         "Topic:mine Get",

@@ -8,15 +8,17 @@ from roquet.net.access.requirement import (
     own_cluster,
     stored_message,
     topic_field,
-    topic_resource,
+    topic_resources,
 )
 
 GET = (Action.GET,)
 
 
 def test_a_retry_topic_is_its_groups_and_a_dead_letter_topic_is_not() -> None:
-    assert str(topic_resource("%RETRY%g")) == "Group:g"
-    assert str(topic_resource("%DLQ%g")) == "Topic:%DLQ%g"
+    assert [*map(str, topic_resources("%RETRY%g"))] == ["Group:g"]
+    assert [*map(str, topic_resources("%DLQ%g"))] == ["Topic:%DLQ%g"]
+    assert [*map(str, topic_resources("%RETRY%g+t"))] == ["Group:g", "Topic:t"]
+    assert [*map(str, topic_resources("%RETRY%g_t"))] == ["Group:g_t"]
 
 
 def test_a_requirement_names_the_fields_that_it_follows_from() -> None:

@@ -22,10 +22,10 @@ from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
 from roquet.model.errors import ConfigError, StoreError
 from roquet.net.access.gaps import AccessGap
 from roquet.net.access.guard import AccessRules
-from roquet.net.access.requirement import topic_resource
+from roquet.net.access.requirement import on_topic
 from roquet.net.access.secret_files import warn_of_readers
 from roquet.net.threads import in_thread
-from roquet.rules.access.decision import AccessRequest, decide
+from roquet.rules.access.decision import decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
@@ -104,8 +104,8 @@ class AccessControl:
             return False
         if self._all_may_send:
             return True
-        request = AccessRequest(topic_resource(topic), (Action.PUB,))
-        return decide(self.tables, username, request, ip).is_allowed
+        needed = on_topic(topic, (Action.PUB,))
+        return all(decide(self.tables, username, one, ip).is_allowed for one in needed)
 
     async def change(self, make: Callable[[AccessTables], AccessTables]) -> None:
         """Change users or policies: saved first, then in force. Raises what `make` raises.

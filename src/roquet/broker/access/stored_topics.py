@@ -11,7 +11,7 @@ from roquet.model import properties as props
 from roquet.model.errors import RecordError
 from roquet.store.store import Store
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import decode
+from roquet.wire.records.record import Record, decode
 
 OF_OTHERS: Final = names.INTERNAL_TOPICS | {names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC}
 """Topics that hold messages of other topics."""
@@ -31,8 +31,17 @@ def topic_at_position(store: Store, position: int) -> str | None:
         entries = store.queue_stats.entries(*place, 1)
         if not entries or entries[0][0] != position:
             return ""
-        if record.topic not in OF_OTHERS:
-            return record.topic
-        return decode_properties(record.properties).get(props.REAL_TOPIC) or record.topic
+        if record.topic in OF_OTHERS:
+            return decode_properties(record.properties).get(props.REAL_TOPIC) or record.topic
+        return _unshared(record) if names.is_retry(record.topic) else record.topic
     except RecordError:
         return ""
+
+
+def _unshared(record: Record) -> str:
+    """The retry topic of a record, of one group and topic if its older name may be of several."""
+    origin = decode_properties(record.properties).get(props.RETRY_TOPIC, "")
+    if origin not in names.possible_origins(record.topic):
+        return record.topic
+    group = record.topic[len(names.RETRY_PREFIX) : -len(origin) - 1]
+    return names.pop_retry_topic(group, origin)

@@ -22,9 +22,9 @@ from roquet.model.flags import SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
     HALF_TOPIC,
-    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    group_of_retry,
     is_dlq,
     is_retry,
 )
@@ -450,7 +450,7 @@ class Ingest:
             self.counts.add_stored(call.topic, kind, size)
         elif is_dlq(draft.topic) and is_retry(call.topic):
             origin = decode_properties(draft.properties).get(names.DLQ_ORIGIN_TOPIC, "")
-            self.counts.dead_letters.add(call.topic.removeprefix(RETRY_PREFIX), origin)
+            self.counts.dead_letters.add(group_of_retry(call.topic), origin)
 
     def _illegal_size(self, size: int) -> MessageIllegal:
         text = TOO_LONG.format(size, self._size_max) if size else "the message has no body"

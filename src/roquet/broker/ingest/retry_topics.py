@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.ingest.append import SendCall
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.topics import UNIT_SUBSCRIPTION, Topics
@@ -26,6 +27,7 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
     groups: Groups
     locks: Locks
     clock: Clock
+    settings: RuntimeSettings
 
     def group(self, name: str) -> SubscriptionGroup:
         """A group's settings, created if allowed; CallRefused for an unknown group."""
@@ -43,6 +45,15 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
         count = max(1, group.retry_queue_nums)
         return self.topics.create_for_group(topic, count, self.clock.now_ms(), flag)
 
+    def pop_retry_topic(self, group: str, topic: str) -> str:
+        """Name of the topic for popped messages of a group and topic that are redelivered.
+
+        Without a setting, the older name where Apache's broker may have to find them.
+        """
+        is_v2 = self.settings.config.retry_topic_v2
+        is_v2 = not self.topics.has_adopted if is_v2 is None else is_v2
+        return (names.pop_retry_topic if is_v2 else names.pop_retry_topic_v1)(group, topic)
+
     def dlq_topic(self, group: str) -> TopicConfig:
         """The dead-letter topic of a group, created if it does not exist."""
         topic = names.dlq_topic(group)
@@ -54,7 +65,7 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
         A consumer does that when it could not send a message back. A consumer of an ordered group
         retries locally and sends only messages that it has given up.
         """
-        name = call.topic.removeprefix(names.RETRY_PREFIX)
+        name = names.group_of_retry(call.topic)
         group = self.group(name)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         is_ordered = self.locks.has_any(name, self.clock.monotonic_ms())

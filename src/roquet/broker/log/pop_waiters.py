@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from roquet.model.names import pop_retry_topic
+from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import POLLING_MAX
 
@@ -117,6 +117,7 @@ def _topics(key: tuple[str, str]) -> Iterator[tuple[str, bool]]:
     group, topic = key
     yield topic, False
     yield pop_retry_topic(group, topic), True
+    yield pop_retry_topic_v1(group, topic), True
 
 
 def _give_up(woken: asyncio.Future[int]) -> None:

@@ -1,9 +1,13 @@
 """PopCollector: takes messages for one pop from a topic's queues and from its retry topic.
 
-retry topic, one time in five ─▶ queues, from a random one ─▶ retry topic, to fill up
+retry topics, one time in five ─▶ queues, from a random one ─▶ retry topics, to fill up
+
+Messages that failed are in `%RETRY%group+topic`, or in `%RETRY%group_topic`, which an older version
+or Apache's broker has written. Other groups and topics may share the older name: messages whose
+RETRY_TOPIC is another of its ends are theirs, and skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -27,7 +31,7 @@ from roquet.rules.consumption.pop import RETRY_FIRST_PERCENT, PopCheckpoint, bit
 from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_outcome
 from roquet.store.store import Slice
 from roquet.wire.pop_reply import offset_count_info, offset_info, queue_count_info, start_info
-from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, retry_kind
+from roquet.wire.receipt_handle import ORDER_QUEUE, RETRY_V1, ReceiptHandle, retry_kind
 from roquet.wire.records.property_text import lossless_bytes, lossless_text
 from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 
@@ -96,28 +100,38 @@ class PopCollector:
     def look(self) -> None:
         """Take the available messages."""
         request, rng = self._request, self._control.rng
-        retry_topic = names.pop_retry_topic(request.group, request.topic)
-        has_retry = not request.order and self._tables.topics.get(retry_topic) is not None
-        retry_first = has_retry and rng.randrange(100) < RETRY_FIRST_PERCENT
+        retry_topics = self._retry_topics()
+        retry_first = bool(retry_topics) and rng.randrange(100) < RETRY_FIRST_PERCENT
         if retry_first:
-            self._take(retry_topic, 0)
+            self._take_all(retry_topics)
         if request.queue_id >= 0:
             self._take(request.topic, request.queue_id)
         else:
             first = rng.randrange(request.queue_count)
             for turn in range(request.queue_count):
                 self._take(request.topic, (first + turn) % request.queue_count)
-        if has_retry and not retry_first:
-            self._take(retry_topic, 0)
+        if not retry_first:
+            self._take_all(retry_topics)
+
+    def _retry_topics(self) -> list[str]:
+        """The existing topics in which the group's failed messages of the topic wait."""
+        request, get = self._request, self._tables.topics.get
+        if request.order:
+            return []
+        older = names.pop_retry_topic_v1(request.group, request.topic)
+        newer = names.pop_retry_topic(request.group, request.topic)
+        return [topic for topic in (older, newer) if get(topic) is not None]
+
+    def _take_all(self, retry_topics: Iterable[str]) -> None:
+        for topic in retry_topics:
+            self._take(topic, 0)
 
     def has_any(self) -> bool:
         """Whether there is a message to take, without taking it."""
         request = self._request
-        retry_topic = names.pop_retry_topic(request.group, request.topic)
         queue_ids = range(request.queue_count) if request.queue_id < 0 else [request.queue_id]
         places = [(request.topic, queue_id) for queue_id in queue_ids]
-        if not request.order:
-            places.append((retry_topic, 0))
+        places += [(topic, 0) for topic in self._retry_topics()]
         for topic, queue_id in places:
             if self._has(topic, queue_id):
                 self._leave(topic, 1)
@@ -155,6 +169,8 @@ class PopCollector:
             self.rest += maximum - progress
             return
         messages = self._read(topic, queue_id, progress, left)
+        if topic != request.topic and retry_kind(topic) == RETRY_V1:
+            messages = self._own(topic, messages)
         self._leave(topic, maximum - messages.next_offset)
         if messages.count:
             self._keep(topic, queue_id, progress, messages)
@@ -270,7 +286,18 @@ class PopCollector:
         least = min(held.times.values(), default=0) if all_came_before else 0
         self.times.append(queue_count_info(topic, queue_id, least))
 
-    # -- from the retry topic ----------------------------------------------------------------
+    # -- from the retry topics ---------------------------------------------------------------
+
+    def _own(self, retry_topic: str, messages: Slice) -> Slice:
+        """Messages of a retry topic with an older name that are not another topic's."""
+        origins = {*names.possible_origins(retry_topic)} - {self._request.topic}
+        own = [
+            record
+            for part in messages.parts
+            for at in _places(part)
+            if _origin(record := part[at : at + LENGTH.unpack_from(part, at)[0]]) not in origins
+        ]
+        return Slice(own, len(own), sum(map(len, own)), messages.next_offset)
 
     def _renamed(self, part: memoryview, start: int) -> bytes:
         """Records of the retry topic under the name of the topic that the client pops."""
@@ -311,6 +338,14 @@ def _places(part: memoryview) -> list[int]:
         places.append(at)
         at += LENGTH.unpack_from(part, at)[0]
     return places
+
+
+def _origin(record: memoryview) -> str | None:
+    """The topic that a record of a retry topic names as the one that was popped."""
+    try:
+        return decode_properties(decode(record).properties).get(props.RETRY_TOPIC)
+    except RecordError:
+        return None
 
 
 def _offsets(messages: Slice, start: int) -> Sequence[int]:

@@ -8,10 +8,38 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.progress import save_progress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
+from roquet.model import names
 from roquet.model.errors import StoreError
 from roquet.net.threads import in_thread
 
 log = logger(__name__)
+
+
+def delete_topic_with_retries(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    topic: str,
+) -> None:
+    """Delete a topic with the POP retry topics of its groups, or their part in shared ones."""
+    retry_topics: list[str] = []
+    for group in tables.offsets.groups_of(topic):
+        older = names.pop_retry_topic_v1(group, topic)
+        retry_topics += [names.pop_retry_topic(group, topic), older]
+        if tables.topics.get(older) and _is_shared(tables, older, topic):
+            retry_topics.pop()
+            delivery.revive.settle_all(group, older)
+            tables.offsets.commit(group, older, 0, message_log.store.bounds(older, 0)[1])
+    existing = [name for name in retry_topics if tables.topics.get(name)]
+    delete_topics(message_log, delivery, tables, control, [topic, *existing])
+
+
+def _is_shared(tables: BrokerTables, retry_topic: str, topic: str) -> bool:
+    """Whether an older name of a POP retry topic may also stand for another topic or a group."""
+    origins = {*names.possible_origins(retry_topic)} - {topic}
+    is_of_group = tables.groups.get(names.group_of_retry(retry_topic)) is not None
+    return is_of_group or any(tables.topics.get(origin) for origin in origins)
 
 
 def delete_topics(

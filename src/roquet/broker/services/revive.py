@@ -1,6 +1,6 @@
 """PopRevive: redelivers popped messages that were not acknowledged in time.
 
-    pop ──▶ ck ─┐                                    ┌─▶ %RETRY%group_topic
+    pop ──▶ ck ─┐                                    ┌─▶ %RETRY%group+topic
     ack ──▶ ack ┼─▶ rmq_sys_REVIVE_LOG_cluster ──▶ time passed
     acks ─▶ bAck┘         │                          └─▶ %DLQ%group, after the last try
                           └─▶ read again after a restart
@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT
+from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
@@ -90,12 +91,14 @@ class PopRevive:
         self,
         message_log: MessageLog,
         tables: BrokerTables,
+        retry_topics: RetryTopics,
         set_aside: SetAside,
         clock: Clock,
         config: BrokerConfig,
     ) -> None:
         self._broker_name = config.broker_name
         self.topic = self._topic = names.revive_topic(config.cluster_name)
+        self._retry_topics = retry_topics
         self._set_aside = set_aside
         self._seen_ms = 0
         """The latest time at which due checkpoints were looked for."""
@@ -161,6 +164,12 @@ class PopRevive:
         gone = set(topics)
         for checkpoint in [checkpoint for checkpoint in self.in_flight if checkpoint.topic in gone]:
             self.in_flight.settle(checkpoint, checkpoint.left)
+
+    def settle_all(self, group: str, topic: str) -> None:
+        """Store that nothing is redelivered of what a group popped from a topic that stays."""
+        for checkpoint in list(self.in_flight):
+            if (checkpoint.group, checkpoint.topic) == (group, topic):
+                self.settle(checkpoint, checkpoint.left)
 
     def fresh_pop_ms(self, place: tuple[str, str, int, int], now_ms: int) -> int:
         """A pop time from `now_ms` on that makes the key of a new checkpoint unique."""
@@ -246,9 +255,7 @@ class PopRevive:
         raw = self._raw(checkpoint.topic, checkpoint.queue_id, offset)
         if raw is None:
             return
-        topic = checkpoint.topic
-        if not names.is_retry(topic):
-            topic = names.pop_retry_topic(checkpoint.group, topic)
+        topic = self._retry_topic(checkpoint)
         place = location_in(raw, checkpoint.topic, checkpoint.queue_id)
         self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
 
@@ -304,25 +311,32 @@ class PopRevive:
             )
             return
         properties = decode_properties(lossless_text(record.properties))
+        origin = names.retried_topic(checkpoint.group, checkpoint.topic)
         kept = _without_delays(properties)
+        if not names.is_retry(origin):
+            kept[props.RETRY_TOPIC] = origin
         kept.setdefault(props.FIRST_POP_TIME, str(checkpoint.pop_ms))
         if record.reconsume_times >= group.retry_max_times:
             topic = names.dlq_topic(checkpoint.group)
             message_id = offset_message_id(record.store_host, record.position)
-            origin = checkpoint.topic.removeprefix(names.pop_retry_topic(checkpoint.group, ""))
             kept = dead_letter_properties(kept, origin, message_id)
             kept.pop(props.DELAY, None)
-        elif names.is_retry(checkpoint.topic):
-            topic = checkpoint.topic
         else:
-            topic = names.pop_retry_topic(checkpoint.group, checkpoint.topic)
+            topic = self._retry_topic(checkpoint)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         self._store_again(record, topic, kept, properties)
         counts = self._ingest.counts
         if names.is_dlq(topic):
-            counts.dead_letters.add(checkpoint.group, checkpoint.topic)
+            counts.dead_letters.add(checkpoint.group, origin)
         else:
             counts.redelivered.add(checkpoint.topic, checkpoint.group)
+
+    def _retry_topic(self, checkpoint: PopCheckpoint) -> str:
+        """The topic in which the messages of a checkpoint come again."""
+        origin = names.retried_topic(checkpoint.group, checkpoint.topic)
+        if names.is_retry(origin):  # not of popped messages, or of another group
+            return origin
+        return self._retry_topics.pop_retry_topic(checkpoint.group, origin)
 
     def _store_again(
         self, record: Record, topic: str, kept: dict[str, str], properties: dict[str, str]
@@ -334,6 +348,7 @@ class PopRevive:
             )
         except MessageIllegal:  # no room for another property: those it has do fit
             plain = _without_delays(properties)
+            plain.pop(props.RETRY_TOPIC, None)  # whatever the sender wrote there
             self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )

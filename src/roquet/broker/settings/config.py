@@ -142,6 +142,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
     default_pop_share_queues: Annotated[int, setting(POP_SHARE, "defaultPopShareQueueNum")] = -1
     """Of how many others a popping member works on the queues; 0 and less: all on everything."""
+    retry_topic_v2: Annotated[bool | None, setting(SWITCH, "enableRetryTopicV2")] = None
+    """Whether popped messages that failed wait in `%RETRY%GROUP+TOPIC`, which belongs to one group
+    and topic, or in `%RETRY%GROUP_TOPIC`, the older name, which Apache's brokers use without
+    enableRetryTopicV2 and which others may share. Both are always read. None takes the older name
+    if a broker that gives no topic ids, as Apache's, has written the directory."""
     property_filter: Annotated[bool, setting(SWITCH, "enablePropertyFilter")] = True
     """Whether consumers may filter by SQL92 expressions; the genuine broker's default is not to."""
     sql_compatibility: Annotated[bool, setting(SWITCH)] = False

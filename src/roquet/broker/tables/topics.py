@@ -41,6 +41,8 @@ class Topics(SavedTable[TopicTable]):
         """Topic ids: a topic that is deleted and created again gets another. System topics, which
         cannot be deleted, have none."""
         self._auto_create = config.auto_create_topic
+        self.has_adopted = False
+        """Whether some broker wrote the directory that gives no ids, as Apache's does."""
         self.sendable: dict[str, TopicConfig] = {}
         """Topics that clients may send to: the hot path of a send reads only this."""
         self.on_change: list[Callable[[], object]] = []
@@ -151,6 +153,8 @@ class Topics(SavedTable[TopicTable]):
         else:
             new = [c.topic_name for c in fresh if c.topic_name not in known]
             self.ids |= dict.fromkeys(new, topic_id.adopted_id(now_ms, version.counter))
+        if self.ids != known:
+            self._note_adopted()
         if fresh or self.ids != known or self.version != version:
             self.version = version
             self.unsaved = True
@@ -304,8 +308,12 @@ class Topics(SavedTable[TopicTable]):
         self.ids |= dict.fromkeys(sorted(without), topic_id.adopted_id(now_ms, edition))
         for topic in gone:
             del self.ids[topic]
+        self._note_adopted()
         if without:
             self._changed(now_ms)
+
+    def _note_adopted(self) -> None:
+        self.has_adopted = any(map(topic_id.is_adopted, self.ids.values()))
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:

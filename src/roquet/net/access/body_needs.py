@@ -35,7 +35,7 @@ def heartbeat(facts: RequestFacts) -> Iterator[AccessRequest]:
         yield from on_group(consumer.group_name, SUB)
         for topic in dict.fromkeys(each.topic for each in consumer.subscription_data_set):
             if topic != names.retry_topic(consumer.group_name):
-                yield from on_topic(topic, SUB)
+                yield from on_topic(names.retried_topic(consumer.group_name, topic), SUB)
 
 
 def subscription(facts: RequestFacts) -> Iterator[AccessRequest]:

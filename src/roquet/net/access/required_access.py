@@ -18,6 +18,7 @@ from roquet.net.access.requirement import (
     Requirement,
     all_of,
     cluster_field,
+    group_and_popped_topic,
     group_and_topic,
     group_field,
     groups_field,
@@ -55,6 +56,7 @@ _CHANGE_CLUSTER: Final = own_cluster(UPDATE)
 _SEND: Final = topic_field("topic", PUB, SUB)
 _SEND_SHORT: Final = topic_field("b", PUB, SUB)
 _CONSUME: Final = group_and_topic(SUB)
+_POPPED: Final = group_and_popped_topic(SUB)
 _TOPIC_GET: Final = topic_field("topic", GET)
 
 REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
@@ -85,10 +87,10 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
         Code.QUERY_ASSIGNMENT: Requirement(body_needs.assignment, None),
         Code.SET_MESSAGE_REQUEST_MODE: Requirement(body_needs.request_mode, None),
         Code.POP_MESSAGE: _CONSUME,
-        Code.ACK_MESSAGE: _CONSUME,
+        Code.ACK_MESSAGE: _POPPED,
         Code.BATCH_ACK_MESSAGE: Requirement(body_needs.batch_ack, None),
         Code.PEEK_MESSAGE: _CONSUME,
-        Code.CHANGE_MESSAGE_INVISIBLETIME: _CONSUME,
+        Code.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
         Code.NOTIFICATION: _CONSUME,
         Code.POLLING_INFO: group_and_topic(GET),
         Code.SEARCH_OFFSET_BY_TIMESTAMP: _TOPIC_GET,

@@ -1,7 +1,7 @@
 """Requirement: from the header of a request to the resources and actions that it needs.
 
-A retry topic counts as its group. A request that acts on one stored message needs access to the
-topic of that message, whatever topic it names.
+A retry topic counts as its group, and as the popped topic if its name says so. A request that acts
+on one stored message needs access to the topic of that message, whatever topic it names.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,11 +40,16 @@ class Requirement(NamedTuple):
     """Header fields from which alone the needs follow; None where the body or the log counts."""
 
 
-def topic_resource(topic: str) -> Resource:
-    """The resource of a topic: a retry topic is its group's."""
-    if names.is_retry(topic):
-        return Resource(ResourceType.GROUP, topic.removeprefix(names.RETRY_PREFIX))
-    return Resource(ResourceType.TOPIC, topic)
+def topic_resources(topic: str) -> tuple[Resource, ...]:
+    """The resources of a topic: a retry topic is its group's, one of popped messages also theirs.
+
+    The older name `%RETRY%GROUP_TOPIC` does not tell where the group ends: it is one group's.
+    """
+    if not names.is_retry(topic):
+        return (Resource(ResourceType.TOPIC, topic),)
+    group = Resource(ResourceType.GROUP, names.group_of_retry(topic))
+    _, plus, origin = topic.partition("+")
+    return (group, Resource(ResourceType.TOPIC, origin)) if plus else (group,)
 
 
 def on_topic(
@@ -52,9 +57,8 @@ def on_topic(
 ) -> Iterator[AccessRequest]:
     """Access to a topic, with other actions for a retry topic; nothing without a name."""
     if topic:
-        resource = topic_resource(topic)
-        is_topic = of_retry is None or resource.kind is ResourceType.TOPIC
-        yield AccessRequest(resource, actions if is_topic else of_retry or actions)
+        needed = of_retry or actions if names.is_retry(topic) else actions
+        yield from (AccessRequest(resource, needed) for resource in topic_resources(topic))
 
 
 def on_group(group: str | None, actions: Actions) -> Iterator[AccessRequest]:
@@ -136,6 +140,21 @@ def group_and_topic(
 def topic_and_group(actions: Actions) -> Requirement:
     """Access to a topic and a group; a refusal names the topic first, as by Apache's brokers."""
     return all_of(topic_field("topic", actions), group_field("consumerGroup", actions))
+
+
+def group_and_popped_topic(actions: Actions) -> Requirement:
+    """Access to the group and the topic of a popped message, which the topic that stores it tells.
+
+    Only for requests that return no messages: others may share a retry topic with an older name.
+    """
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        group = facts.fields.get("consumerGroup") or ""
+        topic = facts.fields.get("topic") or ""
+        yield from on_group(group, actions)
+        yield from on_topic(names.retried_topic(group, topic) if group else topic, actions)
+
+    return Requirement(needs, ("consumerGroup", "topic"))
 
 
 def on_stored(

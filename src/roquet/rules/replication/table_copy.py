@@ -96,8 +96,8 @@ def is_not_older(version: DataVersion, before: DataVersion | None) -> bool:
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether a broker may have such a topic: retry topics of newer Apache brokers have a plus."""
-    return names.topic_fault(name.replace("+", "-")) is None
+    """Whether a broker may have such a topic."""
+    return names.topic_fault(name) is None
 
 
 def legal_topics(table: Mapping[str, TopicConfig]) -> dict[str, TopicConfig]:

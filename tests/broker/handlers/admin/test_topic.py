@@ -15,6 +15,7 @@ from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.consumption.ordered_pop import hold
+from roquet.store.store import Draft
 from roquet.wire.calls.admin import topic as calls
 from roquet.wire.calls.admin.group_forbidden import ForbidGroup
 from roquet.wire.calls.bodies import (
@@ -27,6 +28,7 @@ from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
+from roquet.wire.records.record import decode
 
 
 async def create(broker: Broker, peer: FakePeer, topic: str = "orders", **fields: Any) -> None:
@@ -283,7 +285,7 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return(
     assert popped.code == 0
     for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
         broker.tables.topics.create_for_group(retry, 1, 0)
-        broker.bind(send)(message(topic=retry), peer)
+        broker.log.store.append(Draft(retry, 0, b"x", b""), 0)
         broker.tables.offsets.commit("billing", retry, 0, 1)
     broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
     broker.tables.offset_resets.put("billing", "orders", 0, 0)
@@ -297,6 +299,52 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return(
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
     assert not broker.tables.offset_resets.pending
     assert broker.tables.groups.may_read("billing", "orders")
+
+
+@pytest.mark.parametrize("settings", [{"retry_topic_v2": False}, {}])
+async def test_deleting_a_topic_leaves_the_failed_messages_of_another_that_shares_a_retry_topic(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    failed = [("pay", "eu_orders"), ("pay_eu", "orders")]
+    for group, topic in failed:
+        broker.tables.groups.find(group, 0)
+        broker.bind(send)(message(topic.encode(), topic=topic), peer)
+        assert await pop_one(broker, peer, group, topic) == topic.encode()
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
+    shared = "%RETRY%pay_eu_orders"
+    broker.tables.topics.create_for_group(shared, 1, 0)
+    for group, topic in failed:  # in flight again, and some that name no topic
+        broker.bind(send)(message(b"old", topic=shared), peer)
+        assert await pop_one(broker, peer, group, topic) in (topic.encode(), b"old")
+
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="eu_orders"), peer)
+    broker.bind(send)(message(b"new", topic="eu_orders"), peer)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
+    found = {await pop_one(broker, peer, "pay_eu", "orders") for _ in range(4)}
+    assert found == {b"orders", b"old", None}
+    assert await pop_one(broker, peer, "pay", "eu_orders") == b"new"
+    assert await pop_one(broker, peer, "pay", "eu_orders") is None
+
+
+async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    assert await pop_one(broker, peer, "billing", "orders") == b"body"
+    broker.tables.groups.find("billing_orders", 0)
+    broker.bind(send)(message(topic="%RETRY%billing_orders"), peer)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert broker.log.store.bounds("%RETRY%billing_orders", 0) == (0, 1)
+
+
+async def pop_one(broker: Broker, peer: FakePeer, group: str, topic: str) -> bytes | None:
+    call = popping(consumer_group=group, topic=topic, max_msg_nums=1)
+    for _ in range(4):  # one pop passes at most as many messages of others as it may return
+        reply: Any = broker.bind(pop)(call, peer)
+        if reply.body:
+            return decode(reply.body).body
+    return None
 
 
 async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(

@@ -191,7 +191,7 @@ async def test_an_expired_handle_is_refused_and_changes_nothing(
 ) -> None:
     handle = popped(invisible_time=1)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
-    assert broker.log.store.bounds("%RETRY%g_orders", 0) == (0, 3)
+    assert broker.log.store.bounds("%RETRY%g+orders", 0) == (0, 3)
     old = replace(handle, pop_ms=handle.pop_ms - 5_000)
     assert acknowledge(broker, peer, old) == ResponseCode.NO_MESSAGE
     assert change(broker, peer, old, 1_000).code == ResponseCode.NO_MESSAGE

@@ -12,7 +12,7 @@ from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import page, written
 from roquet.broker.operations.progress import save_progress_in_threads
-from roquet.broker.operations.topic_deletion import clear_removed, delete_topics
+from roquet.broker.operations.topic_deletion import clear_removed, delete_topic_with_retries
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.saved_table import TableChange
 from roquet.broker.tables.topics import is_system_topic
@@ -106,23 +106,10 @@ async def delete_topic(
     await (
         message_log.flush.step()
     )  # most of the log is on the disk then, so the next steps are quick
-    groups = tables.offsets.groups_of(call.topic)
-    retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
-    delete_topics(
-        message_log,
-        delivery,
-        tables,
-        control,
-        [call.topic, *(t for t in retries if tables.topics.get(t))],
-    )
+    delete_topic_with_retries(message_log, delivery, tables, control, call.topic)
     await clear_removed(message_log)
     await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
     return Reply()
-
-
-def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
-    """Retry topics of popped messages: our name, and the one of newer genuine brokers."""
-    return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
 def topics(

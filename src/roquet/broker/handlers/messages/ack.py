@@ -258,7 +258,8 @@ def _handle(
         and handle.retry == retry_kind(call.topic)
         and (
             not names.is_retry(call.topic)
-            or call.topic.startswith(names.retry_topic(call.consumer_group))
+            or names.retried_topic(call.consumer_group, call.topic) != call.topic
+            or call.topic == names.retry_topic(call.consumer_group)
         )
     )
     if not fits:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from roquet.admin.dead_letters import RESENT_FROM
 from roquet.model.errors import ConfigError, RoquetError, UsageError
-from roquet.model.names import DLQ_PREFIX, RETRY_PREFIX, check_group, retry_topic
+from roquet.model.names import DLQ_PREFIX, RETRY_PREFIX, check_group, retried_topic
 from roquet.model.settings import suggest
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
@@ -203,14 +203,13 @@ def _letter_topics(params: Params) -> list[str]:
     group = re.escape(params.group)
     topics = list(_matching_topics(params, f"{DLQ_PREFIX}{group}"))
     if params.retries:
-        prefix = f"{retry_topic(params.group)}_"
-        retry_topics = _matching_topics(params, f"{RETRY_PREFIX}{group}(_.*)?")
+        retry_topics = _matching_topics(params, f"{RETRY_PREFIX}{group}([_+].*)?")
         # Another group's name may begin like this one's, so what follows has to be a topic.
         existing = set(_matching_topics(params, ".*")) if retry_topics else set()
         topics += [
             topic
             for topic in retry_topics
-            if not topic.startswith(prefix) or topic[len(prefix) :] in existing
+            if (origin := retried_topic(params.group, topic)) == topic or origin in existing
         ]
     if not topics:
         raise UsageError(f"group {params.group!r} has no dead letters: it has no topic for them")
