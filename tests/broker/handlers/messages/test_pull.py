@@ -499,12 +499,36 @@ class TestByHeartbeat:
         code = refused(broker, peer, topic="other", sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
-    async def test_a_newer_version_than_the_heartbeats_is_refused(
+    async def test_newer_tags_than_the_heartbeats_get_everything_and_the_client_compares_them(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
+        stored("a", "b")
+        self.listen(broker, peer, "b")
+        for expression_type in ("TAG", "", None):
+            newer = ask(sub_version=6, sys_flag=0, expression_type=expression_type)
+            reply: Any = broker.bind(pull)(newer, peer)
+            assert bodies(reply) == [b"a", b"b"]
+
+    @pytest.mark.parametrize(
+        ("before", "now"),
+        [
+            ({"expression_type": "SQL92"}, {}),
+            ({"class_filter_mode": True}, {}),
+            ({}, {"expression_type": "SQL92"}),
+            ({}, {"sys_flag": 8}),
+        ],
+    )
+    async def test_a_newer_version_that_the_client_cannot_filter_itself_is_refused(
+        self,
+        broker: Broker,
+        peer: FakePeer,
+        stored: Callable[..., None],
+        before: dict[str, Any],
+        now: dict[str, Any],
+    ) -> None:
         stored("a")
-        self.listen(broker, peer, "*")
-        code = refused(broker, peer, sub_version=6, sys_flag=0)
+        self.listen(broker, peer, "a is null", **before)
+        code = refused(broker, peer, **{"sub_version": 6, "sys_flag": 0, **now})
         assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
     async def test_sql_may_come_with_a_heartbeat(
