@@ -130,7 +130,7 @@ def test_messages_that_grow_old_unread_are_counted_for_their_groups_alone(
 def test_dead_letters_and_retries_are_unread_by_the_group_in_their_name(
     broker: Broker, fill: Fill
 ) -> None:
-    for topic in ("%DLQ%billing", "%RETRY%billing_orders", "%RETRY%other"):
+    for topic in ("%DLQ%billing", "%RETRY%billing_orders", "%RETRY%billing+orders", "%RETRY%other"):
         broker.tables.topics.create_for_group(topic, 1, 0)
         fill(7, topic)
     fill(14, "nobodys")
@@ -138,6 +138,7 @@ def test_dead_letters_and_retries_are_unread_by_the_group_in_their_name(
     assert expire(broker, DiskUsage(100, 60), hours=100)
     assert taken(broker) == {
         ("billing", "%DLQ%billing"): 7, ("billing_orders", "%RETRY%billing_orders"): 7,
+        ("billing", "%RETRY%billing+orders"): 7,
     }  # fmt: skip
 
 

@@ -194,10 +194,10 @@ class BrokerUnreadMessages:
 
 
 def _group_in(topic: str) -> str:
-    """The group in the name of a retry or dead-letter topic; with a topic for popped messages."""
-    if names.is_retry(topic) or names.is_dlq(topic):
-        return topic.removeprefix(names.RETRY_PREFIX).removeprefix(names.DLQ_PREFIX)
-    return NOBODY
+    """The group in the name of a retry or dead-letter topic."""
+    if names.is_retry(topic):
+        return names.group_of_retry(topic)
+    return topic.removeprefix(names.DLQ_PREFIX) if names.is_dlq(topic) else NOBODY
 
 
 def _description(topic: str, group: str) -> str:
