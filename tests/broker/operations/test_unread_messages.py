@@ -38,7 +38,8 @@ def fill(broker: Broker, peer: FakePeer, message: MakeSend) -> Fill:
         bound = broker.bind(send)
         for _ in range(count):
             call = message(b"x" * 1000, topic=topic, **fields)
-            assert bound(call, peer).code == 0
+            reply: Any = bound(call, peer)
+            assert reply.code == 0
 
     return sending
 

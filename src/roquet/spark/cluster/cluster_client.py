@@ -7,7 +7,7 @@ Spark's workers serve many batches.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -244,13 +244,19 @@ class ClusterClient:
         """The offset that the next message of each queue will get."""
         return self.bounds().latest
 
-    def bounds(self) -> OffsetBounds:
-        """First and next offsets of all queues of the read's topics."""
+    def bounds(self, former: Iterable[QueueKey] = ()) -> OffsetBounds:
+        """First and next offsets of all queues of the read's topics.
+
+        And of `former` ones, which a topic may have had on a broker that still has some of it.
+        """
         earliest, latest = QueueOffsets(), QueueOffsets()
         for topic in self.with_retries(self.topics, "name server"):
             by_broker: dict[str, list[int]] = {}
             for queue in self._queues(topic):
                 by_broker.setdefault(queue.broker_name, []).append(queue.queue_id)
+            for name, broker, queue_id in former:
+                if name == topic and queue_id not in by_broker.get(broker, [queue_id]):
+                    by_broker[broker].append(queue_id)
             for broker, ids in by_broker.items():
                 bounds = self.with_retries(partial(self.queue_bounds, topic, broker, ids), broker)
                 for queue_id, (first, last) in bounds.items():

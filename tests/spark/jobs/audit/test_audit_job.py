@@ -1,7 +1,7 @@
 """Missing and duplicate messages of a table are reported by queue and offset."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from roquet.spark.jobs.audit.audit_job import Params, group_files, topic_options
 from roquet.spark.jobs.audit.audit_report import AuditReport
 from roquet.spark.jobs.audit.hourly_counts import hour_text
 from roquet.spark.jobs.job_runner import JobFailed
+from roquet.spark.queue_offsets import QueueKey
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import MakeSpark, Topic
@@ -124,6 +125,15 @@ def test_messages_sent_during_the_audit_are_waiting(audited: AuditedArchive) -> 
     audited.topic.send(3)
     report = audited.audit()
     assert (report.is_clean, report.waiting) == (True, 12)
+
+
+def test_messages_of_a_queue_that_was_removed_are_waiting_too(audited: AuditedArchive) -> None:
+    audited.topic.send(5)
+    audited.archive()
+    audited.topic.send(3)
+    audited.topic.resize(1)
+    report = audited.audit()
+    assert (report.is_clean, report.in_topic, report.waiting) == (True, 32, 12)
 
 
 def test_hours_are_those_of_the_broker(audited: AuditedArchive) -> None:
@@ -257,8 +267,8 @@ def test_messages_deleted_by_retention_are_lost(
     audited.change(lambda rows: rows.filter(pc.invert(at(rows, "broker-a", 0, 2, 8))))
     real = ClusterClient.bounds
 
-    def bounds(cluster: ClusterClient) -> OffsetBounds:
-        state = real(cluster)
+    def bounds(cluster: ClusterClient, former: Iterable[QueueKey] = ()) -> OffsetBounds:
+        state = real(cluster, former)
         firsts = {("broker-a", 0): 5, ("broker-b", 1): 13}
         earliest = {q: firsts.get((q[1], q[2]), at) for q, at in state.earliest.items()}
         return OffsetBounds(earliest, state.latest)

@@ -219,7 +219,8 @@ def _audited_queues(
 ) -> list[AuditedQueue]:
     """Collect what the table and the topic say of each queue that one of them knows."""
     topic = cluster.settings.topics[0]
-    bounds = cluster.bounds()  # read after the table, so that the table cannot be ahead
+    # Read after the table, so that the table cannot be ahead.
+    bounds = cluster.bounds(former=snapshot.end or {})
     counts = {(each.name, each.queue_id): each.counts for each in summary.queues}
     keys = {**bounds.latest, **(snapshot.end or {})}
     places = sorted({(broker, queue_id) for _, broker, queue_id in keys} | counts.keys())
