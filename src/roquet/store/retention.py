@@ -92,10 +92,10 @@ def messages_before(begin: int, commit_log: CommitLog, queues: ConsumeQueues) ->
     messages = []
     for topic, queue_id in queues.names():
         with queues.visiting(topic, queue_id) as queue:
-            if queue is not None:
-                first, stop = queue.min_offset(commit_log.begin), queue.offset_of(begin)
-                if first < stop:
-                    messages.append(LostMessages(topic, queue_id, first, stop))
+            assert queue is not None
+            first, stop = queue.min_offset(commit_log.begin), queue.offset_of(begin)
+            if first < stop:
+                messages.append(LostMessages(topic, queue_id, first, stop))
     return messages
 
 
