@@ -196,6 +196,23 @@ def test_a_count_that_fails_does_not_hold_up_retention(
     assert "messages that retention deletes unread are not counted" in caplog.text
 
 
+def test_a_replica_knows_of_ended_half_messages_by_its_masters_progress(
+    broker: Broker, fill: Fill
+) -> None:
+    fill(7, properties=WAITING[names.HALF_TOPIC])
+    fill(14)
+    broker.tables.offsets.commit("g", "orders", 0, 14)
+    assert expire(broker) == 0
+    broker.tables.offsets.commit("CID_RMQ_SYS_TRANS", names.HALF_TOPIC, 0, 7)
+    assert expire(broker)
+
+
+def test_traces_that_no_group_reads_keep_nothing(broker: Broker, fill: Fill) -> None:
+    fill(30, names.TRACE_TOPIC)
+    assert expire(broker)
+    assert taken(broker) == {}
+
+
 def test_a_replica_counts_nothing_since_its_master_does(broker: Broker, fill: Fill) -> None:
     fill(30)
     role = broker.replication.role

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from roquet.broker.broker import Broker
+from roquet.broker.services.transactions.transactions import GROUP
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
@@ -162,7 +163,8 @@ class BrokerUnreadMessages:
             yield UnreadFrom(topic, queue_id, delivery.timer.context.timers.offset, NOBODY)
         elif topic == names.HALF_TOPIC:
             halves = delivery.transactions.halves
-            yield UnreadFrom(topic, queue_id, halves.next_open(halves.start), NOBODY)
+            ended = tables.offsets.get(GROUP, topic, queue_id) or 0  # a replica has this alone
+            yield UnreadFrom(topic, queue_id, max(ended, halves.next_open(halves.start)), NOBODY)
         elif topic in groups:
             for group in groups[topic]:
                 offset = tables.offsets.get(group, topic, queue_id) or 0
@@ -183,7 +185,8 @@ class BrokerUnreadMessages:
         """Whether nobody need read a topic of the broker's own: notes, traces and the like."""
         if topic in (names.SET_ASIDE_TOPIC, names.CHECK_MAX_TIME_TOPIC):
             return False
-        return is_system_topic(topic, self._broker.control.settings.config)
+        config = self._broker.control.settings.config
+        return topic in names.SYSTEM_TOPICS or is_system_topic(topic, config)
 
     def _positions(self, unread: UnreadFrom) -> list[int]:
         """Where the first unread message of a queue lies in the log; empty without one."""
