@@ -9,3 +9,21 @@ By subject:
     settings, config_check           settings from text, and their checks
     printable_text                   foreign text made safe to show
 """
+
+import copyreg
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def read_only(entries: Mapping[K, V]) -> Mapping[K, V]:
+    """A copy of a mapping that nobody can write to."""
+    return MappingProxyType(dict(entries))
+
+
+# Values hold such mappings, and programs copy them and hand them to other processes, which Python
+# does not do by itself.
+copyreg.pickle(MappingProxyType, lambda entries: (read_only, (dict(entries),)))

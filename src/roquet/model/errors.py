@@ -18,11 +18,18 @@ RoquetError
     └── CallTimeout       no reply in time
 """
 
+import copyreg
+
 from roquet.model.printable_text import printable
 
 
 class RoquetError(Exception):
     """Base class of everything that Roquet raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Without a call of __init__, which Exception would give the text alone: a worker of
+        # multiprocessing.Pool dies of an error that it cannot load, and its caller waits for ever.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(RoquetError):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, NoReturn, Protocol, Self, runtime_checkable
 
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
@@ -83,6 +83,13 @@ class InboundMessage:
     def topic(self) -> str:
         """The original topic, also of a message from the retry topic."""
         return unwrap(getattr(self._owner, "namespace", None), self.whole_topic)
+
+    def __reduce__(self) -> NoReturn:
+        """Raise UsageError: only the consumer of this process can settle the message."""
+        raise UsageError(
+            f"{self!r} belongs to its consumer, and cannot be copied nor handed to another "
+            "process: hand on its body and properties"
+        )
 
     @property
     def whole_topic(self) -> str:
