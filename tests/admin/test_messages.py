@@ -11,10 +11,14 @@ from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model.errors import ConnectFailed, UsageError
-from roquet.model.message import StoredMessage
+from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
+from roquet.model.route import BrokerData, TopicRoute
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.query import QueryByKey, QueryReply
+from roquet.wire.records.property_text import encode_properties
+from roquet.wire.records.record import pack
 
 
 @asynccontextmanager
@@ -175,3 +179,52 @@ def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
     shown = messages.BodyLimit().unfolded(stored)
     assert shown.body == b"not zlib"
     assert shown.body_note.startswith("as it is stored: body is not zlib")
+
+
+@in_virtual_time
+async def test_more_messages_of_a_key_than_an_answer_holds_are_found_page_by_page(
+    open_cluster: OpenCluster,
+) -> None:
+    async with open_cluster() as it:
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+        await it.settle()
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            sent = [Message("orders", b"%d" % n, keys=("k",)) for n in range(300)]
+            await producer.send_many(sent)  # many in one millisecond
+        found = await messages.by_key(it.admin, "orders", "k", count=300)
+        assert sorted(int(message.body) for message in found) == list(range(300))
+        assert len(await messages.by_key(it.admin, "orders", "k", count=100)) == 100
+
+
+class GenuineBroker:
+    """Answers like Apache's broker: `size` of the newest at most, whatever the page key."""
+
+    def __init__(self, stored_ms: list[int], size: int) -> None:
+        self.stored_ms, self.size, self.asked = stored_ms, size, 0
+
+    async def known_route(self, topic: str) -> TopicRoute:
+        return TopicRoute(
+            queue_datas=[],
+            broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs={0: "h:1"})],
+        )
+
+    async def ask(self, address: str, call: QueryByKey) -> QueryReply:
+        self.asked += 1
+        hosts, text = bytes(8), encode_properties({"KEYS": call.key})
+        known = [(at, ms) for at, ms in enumerate(self.stored_ms) if ms <= call.end_timestamp]
+        body = b"".join(
+            pack(0, 0, at, at, 0, ms, hosts, ms, hosts, 0, 0, b"%d" % at, b"t", text)
+            for at, ms in known[-self.size :]
+        )
+        return QueryReply(body=body, index_last_update_timestamp=0, index_last_update_phyoffset=0)
+
+
+@in_virtual_time
+async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixture) -> None:
+    broker: Any = GenuineBroker([ms // 5 for ms in range(200)], 64)
+    found = await messages.by_key(broker, "t", "k", count=500)
+    assert [int(message.body) for message in found] == list(range(200))
+    assert caplog.text == ""
+    crowded: Any = GenuineBroker([1] * 10 + [7] * 100, 64)
+    assert len(await messages.by_key(crowded, "t", "k", count=500)) == 64
+    assert "a has more messages of one second than the 64 of an answer with key k" in caplog.text

@@ -254,6 +254,8 @@ def test_messages_are_found_by_key_and_by_unique_key(
     size = len(store.query("T", "a", count_max=1).records[0])
     assert len(store.query("T", "a", bytes_max=size).records) == 1
     assert len(store.query("T", "a", bytes_max=size + 1).records) == 2
+    newest = store.query("T", "a", before=places[9].position, count_max=3)
+    assert newest.positions == [p.position for p in places[6:9]]
     assert store.query("T", "a", begin_ms=NOW + 38).positions == [p.position for p in places[38:]]
     assert store.query("T", "a", end_ms=NOW + 1, count_max=9).positions == [
         p.position for p in places[:2]

@@ -1,22 +1,25 @@
 """Messages: look-ups by id, key, offset and time, on all brokers of a cluster."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.admin.client import AdminClient, leader_addresses
 from roquet.client.pull import PullConsumer
+from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
-from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
+from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
 from roquet.wire.records.compression import decompress_start
 from roquet.wire.records.host_bytes import decode_host
 from roquet.wire.records.message_id import parse_offset_message_id
+
+log = logger(__name__)
 
 COUNT: Final = 64
 """Messages of one look-up by default, as in mqadmin."""
@@ -26,6 +29,14 @@ BODIES_SIZE_MAX: Final = 16 * 1024 * 1024
 
 BODY_START: Final = 4 * 1024
 """Bytes of a body that a look-up keeps in any case."""
+
+PAGE_MIN: Final = 16
+PAGE_SIZE_MIN: Final = 128 * 1024
+"""Messages and bytes of an answer below which it is no full page of any broker's."""
+
+SECOND_TOO_FULL: Final = (
+    "%s has more messages of one second than the %d of an answer with key %s: some are missing"
+)
 
 LATEST_MS: Final = 2**63 - 1
 """An unbounded end time, as Java clients send it."""
@@ -101,7 +112,8 @@ async def by_key(
 ) -> list[StoredMessage]:
     """The newest `count` messages of a topic with a key, oldest first.
 
-    Bodies are cut as `BodyLimit` says.
+    Brokers answer page by page, and look among the newest 10,000 messages of a key. Bodies are cut
+    as `BodyLimit` says.
 
     The times are half-open, of storing. `unique` looks for a producer's message id instead of a
     key. Raises ConnectFailed when a broker does not answer.
@@ -115,13 +127,9 @@ async def by_key(
         end_timestamp=end_ms,
         unique_key=unique,
     )
-    answers, failed = await admin.ask_each(brokers, call)
-    _check(failed)
-    # Brokers look up a hash of the key: messages with other keys of that hash come along.
-    messages = [
-        m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)
-    ]
-    messages.sort(key=lambda message: message.stored_ms)
+    pages = [_by_pages(admin, name, address, call) for name, address in brokers.items()]
+    messages = [message for found in await asyncio.gather(*pages) for message in found]
+    messages.sort(key=lambda message: (message.stored_ms, message.position))
     limit = BodyLimit()
     return [limit.unfolded(message) for message in messages[-count:]]
 
@@ -190,17 +198,50 @@ async def _by_position(
     return [record.to_message(one, broker=broker) for one in record.decode_many(reply.body)]
 
 
-def _check(failed: Mapping[str, CallError]) -> None:
-    """Raise ConnectFailed for a broker that did not answer; one that found nothing did."""
-    for broker, error in failed.items():
+async def _by_pages(
+    admin: AdminClient, broker: str, address: str, call: QueryByKey
+) -> list[StoredMessage]:
+    """Messages of a key at one broker, at least `max_num` if it has as many.
+
+    An answer has at most 64 messages by default. The next page ends at the oldest message of the
+    last one: for our brokers at its position, for Apache's at its time, so that more messages of
+    one second than fit into an answer are out of reach there.
+    """
+    seen, found = set[int](), list[StoredMessage]()
+    while len(found) < call.max_num:
+        page = await _page(admin, broker, address, call)
+        new = [message for message in page if message.position not in seen]
+        seen.update(message.position for message in new)
+        # Brokers look up a hash of the key: messages with other keys of that hash come along.
+        found += [message for message in new if _has_key(message, call)]
+        is_full = len(page) >= PAGE_MIN or sum(m.size for m in page) >= PAGE_SIZE_MIN
+        if is_full and not new:
+            log.warning(SECOND_TOO_FULL, broker, len(page), call.key)
+        if not is_full or not new:
+            break
+        oldest = min(page, key=lambda message: message.position)
+        end_ms = min(call.end_timestamp, oldest.stored_ms)
+        call = replace(call, end_timestamp=end_ms, last_key=str(oldest.position))
+    return found
+
+
+async def _page(
+    admin: AdminClient, broker: str, address: str, call: QueryByKey
+) -> list[StoredMessage]:
+    """One answer. Raises ConnectFailed for a broker that does not answer."""
+    try:
+        reply = await admin.ask(address, call)
+    except CallError as error:
         if isinstance(error, CallRefused) and error.code == ResponseCode.QUERY_NOT_FOUND:
-            continue
-        raise ConnectFailed(f"{broker} does not answer, so messages may be missing: {error}")
-
-
-def _messages(answers: Mapping[str, QueryReply]) -> list[StoredMessage]:
+            return []
+        raise ConnectFailed(
+            f"{broker} does not answer, so messages may be missing: {error}"
+        ) from error
     return [
         record.to_message(one, broker=broker, decompress=False)
-        for broker, reply in answers.items()
         for one in record.decode_many(reply.body)
     ]
+
+
+def _has_key(message: StoredMessage, call: QueryByKey) -> bool:
+    return call.key == message.message_id or (not call.unique_key and call.key in message.keys)

@@ -307,16 +307,18 @@ class Store:
         bytes_max: int = 1 << 62,
         begin_ms: int = 0,
         end_ms: int = 1 << 62,
+        before: int = 1 << 62,
     ) -> QueryResult:
         """The newest messages with a key or unique key, in the order of the log.
 
-        The search ends once the messages have `bytes_max`.
+        Only those in front of the position `before`. The search ends once the messages have
+        `bytes_max`.
         """
         if self._keys_to_check:
             self._keys_to_check = False
             IndexCheck(self._index, self._dispatcher).run(self._log)
         limits, times = (count_max, bytes_max), (begin_ms, end_ms)
-        return self._reader.query(topic, key, limits, times)
+        return self._reader.query(topic, key, limits, times, before)
 
     # -- durability --------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
+from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
@@ -123,3 +124,15 @@ def test_properties_that_are_not_utf_8_are_shown_everywhere(tmp_path: Path) -> N
     (log,) = tmp_path.rglob("commitlog/0*")
     (item, *_) = roquet("dump", str(log), "--json").stdout.splitlines()
     assert json.loads(item)["properties"]["TAGS"] == shown
+
+
+def test_a_count_that_leaves_messages_out_is_said(sent: tuple[str, SendReceipt]) -> None:
+    namesrv, _ = sent
+    with blocking.Producer(namesrv) as producer:
+        producer.send_many([Message("many", b"%d" % n, keys=("k",)) for n in range(70)])
+    for options, which in ((("--key", "k"), "newest"), ((), "oldest")):
+        found = roquet("message", "find", "many", *options, "--count", "69", "-n", namesrv)
+        assert len(found.stdout.splitlines()) == 69
+        assert found.stderr == f"the {which} 69 of at least 70; --count shows more\n"
+        whole = roquet("message", "find", "many", *options, "--count", "70", "-n", namesrv)
+        assert (len(whole.stdout.splitlines()), whole.stderr) == (70, "")

@@ -116,9 +116,10 @@ async def _by_key(
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         matches = await messages.by_key(
-            admin, topic, key, begin_ms=span[0], end_ms=span[1], count=count
+            admin, topic, key, begin_ms=span[0], end_ms=span[1], count=count + 1
         )
-    _print_messages(matches, f"no message of {topic} with key {key!r}", json=json)
+    _print_messages(matches[-count:], f"no message of {topic} with key {key!r}", json=json)
+    _print_left_out(len(matches), count, "newest")
 
 
 async def _by_time(
@@ -128,10 +129,12 @@ async def _by_time(
     from roquet.client.pull import PullConsumer
 
     async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
-        each, bodies = messages.by_time(reader, topic, *span, each=count), messages.BodyLimit()
+        bodies = messages.BodyLimit()
+        each = messages.by_time(reader, topic, *span, each=count + 1)
         matches = [bodies.cut(message) async for message in each]
     matches.sort(key=lambda message: message.stored_ms)
     _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
+    _print_left_out(len(matches), count, "oldest")
 
 
 async def _at(namesrv: str | None, queue: MessageQueue, offset: int, *, json: bool) -> None:
@@ -162,6 +165,12 @@ def _print_messages(
     if is_empty:
         output.echo(nothing, err=True)
         sys.exit(FAILED)
+
+
+def _print_left_out(found: int, count: int, which: str) -> None:
+    """Say that there are more messages than were asked for."""
+    if found > count:
+        output.echo(f"the {which} {count:,} of at least {found:,}; --count shows more", err=True)
 
 
 def _line(message: "StoredMessage") -> str:

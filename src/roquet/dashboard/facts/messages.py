@@ -35,6 +35,8 @@ SCAN_TIMEOUT_S: Final = 5.0
 CONCURRENT_QUEUES: Final = 16
 """Queues that one search reads at a time."""
 
+LEFT_OUT: Final = "{} of at least {} messages are shown: ask for more, or narrow the search down"
+
 PULL_COUNT: Final = 256
 
 
@@ -141,7 +143,7 @@ class _Scan:
             window = SCAN_MAX if self._wanted.is_selective else count
             begin = max(begin, end - window)
         else:
-            window = SCAN_MAX if self._wanted.is_selective else count
+            window = SCAN_MAX if self._wanted.is_selective else count + 1
             self._is_cut |= end - begin > window
             end = min(end, begin + window)
         while begin < end and self._bytes < SCAN_BYTES_MAX:
@@ -177,25 +179,36 @@ async def search(
     await scan.read_all(queues, count, times)
     found = sorted(scan.found, key=_order)
     chosen = found[-count:] if times is None else found[:count]
+    if len(found) > count and (wanted.is_selective or times is not None):
+        scan.problems.append(LEFT_OUT.format(count, len(found)))
     return FoundMessages(
         messages=chosen[::-1], scanned=scan.scanned, problems=sorted(scan.problems)
     )
 
 
 async def look_up(
-    admin: AdminClient, topic: str | None, *, key: str | None = None, message_id: str | None = None
+    admin: AdminClient,
+    topic: str | None,
+    *,
+    key: str | None = None,
+    message_id: str | None = None,
+    count: int = COUNT,
 ) -> FoundMessages:
     """The newest messages of a key, or all of an id of either kind, by the brokers' index.
 
     Raises UsageError for an unknown topic, and for an id that names no broker without a topic.
     """
+    problems = list[str]()
     if message_id is not None:
         found = await messages.by_id(admin, message_id.strip().upper(), topic)
     elif topic is None:
         raise UsageError("a key is looked up in one topic: name it")
     else:
-        found = await messages.by_key(admin, topic, key or "")
-    return FoundMessages(messages=sorted(found, key=_order, reverse=True))
+        found = await messages.by_key(admin, topic, key or "", count=count + 1)
+        if len(found) > count:
+            problems.append(LEFT_OUT.format(count, len(found)))
+            found = found[-count:]
+    return FoundMessages(messages=sorted(found, key=_order, reverse=True), problems=problems)
 
 
 async def message_at(

@@ -66,7 +66,7 @@ async def _find(request: Request, fields: Mapping[str, str], count: int) -> Foun
     begin_ms, end_ms = time_of(request.query_params, "from"), time_of(request.query_params, "to")
     is_plain = wanted == MessageFilter(key=wanted.key)
     if wanted.key is not None and is_plain and begin_ms is None and end_ms is None:
-        return await messages.look_up(admin, topic, key=wanted.key)
+        return await messages.look_up(admin, topic, key=wanted.key, count=count)
     times = None
     if begin_ms is not None or end_ms is not None:
         times = TimeRange(begin_ms or 0, TimeRange().end_ms if end_ms is None else end_ms)

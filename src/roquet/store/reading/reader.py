@@ -366,8 +366,11 @@ class RecordReader:
         key: str,
         limits: tuple[int, int],
         times: tuple[int, int],
+        before: int,
     ) -> QueryResult:
         """Messages of a topic by one of their keys, stored between two times (inclusive).
+
+        Only those in front of the position `before` in the log.
 
         The limits are of count and of bytes; the last message may pass the limit of bytes. If very
         many messages have the key, the oldest are not examined.
@@ -378,7 +381,7 @@ class RecordReader:
         for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
             if len(found_at) >= count_max or left <= 0:
                 break
-            known = self._log.skim_at(position)
+            known = self._log.skim_at(position) if position < before else None
             # Equal hashes are not equal keys.
             if known is None or known[5] != topic_bytes:
                 continue

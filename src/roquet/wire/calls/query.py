@@ -30,7 +30,8 @@ class QueryByKey(Call[QueryReply], frozen=True, kw_only=True):
     index_type: str | None = None
     """Kind of the key, from newer clients: K a key, U a unique key, T a tag."""
     last_key: str | None = None
-    """End of the previous page, for indexes that answer page by page: ours returns all at once."""
+    """End of the previous page. For our brokers it is the position of the oldest message of that
+    page; Apache's read one for their index in RocksDB alone."""
 
 
 class ViewMessage(Call[Reply], frozen=True, kw_only=True):

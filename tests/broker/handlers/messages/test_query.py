@@ -217,3 +217,27 @@ async def test_a_query_waits_for_keys_of_messages_in_front_of_its_own(
         broker.bind(send)(message(f"{n}".encode(), properties=f"KEYS\x01k{n}\x02"), peer)
     later: Any = broker.bind(query.by_key)(ask("k19"), peer)
     assert [record.body for record in decode_many((await later).body)] == [b"19"]
+
+
+async def test_a_key_is_looked_up_page_by_page_also_within_a_millisecond(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    for number in range(5):
+        broker.bind(send)(message(b"%d" % number, properties="KEYS\x01same\x02"), peer)
+    seen, last_key = [], None
+    while True:
+        reply: Any = broker.bind(query.by_key)(ask("same", max_num=2, last_key=last_key), peer)
+        if not reply.body:
+            break
+        page = list(decode_many(reply.body))
+        seen.append([record.body for record in page])
+        last_key = str(page[0].position)
+    assert seen == [[b"3", b"4"], [b"1", b"2"], [b"0"]]
+
+
+@pytest.mark.parametrize("last_key", ["x", "-1", "1" * 40, "²", ""])
+async def test_a_page_key_of_another_index_counts_for_none(
+    broker: Broker, peer: FakePeer, message: MakeSend, last_key: str
+) -> None:
+    broker.bind(send)(message(b"one", properties="KEYS\x01k1\x02"), peer)
+    assert bodies(broker, peer, ask("k1", last_key=last_key)) == [b"one"]

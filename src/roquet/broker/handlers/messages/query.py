@@ -27,6 +27,9 @@ TAG: Final = "T"
 TAG_LOOK_COUNT: Final = 100_000
 """Newest queue entries that are searched for a tag: tags are not in the key index."""
 
+POSITION_DIGITS: Final = 20
+"""A longer number is no position of a log."""
+
 LOOK_COUNT: Final = 1_024
 """Entries read before others have their turn: less than half a millisecond."""
 
@@ -76,8 +79,15 @@ def _by_key(store: Store, call: QueryByKey, count_max: int) -> QueryReply:
         bytes_max=BYTES_MAX,
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
+        **_behind(call.last_key or ""),
     )
     return _answer(matches.records, matches.last_update_ms, matches.last_update_position)
+
+
+def _behind(last_key: str) -> dict[str, int]:
+    """The limit of a page behind another; none for the page keys of Apache's clients."""
+    is_position = last_key.isascii() and last_key.isdecimal() and len(last_key) < POSITION_DIGITS
+    return {"before": int(last_key)} if is_position else {}
 
 
 def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
