@@ -102,7 +102,9 @@ def made(kind: type, deep: int = 0) -> Any:
 
 
 def with_fields(kind: type, deep: int) -> Any:
-    hints = typing.get_type_hints(kind if is_value(kind) else kind.__init__)
+    hints = typing.get_type_hints(
+        kind if is_value(kind) else inspect.getattr_static(kind, "__init__")
+    )
     positional, named = [], {}
     for field in inspect.signature(kind).parameters.values():
         try:

@@ -49,7 +49,7 @@ async def test_a_pull_ends_where_its_bodies_decompress_to_too_much(
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         for _ in range(5):
             cluster.brokers["a"].store("t", 0, bomb, b"", 1)
-        offsets = []
+        offsets: list[int] = []
         while (result := await consumer.pull(QUEUE, sum(offsets))).messages:
             assert {len(message.body) for message in result.messages} == {20 * 1024 * 1024}
             offsets.append(len(result.messages))

@@ -19,7 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def read_only(entries: Mapping[K, V]) -> Mapping[K, V]:
+def read_only(entries: Mapping[K, V]) -> MappingProxyType[K, V]:
     """A copy of a mapping that nobody can write to."""
     return MappingProxyType(dict(entries))
 

@@ -22,6 +22,7 @@ from opentelemetry.trace import (
 
 import roquet
 from roquet.client.spans.message_attributes import (
+    HandledMessage,
     LinkedMessage,
     MessageRequest,
     SpannedMessage,
@@ -184,7 +185,7 @@ class ClientSpans:
             self._now_ns() - took_ms * 1_000_000,
         )
 
-    def process(self, message: SpannedMessage) -> AbstractContextManager[Span]:
+    def process(self, message: HandledMessage) -> AbstractContextManager[Span]:
         """A span around a handler, as a child of the message's context if it has one."""
         properties = message.properties
         attributes = property_attributes(properties)

@@ -47,6 +47,10 @@ class SpannedMessage(LinkedMessage, Protocol):
     def queue_id(self) -> int:
         """The id of its queue at that broker."""
 
+
+class HandledMessage(SpannedMessage, Protocol):
+    """The parts of a message that the span of its handler shows."""
+
     @property
     def stored_body(self) -> tuple[bytes, int]:
         """The body as stored, and the flags of its compression."""
