@@ -433,3 +433,15 @@ def test_a_failing_disk_leaves_no_half_backup(
     monkeypatch.setattr(shutil, "rmtree", fails)
     with pytest.raises(StoreError):
         remove_old(in_use.backups, 1)
+
+
+def test_a_link_in_the_place_of_a_log_file_is_named_and_not_followed(
+    in_use: "OpenStore", fill: "Fill", tmp_path: Path
+) -> None:
+    fill(in_use.store, 120)
+    in_use.store.flush_all(NOW)
+    file = in_use.directory / "commitlog" / f"{0:020d}"
+    file.rename(tmp_path / "outside")
+    file.symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match=f"{file} cannot be used: a link, which is not followed"):
+        back_up(in_use.directory, in_use.backups, NOW)

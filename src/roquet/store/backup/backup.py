@@ -109,7 +109,7 @@ def back_up(directory: Path, target: Path, now_ms: int) -> BackupResult:
             shutil.rmtree(partial)
         return _Backup(directory, target, now_ms).make()
     except OSError as error:
-        raise store_error(target, error) from error
+        raise store_error(Path(error.filename or target), error) from error
     finally:
         with suppress(OSError):
             shutil.rmtree(partial)

@@ -12,7 +12,7 @@ import msgspec
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.private_files import make_directories, open_private
-from roquet.store.filesystem.regular_files import open_regular
+from roquet.store.filesystem.regular_files import open_regular, open_unlinked
 
 PIECE_SIZE: Final = 1024 * 1024
 """Bytes read at a time."""
@@ -32,9 +32,9 @@ def copy_file(source: Path, target: Path, end: int, size: int = 0) -> CopiedByte
     """Copy the first `end` bytes of a file, fewer if it is shorter.
 
     The new file is made at least `size` bytes long. Raises FileNotFoundError if there is no source,
-    StoreError if the target cannot be written.
+    OSError for one that cannot be read or is a link, StoreError if the target cannot be written.
     """
-    with open(source, "rb", buffering=0, opener=open_regular) as reader:
+    with open(source, "rb", buffering=0, opener=open_unlinked) as reader:
         digest, stored = sha256(), 0
         try:
             make_directories(target.parent)
