@@ -1,16 +1,23 @@
 import logging
+import time
 from collections.abc import Callable
 
 import msgspec
 import pytest
 from tests.namesrv.conftest import FakePeer, MovedClock
 
+from roquet.model.topic import TopicConfig
+from roquet.namesrv import live_brokers
 from roquet.namesrv.handlers import registration
+from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.state import NameServerState
+from roquet.rules.liveness import LastSeen
 from roquet.rules.lowest_broker_id import LowestIdChange
+from roquet.rules.routing import BrokerRegistration, RegistrationVerdict
 from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply
 
 Registers = Callable[..., RegisterBroker]
+TAKEN = RegistrationVerdict.TAKEN
 
 
 def names(state: NameServerState) -> list[str]:
@@ -136,3 +143,35 @@ def test_a_master_of_a_later_epoch_is_no_second_one(
     registration.register(state, of_broker("a", edition=4), dial())
     registration.register(state, of_broker("a", port=7, edition=5), dial())
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_thousands_of_brokers_of_one_connection_come_and_go_at_once(peer: FakePeer) -> None:
+    brokers = LiveBrokers()
+    began = time.thread_time()
+    for number in range(5_000):
+        one = BrokerRegistration(
+            cluster="c", broker_name=f"b{number}", broker_id=0, address=f"h:{number}",
+            topics={"x": TopicConfig(topic_name="x"), "y": TopicConfig(topic_name="y")},
+        )  # fmt: skip
+        assert brokers.take(one, peer, LastSeen(seen_ms=0), whole=False) is TAKEN
+    assert len(brokers.members) == 5_000
+    peer.hang_up()
+    assert (brokers.registrations, list(brokers.members)) == ({}, [])
+    assert time.thread_time() - began < 3
+
+
+def test_so_many_brokers_are_registered_and_no_more(
+    peer: FakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_brokers, "BROKERS_MAX", 2)
+    brokers = LiveBrokers()
+    verdicts = [
+        brokers.take(
+            BrokerRegistration(cluster="c", broker_name=name, broker_id=0, address=f"h:{name}"),
+            peer,
+            LastSeen(seen_ms=0),
+            whole=False,
+        )
+        for name in ("a", "b", "new", "a")
+    ]
+    assert verdicts == [TAKEN, TAKEN, RegistrationVerdict.TOO_MANY, TAKEN]

@@ -7,7 +7,7 @@ import msgspec
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.kv_store import KVStore
 from roquet.namesrv.live_brokers import LiveBrokers
-from roquet.namesrv.topic_lists import TopicLists
+from roquet.namesrv.registration_answers import RegistrationAnswers
 from roquet.net.clock import Clock
 
 
@@ -19,7 +19,7 @@ class NameServerState(msgspec.Struct, kw_only=True):
     clock: Clock
     brokers: LiveBrokers
     kv_store: KVStore
-    topic_lists: TopicLists = msgspec.field(default_factory=TopicLists)
+    answers: RegistrationAnswers = msgspec.field(default_factory=RegistrationAnswers)
     registering: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """Held while a large registration is decoded."""
     saving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)

@@ -7,7 +7,7 @@ RocketMQ 5.5.0, RouteInfoManager.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final, TypeAlias
@@ -74,6 +74,7 @@ class RegistrationVerdict(Enum):
     TAKEN = "taken"
     OUTDATED = "another address has it with a newer state version: a master of a later epoch"
     INCOMPLETE = "one topic of a broker whose other topics are unknown"
+    TOO_MANY = "too many brokers are registered"
 
 
 def judge(known: BrokerRegistrations, new: BrokerRegistration) -> RegistrationVerdict:
@@ -187,9 +188,21 @@ def route(
     read, acknowledge and lock there; its queues cannot be written. Brokers look for the members of
     their own name in a topic of its own, which always has the true ids.
     """
-    homes = [members for members in by_name(known) if topic in members[0].topics]
+    return route_among(by_name(known), topic, order, shows_acting_master=shows_acting_master)
+
+
+def route_among(
+    groups: Iterable[Sequence[BrokerRegistration]],
+    topic: str,
+    order: str | None = None,
+    *,
+    shows_acting_master: bool = False,
+) -> TopicRoute | None:
+    """Route of a topic, among the members of each broker name in order of their ids."""
+    homes = [members for members in groups if topic in members[0].topics]
     if not homes:
         return None
+    homes.sort(key=lambda members: members[0].broker_name)
     shows_acting_master &= not topic.startswith(SYNC_MEMBERS_PREFIX)
     return TopicRoute(
         order_topic_conf=order,
@@ -264,7 +277,7 @@ def _queues(speaker: BrokerRegistration, topic: str) -> QueueData:
     )
 
 
-def _broker(members: list[BrokerRegistration], *, acts: bool = False) -> BrokerData:
+def _broker(members: Sequence[BrokerRegistration], *, acts: bool = False) -> BrokerData:
     """A broker name and its members; with `acts` the first one is shown as the leader."""
     first = members[0]
     addresses = {member.broker_id: member.address for member in members}

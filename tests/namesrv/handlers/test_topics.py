@@ -73,7 +73,9 @@ def test_the_cluster_is_told_in_javas_dialect(
     state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
-    body = topics.cluster(state, calls.GetClusterInfo(), peer).body
+    reply = topics.cluster(state, calls.GetClusterInfo(), peer)
+    assert isinstance(reply, Reply)
+    body = reply.body
     assert b'"brokerAddrs":{0:"10.0.0.0:10911"}' in body
     assert b'"clusterAddrTable":{"c":["a"]}' in body
 

@@ -77,7 +77,7 @@ def _taken(
     )
     whole = state.config.whole_registrations
     verdict = state.brokers.take(new, peer, sign, whole=whole)
-    if verdict is RegistrationVerdict.INCOMPLETE:
+    if verdict in (RegistrationVerdict.INCOMPLETE, RegistrationVerdict.TOO_MANY):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
     leader = state.brokers.registrations.get((new.broker_name, MASTER_ID))
     follows = verdict is RegistrationVerdict.TAKEN and new.broker_id != MASTER_ID

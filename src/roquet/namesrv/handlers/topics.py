@@ -24,8 +24,8 @@ log = logger(__name__)
 def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
     """The route of a topic, in the JSON dialect that the client can read."""
     order = state.kv_store.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
-    topic_route = routing.route(
-        state.brokers.registrations,
+    topic_route = routing.route_among(
+        state.brokers.members,
         call.topic,
         order,
         shows_acting_master=state.config.show_acting_master,
@@ -39,9 +39,9 @@ def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
     return Reply(body=codec.dumps(topic_route, standard=standard))
 
 
-def cluster(state: NameServerState, _call: calls.GetClusterInfo, _peer: Peer) -> Reply:
+def cluster(state: NameServerState, _call: calls.GetClusterInfo, _peer: Peer) -> HandlerReply:
     """All brokers and clusters."""
-    return Reply(body=codec.dumps(routing.cluster(state.brokers.registrations)))
+    return state.answers.reply(lambda: state.brokers.registrations, "brokers", routing.cluster)
 
 
 def all_topics(state: NameServerState, _call: calls.GetAllTopics, _peer: Peer) -> HandlerReply:
@@ -140,4 +140,6 @@ def register(state: NameServerState, call: admin.RegisterTopic, peer: Peer) -> R
 def _names(
     state: NameServerState, kind: Hashable, names: Callable[[BrokerRegistrations], list[str]]
 ) -> HandlerReply:
-    return state.topic_lists.reply(lambda: state.brokers.registrations, kind, names)
+    return state.answers.reply(
+        lambda: state.brokers.registrations, kind, lambda known: TopicList(topic_list=names(known))
+    )

@@ -156,8 +156,9 @@ def check_format(files: Files, directory: Path) -> None:
         raise store_error(path, error) from error
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or int(text) > FORMAT:
+        shown = text if is_number else "that is no number"  # it may be any file's content
         raise StoreError(
-            f"{directory} has format {text[:20]!r}, and this version of Roquet reads up to"
+            f"{directory} has format {shown}, and this version of Roquet reads up to"
             f" {FORMAT}: start the version that wrote it,"
             " or restore a backup from before the upgrade"
         )

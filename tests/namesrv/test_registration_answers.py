@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from roquet.model.topic import TopicConfig
-from roquet.namesrv import topic_lists
-from roquet.namesrv.topic_lists import TopicLists
+from roquet.namesrv import registration_answers
+from roquet.namesrv.registration_answers import RegistrationAnswers
 from roquet.rules import routing
 from roquet.rules.routing import BrokerRegistration, BrokerRegistrations
 from roquet.wire.calls.bodies import TopicList
@@ -25,12 +25,16 @@ def names_of(reply: Any) -> list[str]:
     return codec.loads(reply.body, TopicList).topic_list
 
 
-async def test_a_long_list_is_made_once_while_nothing_changes() -> None:
-    known, lists, made = registered(9_000), TopicLists(), list[int]()
+def listed(known: BrokerRegistrations) -> TopicList:
+    return TopicList(topic_list=routing.topics(known))
 
-    def names(found: BrokerRegistrations) -> list[str]:
+
+async def test_a_long_list_is_made_once_while_nothing_changes() -> None:
+    known, lists, made = registered(9_000), RegistrationAnswers(), list[int]()
+
+    def names(found: BrokerRegistrations) -> TopicList:
         made.append(1)
-        return routing.topics(found)
+        return listed(found)
 
     def ask() -> Any:
         return lists.reply(lambda: known, "all", names)
@@ -44,20 +48,20 @@ async def test_a_long_list_is_made_once_while_nothing_changes() -> None:
 
 
 async def test_a_short_list_is_answered_at_once() -> None:
-    reply = TopicLists().reply(lambda: registered(3), "all", routing.topics)
+    reply = RegistrationAnswers().reply(lambda: registered(3), "all", listed)
     assert names_of(reply) == ["t00000", "t00001", "t00002"]
 
 
 async def test_few_lists_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_lists, "NAMES_MAX", 1)
-    known, lists = registered(5), TopicLists()
+    monkeypatch.setattr(registration_answers, "ROWS_MAX", 1)
+    known, lists = registered(5), RegistrationAnswers()
     for number in range(30):
-        later: Any = lists.reply(lambda: known, number, routing.topics)
+        later: Any = lists.reply(lambda: known, number, listed)
         assert len(names_of(await later)) == 5
 
 
 async def test_others_have_their_turn_while_a_long_list_is_made() -> None:
-    known, lists, turns = registered(60_000), TopicLists(), 0
+    known, lists, turns = registered(60_000), RegistrationAnswers(), 0
 
     async def other() -> None:
         nonlocal turns
@@ -66,7 +70,7 @@ async def test_others_have_their_turn_while_a_long_list_is_made() -> None:
             await asyncio.sleep(0.001)
 
     task = asyncio.create_task(other())
-    later: Any = lists.reply(lambda: known, "all", routing.topics)
+    later: Any = lists.reply(lambda: known, "all", listed)
     await later
     task.cancel()
     assert turns >= 3
