@@ -8,7 +8,6 @@ them.
 """
 
 import inspect
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from roquet.client import producer as sending
 from roquet.client import transaction as transacting
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
-from roquet.client.connection.stop_signals import StopSignals, is_main_thread
+from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_thread
 from roquet.client.consumer import FETCH_TIMEOUT_MS, Consumer
 from roquet.client.popping.pop_batch import PoppedMessage as AsyncPoppedMessage
 from roquet.client.pull import POLL_COUNT
@@ -339,7 +338,9 @@ class _Consumer(Generic[C, M]):
         self._consumer = consumer
         self._message_class = message_class
         self._thread = LoopThread.shared()
-        self._signals = StopSignals(self._signalled, is_main_thread, self._end_program)
+        self._signals = StopSignals(
+            self._signalled, is_main_thread, self._end_program, consumer._config.close_timeout_ms
+        )
         self._is_closing = False
 
     @property
@@ -409,12 +410,9 @@ class _Consumer(Generic[C, M]):
         self._thread.loop.call_soon_threadsafe(self._consumer.finish)
 
     def _end_program(self) -> None:
-        """End the main thread, which is not reading, as the signal would have done by default."""
-        if self._is_closing:
-            return
-        if self._signals.number == signal.SIGTERM:
-            raise SystemExit(0)
-        raise KeyboardInterrupt
+        """End the main thread, as the signal would have done by default."""
+        if not self._is_closing:
+            PROCESS.end_main_thread()
 
     def __enter__(self) -> Self:
         self.start()

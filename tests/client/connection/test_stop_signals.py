@@ -136,14 +136,8 @@ def test_a_signal_handler_of_the_program_stays(number: signal.Signals) -> None:
     assert signal.getsignal(number) is theirs
 
 
-def test_signals_are_not_handled_in_other_threads_or_at_a_prompt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_signals_are_not_handled_at_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = FakeConsumer()
-    thread = threading.Thread(target=consumer.signals.open)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     assert is_interactive()
     consumer.signals.open()
@@ -180,3 +174,52 @@ def test_asyncios_own_signal_handler_counts_as_the_default() -> None:
         assert consumer.said == ["stop", "end"]
 
     asyncio.run(main())
+
+
+def test_a_consumer_opened_in_a_thread_is_stopped_while_the_main_thread_waits_for_it() -> None:
+    consumer = FakeConsumer()
+
+    def use() -> None:
+        consumer.signals.open()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        consumer.signals.close()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert consumer.said == ["stop", "end"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_main_thread_that_does_not_read_is_ended(
+    number: signal.Signals, error: type[BaseException]
+) -> None:
+    process = stop_signals.PROCESS
+    here = StopSignals(lambda: None, is_main_thread, lambda: None)
+    elsewhere = StopSignals(lambda: None, is_main_thread, process.end_main_thread)
+    for signals in (here, elsewhere):
+        signals.open()
+    try:
+        with pytest.raises(error):
+            signal.raise_signal(number)
+        here.note_reader()
+        process.end_main_thread()  # the read ends by itself
+    finally:
+        for signals in (here, elsewhere):
+            signals.close()
+
+
+def test_a_forked_child_has_no_consumers_and_ends_as_it_would_without() -> None:
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    stop_signals.PROCESS.forget()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert consumer.said == []
+    consumer.signals.close()

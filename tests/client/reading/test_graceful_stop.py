@@ -147,15 +147,62 @@ say("after")
 """,
 }
 
+IN_THREADS = """
+def start(target):
+    thread = threading.Thread(target=target)
+    thread.start()
+    return thread
+"""
+
+THREADS = {
+    "blocking, opened in threads": """
+def use():
+    with member(blocking.PushConsumer) as consumer:
+        consumer.run(work)
+for thread in [start(use), start(use)]:
+    thread.join()
+""",
+    "async, opened in a thread": """
+async def use():
+    async with member(PushConsumer) as consumer:
+        await consumer.run(handle)
+start(lambda: asyncio.run(use())).join()
+""",
+    "blocking, after the end of the main thread": """
+def use():
+    with member(blocking.PushConsumer) as consumer:
+        for message in consumer.messages():
+            with message:
+                work(message)
+start(use)
+""",
+    "blocking pop, beside a main task": """
+def use():
+    with member(blocking.PopConsumer) as consumer:
+        consumer.run(work)
+async def main():
+    start(use)
+    await asyncio.Event().wait()
+asyncio.run(main())
+""",
+}
+
 PROGRAMS = {
     **{f"async: {name}": f"{text}\nasyncio.run(main())" for name, text in ASYNC.items()},
     **{f"blocking: {name}": text for name, text in BLOCKING.items()},
+    **{name: IN_THREADS + text for name, text in THREADS.items()},
 }
 
 ENDS = {signal.SIGTERM: 0, signal.SIGINT: INTERRUPTED}
 
 
-FEW = {"async: run", "async: pop", "blocking: run", "blocking: fetch, again and again"}
+FEW = {
+    "blocking, opened in threads",
+    "async: run",
+    "async: pop",
+    "blocking: run",
+    "blocking: fetch, again and again",
+}
 """Programs that `make test` runs; each is a process, and `make test-slow` runs the others, too."""
 
 CASES = [
@@ -221,7 +268,7 @@ def test_a_signal_lets_handlers_end_and_tells_the_group(
     program = Program(PROGRAMS[name], address, group, tmp_path)
     program.send(number)
     code, said, errors = program.ended()
-    assert (code, errors) == (ENDS[number], "")
+    assert (code, errors) == (0 if "after the end" in name else ENDS[number], "")
     assert said.count("done") == said.count("begun") > 0
     if number is signal.SIGTERM and 'say("after")' in PROGRAMS[name] and "thread" not in name:
         assert said[-1] == "after", "what follows is the program's own"

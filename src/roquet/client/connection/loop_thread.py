@@ -34,6 +34,11 @@ class LoopThread:
                 cls._one = cls()
             return cls._one
 
+    @classmethod
+    def is_here(cls) -> bool:
+        """Whether this is the thread of the shared loop, where blocking clients do their work."""
+        return cls._one is not None and cls._one._thread is threading.current_thread()
+
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop, and block until it has ended."""
         if threading.current_thread() is self._thread:

@@ -4,22 +4,61 @@ The first signal stops every open consumer: running handlers may end, no new one
 SIGTERM the program continues to its own end. Ctrl-C raises KeyboardInterrupt where messages are
 read, which ends a program that does not catch it with status 130 and without a traceback. A second
 signal ends the process at once.
+
+Consumers may be open in any thread. A main thread that reads no messages is ended as the signal
+would have done by default, once the consumers of other threads are closed.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from time import sleep
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from roquet.net.clock import SYSTEM_CLOCK
+
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+CLOSED_POLL_S: Final = 0.01
+"""Pause between two looks whether the consumers of other threads are closed."""
 
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C, by the shells' convention."""
+
+
+class MainThread:
+    """Runs functions in the main thread, the only one that may install signal handlers.
+
+    A thread that waits, as in `join`, runs nothing but signal handlers. So there is one for SIGURG,
+    which is ignored by default.
+    """
+
+    def __init__(self) -> None:
+        self._todo: deque[Callable[[], object]] = deque()
+        self._wakeup = getattr(signal, "SIGURG", None)
+        if self._wakeup is None or not is_main_thread():
+            self._wakeup = None
+        elif signal.getsignal(self._wakeup) is signal.SIG_DFL:
+            signal.signal(self._wakeup, self._work)
+
+    def run(self, function: Callable[[], object]) -> None:
+        """Run a function in the main thread: now, or soon; never where signals cannot wake it."""
+        if is_main_thread():
+            function()
+        elif self._wakeup is not None and (main := threading.main_thread().ident) is not None:
+            self._todo.append(function)
+            signal.pthread_kill(main, self._wakeup)
+
+    def _work(self, _number: int, _frame: FrameType | None) -> None:
+        while self._todo:
+            self._todo.popleft()()
 
 
 class StopSignals:
@@ -30,13 +69,19 @@ class StopSignals:
     """
 
     def __init__(
-        self, stop: Callable[[], object], is_main: Callable[[], bool], end: Callable[[], object]
+        self,
+        stop: Callable[[], object],
+        is_main: Callable[[], bool],
+        end: Callable[[], object],
+        close_timeout_ms: int = 0,
     ) -> None:
         self.number: int | None = None
         """The signal received; None so far."""
         self.is_read_here = False
         """Whether messages are read in the main thread or the main task."""
         self.is_finished = False
+        self.is_in_main_thread = True
+        self.close_timeout_ms = close_timeout_ms
         self._stop = stop
         self._is_main = is_main
         self._end = end
@@ -44,6 +89,7 @@ class StopSignals:
 
     def open(self) -> None:
         """Start to handle signals."""
+        self.is_in_main_thread = is_main_thread()
         PROCESS.add(self)
 
     def close(self) -> None:
@@ -100,22 +146,33 @@ class ProcessSignals:
 
     def add(self, watch: StopSignals) -> None:
         """Add a consumer; handlers that the program has installed stay."""
-        if threading.current_thread() is not threading.main_thread() or is_interactive():
+        if is_interactive():
             return
-        if not self._open or self._received is None:  # one may have been dropped unclosed
-            for number in STOP_SIGNALS:
-                if _is_default(before := signal.getsignal(number)):
-                    self._before[number] = before
-                    signal.signal(number, self._handle)
         self._open.append(watch)
+        MAIN_THREAD.run(self._install)
+
+    def _install(self) -> None:
+        if len(self._open) > 1 and self._received is not None:  # one may have been dropped unclosed
+            return
+        for number in STOP_SIGNALS:
+            if _is_default(before := signal.getsignal(number)):
+                self._before[number] = before
+                signal.signal(number, self._handle)
 
     def remove(self, watch: StopSignals) -> None:
         """Remove a consumer; the last one restores the former handlers."""
-        if watch not in self._open:
-            return
-        self._open.remove(watch)
-        if not self._open and threading.current_thread() is threading.main_thread():
+        if watch in self._open:
+            self._open.remove(watch)
+            if not self._open:
+                MAIN_THREAD.run(self._restore_if_unused)
+
+    def _restore_if_unused(self) -> None:
+        if not self._open:
             self._restore()
+
+    def forget(self) -> None:
+        """Remove all consumers: in a forked child signals have their former effect."""
+        self._open.clear()
 
     def main_task(self) -> "asyncio.Task[Any] | None":
         """The task that `asyncio.run` runs; None under other runners."""
@@ -124,9 +181,38 @@ class ProcessSignals:
 
     def finish(self) -> None:
         """Interrupt the main task once no consumer has running handlers."""
-        if self._interrupt is not None and all(consumer.is_finished for consumer in self._open):
+        if self._interrupt is not None and all(
+            consumer.is_finished or not consumer.is_in_main_thread for consumer in self._open
+        ):
             interrupt, self._interrupt = self._interrupt, None
             interrupt(signal.SIGINT, None)
+
+    def end_main_thread(self) -> None:
+        """End the main thread, unless it reads messages or has ended; called in it."""
+        is_over = not threading.main_thread().is_alive()  # it waits for the other threads
+        if is_over or any(consumer.is_read_here for consumer in self._open):
+            return
+        if isinstance(interrupt := self._interrupt, partial):  # cancels the main task
+            self._interrupt = None
+            interrupt(signal.SIGINT, None)
+            return
+        self._wait_for_threads()
+        if self._received == signal.SIGTERM:
+            raise SystemExit(0)
+        raise KeyboardInterrupt
+
+    def _wait_for_threads(self) -> None:
+        """Wait until the consumers of other threads are closed.
+
+        At its end Python 3.11 does not wait for a thread whose `join` was ended by an exception.
+        """
+        began_ms = SYSTEM_CLOCK.monotonic_ms()
+        while any(
+            not consumer.is_in_main_thread
+            and SYSTEM_CLOCK.monotonic_ms() - began_ms < consumer.close_timeout_ms
+            for consumer in self._open
+        ):
+            sleep(CLOSED_POLL_S)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         stopped: list[StopSignals] = []
@@ -167,9 +253,9 @@ PROCESS: Final = ProcessSignals()
 
 
 def is_main_task() -> bool:
-    """Whether this is the task that `asyncio.run` runs, or that is unknown."""
+    """Whether this is the task that `asyncio.run` runs in the main thread, or that is unknown."""
     main = PROCESS.main_task()
-    return main is None or asyncio.current_task() is main
+    return is_main_thread() and (main is None or asyncio.current_task() is main)
 
 
 def is_main_thread() -> bool:
@@ -187,3 +273,9 @@ def _is_default(handler: object) -> bool:
     if isinstance(handler, partial):
         return isinstance(getattr(handler.func, "__self__", None), asyncio.Runner)
     return handler in {signal.SIG_DFL, signal.default_int_handler}
+
+
+MAIN_THREAD: Final = MainThread()
+
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=PROCESS.forget)

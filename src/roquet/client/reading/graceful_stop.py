@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
-from roquet.client.connection.stop_signals import StopSignals, is_main_task
+from roquet.client.connection.loop_thread import LoopThread
+from roquet.client.connection.stop_signals import PROCESS, StopSignals, is_main_task
 from roquet.log_records import logger
 
 log = logger(__name__)
@@ -18,7 +19,9 @@ class GracefulStop:
     def __init__(self, config: ConsumerConfig, stop_reading: Callable[[], object]) -> None:
         self._config = config
         self._stop_reading = stop_reading
-        self.signals = StopSignals(self._signalled, is_main_task, self._end_program)
+        self.signals = StopSignals(
+            self._signalled, is_main_task, self._end_program, config.close_timeout_ms
+        )
         self._running: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
         """Tasks that were abandoned because their handlers took too long."""
@@ -32,7 +35,8 @@ class GracefulStop:
     def open(self) -> None:
         """Start to handle signals, in the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self.signals.open()
+        if not LoopThread.is_here():  # the blocking consumer has signals of its own
+            self.signals.open()
 
     def begin_close(self) -> None:
         """Note that a close has begun, which no signal may interrupt."""
@@ -41,7 +45,8 @@ class GracefulStop:
     def close(self) -> None:
         """Note that the consumer is closed."""
         self._closed.set()
-        if self.signals.number == signal.SIGINT and not self.signals.is_read_here:
+        is_interrupted = self.signals.number == signal.SIGINT and self.signals.is_in_main_thread
+        if is_interrupted and not self.signals.is_read_here:
             self.signals.finish()
         self.signals.close()
 
@@ -86,8 +91,14 @@ class GracefulStop:
         self._loop.call_soon_threadsafe(self.finish)
 
     def _end_program(self) -> None:
-        """End the main task after the handlers: no read in it would notice the signal."""
+        """End the main task after the handlers, or the main thread while other threads go on.
+
+        No read in them would notice the signal.
+        """
         assert self._loop is not None
+        if not self.signals.is_in_main_thread:
+            PROCESS.end_main_thread()
+            return
         self._loop.call_soon_threadsafe(self._start_program_end)
 
     def _start_program_end(self) -> None:
