@@ -24,17 +24,25 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
 
 
 @asynccontextmanager
-async def offsets_of(
-    virtual: VirtualConfig, cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
-) -> AsyncIterator[GroupOffsets]:
+async def session_of(
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+) -> AsyncIterator[tuple[Session, ConsumerConfig]]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
     await session.routes.refresh("t")
     try:
-        yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
+        yield session, config
     finally:
         await session.close()
+
+
+@asynccontextmanager
+async def offsets_of(
+    virtual: VirtualConfig, cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
+) -> AsyncIterator[GroupOffsets]:
+    async with session_of(virtual, cluster, **settings) as (session, config):
+        yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
 
 
 @in_virtual_time
@@ -339,3 +347,44 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
         await offsets.take_start_offsets({"t": 0})
         assert other.committed["g", "t", 0] == 5_000
         assert frozen.committed["g", "t", 0] == started_ms % 1_000
+
+
+@in_virtual_time
+async def test_queues_that_appear_after_the_start_begin_at_their_first_message_by_any_clock(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster) as (session, config):
+        offsets = GroupOffsets(session, config, "g", commits_starts=True)
+        asked_ms: list[int] = []
+
+        def by_time(call: OffsetByTime, peer: Peer) -> OffsetReply:
+            asked_ms.append(call.timestamp)
+            return OffsetReply(offset=5)
+
+        broker = cluster.brokers["a"]
+        broker.handlers[OffsetByTime] = by_time
+        await offsets.take_start_offsets({"t": 0, "u": 0}, is_start=True)
+        cluster.topics.update(t={"a": 2}, u={"a": 1})
+        await asyncio.gather(*map(session.routes.refresh, "tu"))
+        await offsets.take_start_offsets({"t": 0, "u": 0})
+        assert asked_ms == [0, 0]
+        assert broker.committed == {("g", "t", 0): 0, ("g", "t", 1): 5, ("g", "u", 0): 5}
+        await offsets.take_start_offsets({"t": 0, "u": 0})
+        assert len(broker.commits) == 3, "nothing is new"
+
+
+@in_virtual_time
+async def test_a_start_offset_that_could_not_be_committed_is_used_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    def refuse(call: UpdateOffset, peer: Peer) -> None:
+        raise CallRefused(ResponseCode.SYSTEM_BUSY, "later")
+
+    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster) as (session, config):
+        offsets = GroupOffsets(session, config, "g", commits_starts=True)
+        broker = cluster.brokers["a"]
+        broker.begins["t", 0], broker.handlers[UpdateOffset] = 999, refuse
+        await offsets.take_start_offsets({"t": 0}, is_start=True)
+        assert await offsets.start_offset(QUEUE) == 999
+        began_ms = session.started_ms
+        assert await offsets.start_offset(QUEUE) == began_ms % 1_000, "the topic may be another one"

@@ -161,9 +161,9 @@ class GroupOffsets:
     ) -> None:
         """Find where a new group starts in all queues of some topics, and commit that.
 
-        At a start, LAST is the queues' present ends. Later, when topics are subscribed, queues
-        appear or brokers answer at last, it is the first message stored since the subscription of
-        the topic. What does not answer is left to the next call.
+        At a start, LAST is the queues' present ends. Later, when a topic is subscribed or a broker
+        answers at last, it is the first message stored since the subscription; and in queues that
+        have appeared, the very first one. What does not answer is left to the next call.
         """
         if self._config.consume_from is ConsumeFrom.FIRST:
             return
@@ -200,9 +200,13 @@ class GroupOffsets:
             absent = [queue for queue, offset in stored.items() if offset is None]
         if absent and self._commits_starts:
             await self._session.membership.ensure_known(topic)
-        # A group with offsets in other queues was there before these appeared.
-        since_ms = 0 if is_known else None if is_start else self._began_ms[topic]
-        begun = await self._ask_each(absent, lambda queue: self._take_start(queue, since_ms))
+
+        async def take(queue: MessageQueue) -> None:
+            # A group with offsets in other queues was there before these appeared.
+            since_ms = 0 if is_known else None if is_start else self._messages_since_ms(queue)
+            await self._take_start(queue, since_ms)
+
+        begun = await self._ask_each(absent, take)
         if len(stored) == len(queues) and len(begun) == len(absent):
             self._started[topic] = frozenset(queues)
         elif is_start:
@@ -252,9 +256,15 @@ class GroupOffsets:
         """
         if (committed := await self.committed(queue)) is not None:
             return committed
-        if (start := self._starts.get(queue)) is not None:
+        if (start := self._starts.pop(queue, None)) is not None:  # its commit failed, or waits
             return start
-        return await self._new_start(queue, self._began_ms.get(queue.topic))
+        return await self._new_start(queue, self._messages_since_ms(queue))
+
+    def _messages_since_ms(self, queue: MessageQueue) -> int | None:
+        """When the messages of a queue begin to count for LAST; None is now."""
+        started = self._started.get(queue.topic)
+        is_new = started is not None and queue not in started
+        return 0 if is_new else self._began_ms.get(queue.topic)
 
     async def _new_start(self, queue: MessageQueue, since_ms: int | None) -> int:
         """Where the settings let a group start, by Java's rules.
