@@ -168,3 +168,32 @@ def test_a_message_whose_properties_are_not_utf_8_can_be_read() -> None:
     assert (message.tag, message.keys) == ("\ufffd", ("\ufffd", "a"))
     assert message.message_id == message.offset_message_id
     assert repr(message).endswith("offset 7>")
+
+
+class RefusingOwner(RecordingOwner):
+    """An owner in whose event loop this is not."""
+
+    is_elsewhere = True
+
+    def finish(self, message: InboundMessage) -> None:
+        self.check()
+        super().finish(message)
+
+    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
+        self.check()
+        super().retry(message, delay_ms)
+
+    def check(self) -> None:
+        if self.is_elsewhere:
+            raise UsageError("this client belongs to another event loop")
+
+
+async def test_a_settlement_that_its_owner_refuses_may_be_made_elsewhere() -> None:
+    owner = RefusingOwner()
+    message = received(owner)
+    for settle in (message.ack, message.nack, message.dead_letter):
+        with pytest.raises(UsageError):
+            await settle()
+    owner.is_elsewhere = False
+    message.fail()
+    assert owner.heard == [(7, None)]

@@ -205,22 +205,22 @@ class InboundMessage:
     def settle(self) -> None:
         """Report the message as handled."""
         if not self._is_settled:
-            self._is_settled = True
             self._owner.finish(self)
+            self._is_settled = True
 
     def fail(self, delay_ms: int | None = None) -> None:
         """Let the message come again."""
         if delay_ms is not None and delay_ms < 0:
             raise UsageError(f"a message cannot come again after {delay_ms} ms")
         if not self._is_settled:
+            self._owner.retry(self, delay_ms)  # raises in another event loop
             self._is_settled = self.has_failed = True
-            self._owner.retry(self, delay_ms)
 
     def give_up(self) -> None:
         """Move the message to the group's dead letters."""
         if not self._is_settled:
-            self._is_settled = self.has_failed = True
             self._owner.retry(self, DEAD_LETTER)
+            self._is_settled = self.has_failed = True
 
     @property
     def is_settled(self) -> bool:
