@@ -42,14 +42,16 @@ class MainThread:
 
     def __init__(self) -> None:
         self._todo: deque[Callable[[], object]] = deque()
-        self._wakeup = getattr(signal, "SIGURG", None)
-        if self._wakeup is None or not is_main_thread():
-            self._wakeup = None
-        elif signal.getsignal(self._wakeup) is signal.SIG_DFL:
-            signal.signal(self._wakeup, self._work)
+        self._wakeup: signal.Signals | None = None
+        """None where a signal cannot wake the main thread."""
+        if (wakeup := getattr(signal, "SIGURG", None)) is not None and is_main_thread():
+            with suppress(ValueError):  # a subinterpreter has no signals
+                if signal.getsignal(wakeup) is signal.SIG_DFL:
+                    signal.signal(wakeup, self._work)
+                    self._wakeup = wakeup
 
     def run(self, function: Callable[[], object]) -> None:
-        """Run a function in the main thread: now, or soon; never where signals cannot wake it."""
+        """Run a function in the main thread, now or soon; never where no signal can wake it."""
         if is_main_thread():
             function()
         elif self._wakeup is not None and (main := threading.main_thread().ident) is not None:
