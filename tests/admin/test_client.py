@@ -10,6 +10,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.topic import GetGroups
+from roquet.wire.signing import Credentials
 
 
 def reach_of(namesrv: str) -> AdminClient:
@@ -71,6 +72,19 @@ async def test_an_error_without_a_name_server_names_what_to_do() -> None:
     async with reach_of("127.0.0.1:1") as admin:
         with pytest.raises(ConnectFailed, match="no name server answered"):
             await admin.brokers()
+
+
+@in_virtual_time
+async def test_a_name_server_that_refuses_is_not_said_to_be_away() -> None:
+    clock = this_loop().clock
+    user = Credentials(access_key="root", secret_key="rootsecret")
+    async with (
+        cluster(clock=clock, authentication_enabled=True, initial_user=user) as running,
+        reach_of(running.broker_addrs[0]) as admin,
+    ):
+        with pytest.raises(ConnectFailed, match=r"the name server at .* refuses: code ") as caught:
+            await admin.brokers()
+        assert "is it running" not in str(caught.value)
 
 
 def test_an_invalid_address_is_refused() -> None:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.printable_text import json_printable, printable, quantity, without_surrogates
+from roquet.model.printable_text import (
+    json_printable,
+    printable,
+    quantity,
+    size_text,
+    without_surrogates,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 
@@ -68,3 +74,10 @@ def test_lone_surrogates_become_the_replacement_character() -> None:
 def test_a_quantity_has_its_noun_in_the_right_number() -> None:
     assert quantity(1, "queue") == "1 queue"
     assert quantity(1_000, "queue") == "1,000 queues"
+
+
+def test_a_size_has_the_unit_that_fits() -> None:
+    sizes = [0, 1023, 1024, 1536, 5 * 1024**3, 2**60]
+    assert [*map(size_text, sizes)] == [
+        "0 bytes", "1,023 bytes", "1.0 KiB", "1.5 KiB", "5.0 GiB", "1048576.0 TiB",
+    ]  # fmt: skip

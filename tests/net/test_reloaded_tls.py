@@ -58,6 +58,9 @@ def test_a_changed_pair_is_taken_once_both_fit(
     put(tmp_path, "elsewhere", "key")
     tls.reload(0)
     assert tls.context is not before
+    taken = caplog.records[-1]
+    assert taken.levelname == "WARNING"  # the level that servers log by default
+    assert taken.getMessage().startswith("new connections get the changed certificate in ")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nMII"])

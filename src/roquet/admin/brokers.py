@@ -6,13 +6,14 @@ from typing import Final
 import msgspec
 
 from roquet.admin.client import AdminClient
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import escape_properties, read_unescaped
 
@@ -115,10 +116,15 @@ def retention_s(settings: Mapping[str, str]) -> float | None:
 async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running broker, named as for `settings`.
 
-    Raises CallRefused with the reason when it refuses.
+    Raises UsageError for a value that it does not take, and CallRefused when it refuses otherwise.
     """
     body = escape_properties(changes).encode()
-    await admin.ask(await address_of(admin, broker), UpdateSettings(body=body))
+    try:
+        await admin.ask(await address_of(admin, broker), UpdateSettings(body=body))
+    except CallRefused as error:
+        if error.code == ResponseCode.INVALID_PARAMETER:
+            raise UsageError(f"{broker} does not take that: {error.remark}") from error
+        raise
 
 
 async def address_of(admin: AdminClient, broker: str) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient, failures_text
-from roquet.model.errors import CallError, RoquetError
+from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
+from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import escape_properties
 
 
@@ -20,15 +21,18 @@ async def settings(
 async def configure(admin: AdminClient, changes: Mapping[str, str]) -> list[str]:
     """Change settings of every name server until its next start; returns the addresses.
 
-    Each changes all of them or none. Raises the first error when all refuse, and RoquetError when
-    some do: it says where the change was made.
+    Each changes all of them or none. Raises the first error when all refuse, UsageError for a value
+    that they do not take, and RoquetError when some refuse: it says where the change was made.
     """
     body = escape_properties(changes).encode()
     replies, failed = await admin.ask_name_servers(UpdateNameServerSettings(body=body))
     if not failed:
         return list(replies)
     if not replies:
-        raise next(iter(failed.values()))
+        first = next(iter(failed.values()))
+        if isinstance(first, CallRefused) and first.code == ResponseCode.INVALID_PARAMETER:
+            raise UsageError(f"name servers do not take that: {first.remark}")
+        raise first
     raise RoquetError(
         f"changed at {', '.join(replies)}, but not everywhere: {failures_text(failed)}"
     )

@@ -77,8 +77,16 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Logs that have to hold a message; of a master alone, None if not known."""
     controller_fault: str | None = None
     """Why no controller tells of the members; None if one does, or there is none."""
+    controller_id: int | None = None
+    """Its id from the controller, for good; name servers know a master as 0. None without one."""
     silent_ms: int | None = None
     """Ms since it last reported to its master; None: not known, as from Apache's masters."""
+
+    @property
+    def shown_id(self) -> str:
+        """The id for a person: that of the controller, which `cluster elect` takes, where it is."""
+        known = self.broker_id if self.controller_id is None else self.controller_id
+        return "?" if known is None else str(known)
 
     @property
     def silent_s(self) -> int | None:
@@ -149,7 +157,7 @@ def _needs(name: str, group: Sequence[ReplicaStatus]) -> Iterator[str]:
 
 
 def _place(each: ReplicaStatus) -> str:
-    where = f"{each.broker_id} at {each.address}"
+    where = f"{each.shown_id} at {each.address}"
     if each.silent_s is not None:
         return f"{where} is silent: its master has heard nothing of it for {each.silent_s} s"
     if each.fault is not None:
@@ -264,11 +272,12 @@ async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> li
 
 def _with_needs(rows: Sequence[ReplicaStatus], needs: GroupNeeds) -> list[ReplicaStatus]:
     """The brokers of one name, with what settings and controller say."""
-    is_alive = {member.address: member.is_alive for member in needs.members}
+    members = {member.address: member for member in needs.members}
     return [
         msgspec.structs.replace(
             row,
-            is_alive=is_alive.get(row.address),
+            is_alive=member.is_alive if (member := members.get(row.address)) else None,
+            controller_id=member.broker_id if member else None,
             logs_needed=needs.logs if row.is_master else None,
             controller_fault=needs.controller_fault,
         )
@@ -286,6 +295,7 @@ def _missing(
             yield ReplicaStatus(
                 broker=broker,
                 broker_id=member.broker_id,
+                controller_id=member.broker_id,
                 address=member.address,
                 is_master=False,
                 is_in_sync=False,

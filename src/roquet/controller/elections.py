@@ -20,6 +20,7 @@ from roquet.rules.election.elect import (
     ElectionRequest,
     ElectionResult,
     elect,
+    election_reason,
     needs_election,
 )
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
@@ -239,7 +240,7 @@ class Elections:
             request = self._request(state, group, request)
             result = elect(group, request, self._facts(state, group))
             await state.save(name, result.group)
-        self._report(name, group, result)
+        self._report(name, group, result, election_reason(group, request))
         if result.refusal is None:
             self._tell(result.group)
         return result
@@ -266,14 +267,13 @@ class Elections:
             epoch_known=self.epoch_known(group.name),
         )
 
-    def _report(self, name: str, group: ReplicaGroup, result: ElectionResult) -> None:
-        """Log an election."""
+    def _report(self, name: str, group: ReplicaGroup, result: ElectionResult, reason: str) -> None:
+        """Log an election, and why there was one."""
         after = result.group
         self._report_missing(name, group, result.missing)
         if result.refusal is None:
-            log.warning(
-                "group %s: broker %s leads in epoch %d", name, after.master, after.master_epoch
-            )
+            log.warning("group %s: broker %s leads in epoch %d: %s",
+                        name, after.master, after.master_epoch, reason)  # fmt: skip
             if result.is_unclean:
                 self._report_loss(name, after.master, group)
         elif after != group:

@@ -47,6 +47,14 @@ def quantity(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def size_text(count: int) -> str:
+    """Bytes with a unit: `512 bytes`, `1.5 KiB`."""
+    value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{count:,} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
+
+
 def without_surrogates(value: object) -> object:
     """Replace lone surrogates by U+FFFD in a value of dicts, lists and strings, as UTF-8 needs."""
     if isinstance(value, str):

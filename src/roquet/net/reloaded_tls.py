@@ -47,7 +47,7 @@ class ReloadedTls:
         except ConfigError as error:
             log.warning("the certificate in force stays, since the changed files fail: %s", error)
         else:
-            log.info("new connections get the changed certificate in %s", self.settings.cert)
+            log.warning("new connections get the changed certificate in %s", self.settings.cert)
 
     def _read(self) -> tuple[bytes | None, ...]:
         """Content of each file; None for one that cannot be read."""

@@ -6,7 +6,7 @@ from typer.testing import CliRunner, Result
 
 from roquet.cli.admin import name_server
 from roquet.cli.main import app
-from roquet.model.errors import CallRefused, RoquetError, UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -91,7 +91,7 @@ def test_what_would_change_nothing_is_an_error(namesrv: str) -> None:
         roquet(*change, "kvConfigPath=/tmp/x")
     with pytest.raises(UsageError, match="are one setting"):
         roquet(*change, "logLevels=INFO", "log_levels=DEBUG")
-    with pytest.raises(CallRefused, match="is none of DEBUG"):
+    with pytest.raises(UsageError, match="is none of DEBUG"):
         roquet(*change, "log_levels=LOUD")
 
 

@@ -70,6 +70,13 @@ def test_lags_and_times_have_units() -> None:
     assert stranger == ["broker-a", "?", "replica", "h:None", "-", "-", "-", "-"]
 
 
+def test_the_id_is_that_of_the_controller_which_elect_takes() -> None:
+    _, master, replica = cells(status(0, controller_id=3), status(2, controller_id=2))
+    assert (master[1], replica[1]) == ("3", "2")
+    away = status(0, controller_id=3, is_in_sync=True, is_alive=False)
+    assert problems([away]) == ["broker-a 3 at h:0 is away: its controller does not hear of it"]
+
+
 def test_epochs_have_a_column_where_there_are_any() -> None:
     head, master, replica = cells(status(0, epoch=7), status(1))
     assert "epoch" in head

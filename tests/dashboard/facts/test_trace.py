@@ -1,7 +1,10 @@
+import pytest
+
 from roquet.admin.client import AdminClient
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.dashboard.facts.trace import steps_of, trace_of
+from roquet.model.errors import UsageError
 from roquet.testing.cluster import cluster
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
@@ -67,6 +70,12 @@ def test_transactions_and_recalls_are_steps_and_other_messages_are_not() -> None
         ("transaction: COMMIT_MESSAGE", "after a check"),
         ("recalled", ""),
     ]
+
+
+async def test_tracing_that_is_off_is_said_so() -> None:
+    async with cluster() as running, AdminClient(running.namesrv_addr) as admin:
+        with pytest.raises(UsageError, match="tracing is off: no broker has the topic RMQ_SYS_TR"):
+            await trace_of(admin, "0" * 32)
 
 
 async def test_the_trace_that_a_producer_wrote_is_found_by_the_message_id() -> None:

@@ -14,6 +14,7 @@ from roquet.rules.election.elect import (
     ElectionRequest,
     ElectionResult,
     elect,
+    election_reason,
     needs_election,
 )
 from roquet.rules.election.group import RefusalCode, ReplicaGroup
@@ -34,6 +35,24 @@ def asked(group: ReplicaGroup, live: dict[int, Candidate], **request: Any) -> El
 def refused(result: ElectionResult) -> RefusalCode:
     assert result.refusal is not None
     return result.refusal.code
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (ElectionRequest(), "broker 1 led before, and is not heard of"),
+        (ElectionRequest(asker=2), "broker 1 led before, and is not heard of"),
+        (ElectionRequest(asker=2, designated=True), "an operator named it"),
+        (
+            ElectionRequest(asker=2, restarted=True),
+            "broker 1 led before, and 2 was started again",
+        ),
+        (ElectionRequest(asker=1, restarted=True), "it led before, and asked for another epoch"),
+    ],
+)
+def test_an_election_has_a_reason(request_: ElectionRequest, reason: str) -> None:
+    assert election_reason(TRIO, request_) == reason
+    assert election_reason(replace(TRIO, master=None), ElectionRequest()) == "nobody led"
 
 
 def test_the_first_to_ask_is_the_first_master() -> None:

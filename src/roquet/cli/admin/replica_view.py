@@ -96,7 +96,7 @@ def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
     for each in shown:
         rows.add_row(
             each.broker,
-            "?" if each.broker_id is None else str(each.broker_id),
+            each.shown_id,
             "master" if each.is_master else "replica",
             each.address,
             _in_sync(each),

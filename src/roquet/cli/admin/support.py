@@ -9,6 +9,7 @@ import typer
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.output import JsonOption
+from roquet.model.printable_text import size_text
 
 if TYPE_CHECKING:
     from roquet.admin.support_bundle import BundleSources
@@ -70,7 +71,7 @@ def bundle(
         return
     for fault in faults:
         output.echo(f"left out: {fault}", err=True)
-    output.echo(f"{file}: {output.quantity(len(found), 'file')}, {len(packed):,} bytes")
+    output.echo(f"{file}: {output.quantity(len(found), 'file')}, {size_text(len(packed))}")
 
 
 async def _collect(sources: "BundleSources", found: dict[str, bytes]) -> None:

@@ -15,6 +15,7 @@ from roquet.cli.spark_jobs.commands import (
 )
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
+from roquet.model.printable_text import size_text
 from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
@@ -101,17 +102,17 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
     """The report as lines of text."""
     would = "would be " if is_preview else ""
     files = output.quantity(report.files, "file")
-    lines = [f"{target}: archive of {report.topic}, {files}, {_size(report.bytes)}"]
+    lines = [f"{target}: archive of {report.topic}, {files}, {size_text(report.bytes)}"]
     if report.retired_files:
         lines.append(
             f"  {output.quantity(report.retired_rows, 'row')} before {report.retired_before} "
             f"{would}removed: {output.quantity(report.retired_files, 'file')}, "
-            f"{_size(report.retired_bytes)}"
+            f"{size_text(report.retired_bytes)}"
         )
     if report.merged_files:
         lines.append(
             f"  {output.quantity(report.merged_files, 'small file')}, "
-            f"{_size(report.merged_bytes)}, {would}merged in "
+            f"{size_text(report.merged_bytes)}, {would}merged in "
             f"{output.quantity(report.groups, 'group')}"
         )
     if report.restated_files:
@@ -141,11 +142,3 @@ def _days(text: str) -> int:
     if rest or not days:
         raise UsageError(f"--keep: {text!r} is not a number of whole days such as 90d")
     return days
-
-
-def _size(count: int) -> str:
-    """Bytes with a unit."""
-    value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value, units = value / 1024, units[1:]
-    return f"{count:,} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"

@@ -81,6 +81,8 @@ class NameServers:
                 f"{where} answered, but not as a name server does ({reason}): this looks like a "
                 "broker's address; give that of a name server, which is usually at port 9876"
             )
+        if isinstance(reason, CallRefused):
+            raise ConnectFailed(f"the name server at {where} refuses: {reason}")
         raise ConnectFailed(
             f"no name server answered at {where} ({reason}); is it running? `roquet dev` starts one"
         )

@@ -7,6 +7,7 @@ import msgspec
 
 from roquet.admin import messages
 from roquet.admin.client import AdminClient
+from roquet.model.errors import UsageError
 from roquet.model.names import TRACE_TOPIC
 from roquet.wire import trace_text
 from roquet.wire.trace_text import (
@@ -52,6 +53,10 @@ async def trace_of(
 
     Raises UsageError when there is no such trace topic.
     """
+    if await admin.route(topic) is None:
+        raise UsageError(
+            f"tracing is off: no broker has the topic {topic} (traceTopicEnable=true makes it)"
+        )
     found = await messages.by_key(admin, topic, message_id, count=RECORDS_MAX)
     texts = [message.body.decode("utf-8", "replace") for message in found]
     return steps_of(message_id, (trace for text in texts for trace in trace_text.decode(text)))

@@ -129,7 +129,8 @@ def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerC
             news[name] = _parsed(name, text, key)
         elif name is not None and text != _text(getattr(config, name)):
             raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"{key} is read at the start: it cannot be changed now"
+                ResponseCode.INVALID_PARAMETER,
+                f"{key} is read at the start: it cannot be changed now",
             )
     return replace(config, **news, unused={**config.unused, **unused})
 
@@ -139,7 +140,7 @@ def _parsed(name: str, text: str, key: str) -> bool | str:
     try:
         return check_log_levels(text, key) if name == "log_levels" else parse_bool(text, key)
     except ConfigError as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
 
 
 def _text(value: object) -> str:

@@ -93,6 +93,19 @@ class ElectionResult(msgspec.Struct, frozen=True, kw_only=True):
     """Time on the clock of the lease from which the election may succeed; None: not by waiting."""
 
 
+def election_reason(before: ReplicaGroup, request: ElectionRequest) -> str:
+    """Why a group has another master, or the same one in another epoch, for the log."""
+    if request.designated:
+        return "an operator named it"
+    if before.master is None:
+        return "nobody led"
+    if request.asker == before.master:
+        return "it led before, and asked for another epoch"
+    if request.restarted:
+        return f"broker {before.master} led before, and {request.asker} was started again"
+    return f"broker {before.master} led before, and is not heard of"
+
+
 def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -> ElectionResult:
     """Elect a master.
 
