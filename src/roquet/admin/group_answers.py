@@ -49,6 +49,8 @@ class GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
     stats: Mapping[str, ConsumeStats]
     failed: Mapping[str, CallError]
     """Errors of brokers whose part is missing."""
+    hidden: Mapping[str, CallError]
+    """Errors of other brokers that do not tell which groups they have, and their settings."""
     knows_members: bool
     """Whether any broker says who the members are, or that there are none."""
     dead_letters: DeadLetterTotals
@@ -59,6 +61,15 @@ class GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
         if not self.stats:
             return None
         return sum(p.lag for stats in self.stats.values() for p in stats.offset_table.values())
+
+    @property
+    def faults(self) -> list[str]:
+        """Lines that say what is missing, and why."""
+        lines = [
+            f"{name} does not tell whether the group is disabled there: {error}"
+            for name, error in self.hidden.items()
+        ]
+        return [*fault_lines(self.failed), *lines]
 
     @property
     def members(self) -> dict[str, ClientConnection]:
@@ -151,7 +162,8 @@ async def ask_group(
         name=name,
         connections={n: codec.loads(r.body, ConsumerConnection) for n, r in members.items()},
         stats={n: codec.loads(r.body, ConsumeStats) for n, r in progress.items()},
-        failed={**tables.failed, **unknown, **silent},
+        failed={**unknown, **silent},
+        hidden={n: e for n, e in tables.failed.items() if n not in unknown and n not in silent},
         knows_members=len(unknown) < len(brokers),
         dead_letters=dead_letters,
     )
@@ -167,7 +179,7 @@ async def _dead_letters(
 
 def problems(group: GroupAnswers) -> Iterator[str]:
     """Problems of the members: brokers that differ about them, members that differ in settings."""
-    yield from fault_lines(group.failed)
+    yield from group.faults
     members = group.members
     # A broker that holds none of the group's topics need not know of its members.
     known = {n: [c.client_id for c in a.connection_set] for n, a in group.connections.items()}

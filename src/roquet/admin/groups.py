@@ -14,7 +14,6 @@ from roquet.admin.client import (
     AdminClient,
     check_some_replied,
     failures_text,
-    fault_lines,
     without_answers,
 )
 from roquet.admin.group_answers import GroupAnswers, ask_group, ask_tables, problems
@@ -57,7 +56,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
     group = await ask_group(admin, brokers, name, tables)
     is_seen = group.connections or any(stats.offset_table for stats in group.stats.values())
     if not is_seen and name not in tables.names:
-        for error in group.failed.values():
+        for error in (*group.failed.values(), *group.hidden.values()):
             raise error
         hint = suggest(name, tables.names)
         raise UsageError(f"group {name!r} is unknown to every broker{hint}")
@@ -127,7 +126,7 @@ async def listed(
             disabled_on=tables.disabled_on(one.name),
             dead_letters=one.dead_letters.total,
             dead_letters_not_resent=one.dead_letters.not_resent,
-            faults=fault_lines(one.failed),
+            faults=one.faults,
         )
         for one in answers
     ]

@@ -109,7 +109,7 @@ def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
 
 
 def _in_sync(each: ReplicaStatus) -> str:
-    """What its master says, and what speaks against it: a frozen replica may be in sync yet."""
+    """In-sync state by the master, and what speaks against it, as in a frozen replica."""
     said = {True: "yes", False: "no", None: "-"}[each.is_in_sync]
     if each.silent_s is not None:
         return f"{said}, silent for {each.silent_s} s"
