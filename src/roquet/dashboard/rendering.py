@@ -1,7 +1,7 @@
 """Rendering: a page's facts as HTML, or as JSON for a program that asks for it."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from roquet.dashboard import text_filters
+from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
+from roquet.dashboard.security.visitor_rights import may_change
 from roquet.model.printable_text import without_surrogates
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -87,9 +89,19 @@ def _shared_facts(request: Request) -> dict[str, Any]:
         "csrf": dashboard.sessions.csrf_token(visitor.token),
         "has_login": dashboard.settings.login,
         "read_only": dashboard.settings.read_only,
+        "may": partial(_may, dashboard, visitor.user),
         "notice": dashboard.sessions.take_notice(visitor.token),
         "now_ms": dashboard.clock.now_ms(),
     }
+
+
+def _may(
+    dashboard: Dashboard, user: str | None, action: str, kind: str, name: str | None = None
+) -> bool:
+    """Whether a page shows the form of a change: not in a read-only dashboard, by the rights."""
+    sample = dashboard.sampler.latest
+    tables = None if sample is None else sample.access
+    return not dashboard.settings.read_only and may_change(tables, user, action, kind, name)
 
 
 def _plain(value: object) -> object:

@@ -59,7 +59,7 @@ async def open_dashboard(
         audit = stack.enter_context(closing(AuditLog(settings.audit_file)))
         resizes = Resizes()
         stack.push_async_callback(resizes.close)
-        sampler = Sampler(admin, period_ms=settings.sample_ms)
+        sampler = Sampler(admin, period_ms=settings.sample_ms, with_access=settings.login)
         await stack.enter_async_context(_running(sampler.run()))
         yield Dashboard(
             settings=settings,

@@ -78,3 +78,31 @@ async def test_nobody_reads_anything_without_a_login(open_site: OpenSite) -> Non
         for path in ("/messages?topic=orders", "/messages/tail/events?topic=orders", "/audit"):
             response = await it.browser.client.get(path, headers={"accept": "application/json"})
             assert response.status_code == 401
+
+
+@in_virtual_time
+async def test_a_visitor_sees_no_form_that_he_may_not_use(open_site: OpenSite) -> None:
+    async with bob_logged_in(open_site) as it:
+        await it.browser.dashboard.sampler.step()
+        for path in ("/topics", "/topics/orders", "/messages?topic=orders"):
+            html = await it.browser.text(path)
+            assert 'method="post" action="/topics"' not in html
+            assert "Delete…" not in html
+            assert "Send one" not in html
+        await it.browser.post("/logout")
+        await it.browser.post("/login", {"user": "root", "password": "rootsecret"})
+        assert "Delete…" in await it.browser.text("/topics/orders")
+        assert "Send one" in await it.browser.text("/messages?topic=orders")
+        sample = it.browser.dashboard.sampler.latest
+        assert sample is not None
+        assert sample.access is not None
+        assert {user.password for user in sample.access.users.values()} == {"******"}
+
+
+@in_virtual_time
+async def test_a_visitor_is_told_what_is_not_known_instead_of_none(open_site: OpenSite) -> None:
+    async with bob_logged_in(open_site) as it:
+        for path in ("/groups", "/groups/billing", "/brokers", "/balance?group=billing"):
+            text = (await it.browser.get(path)).text
+            assert "no permission" in text, path
+            assert "no group" not in text

@@ -14,7 +14,9 @@ from roquet.admin.client import AdminClient
 from roquet.admin.group_info import GroupInfo
 from roquet.dashboard.sampling.history import SAMPLES_MAX, GroupHistory
 from roquet.dashboard.sampling.topic_sample import TopicSample, sample_topics
+from roquet.dashboard.security.visitor_rights import known_access
 from roquet.log_records import logger
+from roquet.model.access import AccessTables
 from roquet.model.errors import RoquetError
 
 log = logger(__name__)
@@ -39,6 +41,8 @@ class ClusterSample(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences about replicas that are out of sync, and masters that are away."""
     problems: Sequence[str] = ()
     """Errors of parts that are missing, or not whole."""
+    access: AccessTables | None = None
+    """Users and policies, without passwords; None where they are not known, or nobody logs in."""
 
 
 class RateHistory:
@@ -63,8 +67,9 @@ class RateHistory:
 class Sampler:
     """Samples of a cluster in memory; `run` makes them."""
 
-    def __init__(self, admin: AdminClient, *, period_ms: int) -> None:
+    def __init__(self, admin: AdminClient, *, period_ms: int, with_access: bool = False) -> None:
         self._admin = admin
+        self._with_access = with_access
         self._period_ms = period_ms
         self._first = asyncio.Event()
         self.latest: ClusterSample | None = None
@@ -112,6 +117,7 @@ class Sampler:
             groups=parts.groups,
             replica_problems=parts.replica_problems,
             problems=parts.problems,
+            access=await known_access(self._admin) if self._with_access else None,
         )
         if parts.problems:
             log.warning("the cluster was not sampled whole: %s", "; ".join(parts.problems))
