@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from roquet.dashboard import text_filters
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
-from roquet.dashboard.security.visitor_rights import may_change
+from roquet.dashboard.visitor_rights import may_change
 from roquet.model.printable_text import without_surrogates
 
 TEMPLATES: Final = Path(__file__).parent / "templates"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from roquet.model.errors import ConfigError, UsageError
-from roquet.model.names import SPARK_GROUP, check_group, check_topic
+from roquet.model.names import check_group, check_topic
 from roquet.model.settings import (
     parse_addresses,
     parse_bool,
@@ -23,7 +23,7 @@ from roquet.spark.offset_spec import OffsetSpec
 from roquet.spark.schema import DEFAULT, TYPES, check_names
 from roquet.spark.topic_pattern import matching, parse_pattern
 
-GROUP: Final = SPARK_GROUP
+GROUP: Final = "roquet-spark"
 """The default consumer group of pulls. No offset is ever committed for it."""
 
 ALL_COLUMNS: Final = "*"

@@ -14,7 +14,7 @@ from roquet.admin.client import AdminClient
 from roquet.admin.group_info import GroupInfo
 from roquet.dashboard.sampling.history import SAMPLES_MAX, GroupHistory
 from roquet.dashboard.sampling.topic_sample import TopicSample, sample_topics
-from roquet.dashboard.security.visitor_rights import known_access
+from roquet.dashboard.visitor_rights import known_access
 from roquet.log_records import logger
 from roquet.model.access import AccessTables
 from roquet.model.errors import RoquetError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roquet.dashboard.security.visitor_rights import may_change
+from roquet.dashboard.visitor_rights import may_change
 from roquet.model.access import (
     AccessDecision,
     AccessTables,
