@@ -279,5 +279,5 @@ async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer(
         await asyncio.sleep(9.5)
         assert broker.log.store.bounds(revive, 2) == (0, 1)
         await asyncio.sleep(10)
-        assert [one.body for one in held(server, "%RETRY%g_orders")] == [b"two"]
+        assert [one.body for one in held(server, "%RETRY%g+orders")] == [b"two"]
         assert broker.tables.offsets.get("g", "orders", 0) == 2

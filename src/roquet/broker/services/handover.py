@@ -34,7 +34,7 @@ class Handover:
         self._closed = False
 
     def seen(self, group: str, topic: str, queue_id: int, peer: Peer) -> None:
-        """Somebody waits for the next message of a queue."""
+        """Somebody pulls from a queue."""
         if (member := self._clients.member(group, peer)) is not None:
             self._holders.seen(group, (topic, queue_id), member, self._clock.monotonic_ms())
 

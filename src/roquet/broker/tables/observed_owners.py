@@ -28,7 +28,7 @@ class _Group(msgspec.Struct):
 
 
 class ObservedOwners:
-    """Activity of members: commits, waiting pulls, and queries of a group's offset."""
+    """Activity of members: commits, pulls, and queries of a group's offset."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}

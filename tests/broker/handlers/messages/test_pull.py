@@ -482,6 +482,22 @@ class TestByHeartbeat:
         reply: Any = broker.bind(pull)(ask(sys_flag=0, sub_version=5), peer)
         assert bodies(reply) == [b"b"]
 
+    @pytest.mark.parametrize("sql", ["", "TAGS is not null"])
+    async def test_a_member_whose_pulls_always_find_messages_owns_its_queue(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None], sql: str
+    ) -> None:
+        stored("a", "b")
+        kind: dict[str, Any] = {"expression_type": "SQL92"} if sql else {}
+        self.listen(broker, peer, sql or "*", **kind)
+        owners = broker.coordination.handover.owners
+        assert owners("billing", "orders", 0) == []
+        for flags in (0, SUSPEND):
+            reply: Any = broker.bind(pull)(ask(sys_flag=flags, max_msg_nums=1), peer)
+            assert bodies(await reply if sql else reply) == [b"a"]
+        assert owners("billing", "orders", 0) == ["c"]
+        broker.bind(pull)(ask(), FakePeer())
+        assert owners("billing", "orders", 0) == ["c"], "a stranger's pull does not count"
+
     async def test_codes_of_a_heartbeat_are_not_believed(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:

@@ -105,12 +105,12 @@ def _read(
         commit_offset(
             message_log, tables, call.consumer_group, call.topic, call.queue_id, call.commit_offset
         )
+    coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
     if isinstance(wanted, CompiledFilter):
-        return _filtered_pull(message_log, tables, coordination, control, call, wanted, peer)
+        return _filtered_pull(message_log, tables, control, call, wanted, peer)
     limits = _limits(message_log, control, call, peer)
     reply = _current_reply(message_log, tables, control, call, wanted, limits)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
-        coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         return _hold(message_log, tables, control, call, wanted, limits)
     return reply
 
@@ -306,7 +306,6 @@ def _slice_reply(
 async def _filtered_pull(
     message_log: MessageLog,
     tables: BrokerTables,
-    coordination: GroupCoordination,
     control: ControlPlane,
     call: Pull,
     wanted: CompiledFilter,
@@ -318,7 +317,6 @@ async def _filtered_pull(
     reply = await _filtered_reply(message_log, tables, control, call, wanted, limits, at)
     if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
         return reply
-    coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
     deadline_ms, came = _deadline_ms(control, call), True
     while came and reply.code in (NOT_FOUND, RETRY):
         at = reply.next_begin_offset
