@@ -124,6 +124,7 @@ async def test_sends_get_consecutive_offsets(connect: Callable[[], Awaitable[Cli
     assert [await client.send(b"%d" % n) for n in range(3)] == [0, 1, 2]
     items = b"".join(encode_item(0, b"%d" % n, b"UNIQ_KEY\x01ID\x02") for n in (3, 4))
     batch = SendBatch(
+        batch=True,
         body=items, producer_group="p", topic="t", default_topic_queue_nums=2, queue_id=0,
         born_timestamp=1,
     )  # fmt: skip

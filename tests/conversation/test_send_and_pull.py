@@ -72,7 +72,14 @@ async def test_short_and_long_names_and_both_batch_forms_store_the_same(channel:
     await channel.call(long_names)
     first = await channel.call(message(batch, batch=True))
     second = await channel.call(
-        SendBatch(producer_group="pg", topic="flights", queue_id=0, born_timestamp=1, body=batch)
+        SendBatch(
+            batch=True,
+            producer_group="pg",
+            topic="flights",
+            queue_id=0,
+            born_timestamp=1,
+            body=batch,
+        )
     )
     assert (first.queue_offset, second.queue_offset) == (1, 3)
     reply = await channel.call(ask(0))

@@ -118,6 +118,7 @@ class ApacheTopics:
             )
         )
         call = SendBatch(
+            batch=True,
             producer_group="tests",
             topic=topic,
             queue_id=queue_id,

@@ -59,6 +59,7 @@ class ApacheTopics:
         """Messages to a queue, in one request; they are in it then, which takes a moment."""
         items = encode(pa.RecordBatch.from_pydict({"body": list(bodies), **columns}))
         call = SendBatch(
+            batch=True,
             producer_group="tests",
             topic=topic,
             queue_id=queue_id,

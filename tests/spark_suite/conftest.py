@@ -63,6 +63,7 @@ class TopicCluster:
         bodies = [f"{broker}/{queue_id}/{at}".ljust(size) for at in range(first, first + count)]
         for body in batch_bodies(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
             self._call(broker, SendBatch(
+                batch=True,
                 producer_group="tests", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
             ))  # fmt: skip
         self._sent[place] = first + count
@@ -183,6 +184,7 @@ class PersistentTopic:
                 items = encode(pa.RecordBatch.from_pydict({"body": bodies, "key": names}))
                 for body in batch_bodies(items, 1_000_000):
                     call = SendBatch(
+                        batch=True,
                         producer_group="tests",
                         topic="orders",
                         queue_id=queue_id,

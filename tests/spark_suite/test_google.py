@@ -328,6 +328,7 @@ def test_letters_in_the_bucket_are_sent_once(archive: Archive) -> None:
         channel.call(CreateTopic(topic=DEAD, read_queue_nums=1, write_queue_nums=1, perm=6))
         body = b"".join(encode(rows).to_pylist())
         channel.call(SendBatch(
+            batch=True,
             producer_group="t", topic=DEAD, queue_id=0, born_timestamp=1_700_000_000_000, body=body
         ))  # fmt: skip
     params = repair_job.Params(

@@ -58,7 +58,12 @@ class FourQueueBroker:
                 rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": property_maps})
                 body = b"".join(encode(rows).to_pylist())
                 call = SendBatch(
-                    producer_group="t", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
+                    batch=True,
+                    producer_group="t",
+                    topic=topic,
+                    queue_id=queue_id,
+                    born_timestamp=1,
+                    body=body,
                 )
                 channel.call(call)
 

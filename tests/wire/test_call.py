@@ -20,9 +20,32 @@ def subclasses(root: Any) -> Iterator[Any]:
         yield from subclasses(subclass)
 
 
-for module in pkgutil.iter_modules(calls.__path__):
-    importlib.import_module(f"{calls.__name__}.{module.name}")
+for module in pkgutil.walk_packages(calls.__path__, f"{calls.__name__}."):
+    importlib.import_module(module.name)
 CALLS = [call for call in subclasses(Call) if call.__module__.startswith("roquet.")]
+
+
+JAVA_INITIALIZERS = {
+    ("MaxOffset", "committed", True),
+    ("ResetOffset", "queueId", -1),
+    ("ElectMaster", "brokerId", -1),
+}
+"""Fields of Java's header classes that begin with another value than 0 or false."""
+
+REQUIRED_IN_JAVA = {"defaultTopic", "defaultTopicQueueNums", "c", "d", "topicFilterType"}
+"""Fields without which Java refuses a request, and for which a default is taken here."""
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_peer_leaves_out_is_false_or_zero_as_in_javas_headers(call: type[Call[Any]]) -> None:
+    others = {
+        (call.__name__, field.encode_name, field.default)
+        for field in msgspec.structs.fields(call)
+        if field.name not in NOT_FIELDS
+        if field.encode_name not in REQUIRED_IN_JAVA
+        if not field.required and field.default
+    }
+    assert others <= JAVA_INITIALIZERS
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -176,6 +176,12 @@ def test_an_unknown_language_is_other(language: str) -> None:
         b'{"code":true}',
         b'{"code":1.5}',
         b'{"code":null}',
+        b'{"opaque":2147483648}',
+        b'{"code":10,"opaque":9999999999}',
+        b'{"code":10,"opaque":-2147483649}',
+        b'{"code":10,"version":4294967296}',
+        b'{"code":10,"flag":99999999999999999999}',
+        b'{"code":2147483648,"remark":"\\ud800"}',
         b'{"code":1}{}',
         b'{"code":1',
         b'{"remark":5}',
@@ -196,6 +202,12 @@ def test_broken_fields_spoil_the_call_and_not_the_connection(fields: str) -> Non
         return  # nested too deep for a parser
     with pytest.raises(FieldError, match="code 1"):
         _ = command.ext
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, -(2**31), 0, -1])
+def test_numbers_of_a_header_have_32_bits_as_in_java(number: int) -> None:
+    command = decode(json_frame(f'{{"code":10,"opaque":{number},"version":{number}}}'))
+    assert (command.opaque, command.version) == (number, number)
 
 
 def test_the_last_of_two_equal_names_counts() -> None:

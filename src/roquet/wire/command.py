@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from roquet.model.errors import FieldError, RemoteProtocolError
+from roquet.wire.call import Int
 from roquet.wire.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -114,11 +115,11 @@ def java_text(value: Any) -> str:
 class _JsonHeader(msgspec.Struct):
     """The JSON header of a command."""
 
-    code: int = 0
+    code: Int = 0
     language: str | int | None = "JAVA"
-    version: int = 0
-    opaque: int = 0
-    flag: int = 0
+    version: Int = 0
+    opaque: Int = 0
+    flag: Int = 0
     remark: str | None = None
     ext_fields: msgspec.Raw = msgspec.field(default=_NO_FIELDS, name="extFields")
 

@@ -13,7 +13,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.ack import ack, batch_ack, change_invisible
 from roquet.broker.handlers.messages.pop import pop
 from roquet.broker.handlers.messages.reply import reply
-from roquet.broker.handlers.messages.send import send, send_batch
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.handlers.messages.timer import recall
 from roquet.broker.handlers.messages.transaction import end
@@ -113,7 +113,7 @@ async def test_sends_wait_and_say_what_they_did_not_get(
     call = message(items)
     fields = {name: getattr(call, name) for name in call.__struct_fields__}
     batch = SendBatch(**{**fields, "batch": True})
-    assert (await replicated(broker, broker.bind(send_batch)(batch, peer))).code == 0
+    assert (await replicated(broker, broker.bind(send)(batch, peer))).code == 0
     assert (await replicated(broker, broker.bind(send)(batch, peer))).code == 0
     late: Any = await broker.bind(send)(message(), peer)  # type: ignore[misc]
     assert late.code == ResponseCode.FLUSH_SLAVE_TIMEOUT

@@ -90,16 +90,18 @@ def test_a_send_over_the_quota_is_refused_as_busy_with_the_wait(clock: VirtualCl
 
 def test_messages_and_bytes_of_a_batch_count(clock: VirtualClock) -> None:
     served = Served("client:10.0.0.7 send 4/s", clock)
-    batch = SendBatch(producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=THREE)
+    batch = Send(
+        batch=True, producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=THREE
+    )
     assert [served(batch).code for _ in range(3)] == [0, 0, ResponseCode.SYSTEM_BUSY]
     served = Served("client:10.0.0.7 send 10B/s", clock)
     assert [served(send()).code for _ in range(3)] == [0, 0, ResponseCode.SYSTEM_BUSY]
 
 
-def test_a_batch_counts_all_its_messages_whatever_its_header_says(clock: VirtualClock) -> None:
+def test_a_batch_counts_all_its_messages_whatever_its_code(clock: VirtualClock) -> None:
     served = Served("topic:* send 4/s", clock)
     batch = SendBatch(
-        producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=THREE, batch=False
+        producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=THREE, batch=True
     )
     assert [served(batch).code for _ in range(3)] == [0, 0, ResponseCode.SYSTEM_BUSY]
 
@@ -108,7 +110,9 @@ def test_a_batch_that_is_refused_counts_as_one_message(clock: VirtualClock) -> N
     served = Served("topic:* send 4/s", clock)
     served.sent = SendReply(code=ResponseCode.MESSAGE_ILLEGAL)
     fake = (4).to_bytes(4) * 1_000
-    batch = SendBatch(producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=fake)
+    batch = Send(
+        batch=True, producer_group="g", topic="orders", queue_id=0, born_timestamp=0, body=fake
+    )
     assert served(batch).code == ResponseCode.MESSAGE_ILLEGAL
     served.sent = SendReply()
     assert served(send()).code == 0

@@ -39,7 +39,12 @@ def running() -> Iterator[BlockingCluster]:
         for body in batch_bodies(items, 1_000_000):
             channel.call(
                 SendBatch(
-                    producer_group="shop", topic=TOPIC, queue_id=0, born_timestamp=1, body=body
+                    batch=True,
+                    producer_group="shop",
+                    topic=TOPIC,
+                    queue_id=0,
+                    born_timestamp=1,
+                    body=body,
                 )
             )
         _wait_for_route(cluster.namesrv_addr)

@@ -103,6 +103,7 @@ class Topic:
         """Send rows, with the columns of `arrow.encode`, to one queue."""
         for body in batch_bodies(encode(rows), 1_000_000):
             call = SendBatch(
+                batch=True,
                 producer_group="tests",
                 topic=self.name,
                 queue_id=queue_id,

@@ -185,7 +185,12 @@ def test_a_batch_that_was_cut_is_sent_again(
             body = b"".join(items.to_pylist())
             channel.call(
                 SendBatch(
-                    producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body
+                    batch=True,
+                    producer_group="t",
+                    topic="again",
+                    queue_id=1,
+                    born_timestamp=1,
+                    body=body,
                 )
             )
         return lost
@@ -199,6 +204,7 @@ def store(lake: "ArchivedTopic", first: int, count: int, topic: str = "orders") 
     """Store copies without the sender."""
     items = resend_items(rows(first, count), topic, pa.array(["ID"] * count))
     call = SendBatch(
+        batch=True,
         producer_group="t",
         topic="again",
         queue_id=1,
@@ -440,7 +446,9 @@ def test_others_may_send_to_the_same_queue(archived_topic: "ArchivedTopic") -> N
     send(sending, 0, 2)
     with BlockingChannel(archived_topic.topic.running.broker_addrs[0]) as channel:
         body = b"".join(resend_items(rows(70, 1), "bills", pa.array(["ID"])).to_pylist())
-        call = SendBatch(producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body)
+        call = SendBatch(
+            batch=True, producer_group="t", topic="again", queue_id=1, born_timestamp=1, body=body
+        )
         channel.call(call)
     send(sending, 2, 2)
     assert bodies(archived_topic) == [0, 1, 70, 2, 3]

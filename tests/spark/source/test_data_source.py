@@ -59,6 +59,7 @@ class Topic:
         items = encode(pa.RecordBatch.from_pydict(columns))
         for body in batch_bodies(items, 1_000_000):
             call = SendBatch(
+                batch=True,
                 producer_group="tests",
                 topic=self.name,
                 queue_id=queue_id,

@@ -41,9 +41,10 @@ def test_a_batch_of_the_cpp_client_is_a_batch(text: str, batch: bool) -> None:
     assert decode_call(Command(310, fields=ext), Send).batch is batch
 
 
-def test_a_batch_request_is_a_batch_without_saying_so() -> None:
+def test_a_batch_request_is_a_batch_if_its_field_says_so_as_in_java() -> None:
     ext = {"a": "g", "b": "t", "e": "0", "g": "1"}
-    assert decode_call(Command(320, fields=ext), SendBatch).batch
+    assert not decode_call(Command(320, fields=ext), SendBatch).batch
+    assert decode_call(Command(320, fields=ext | {"m": "true"}), SendBatch).batch
 
 
 def test_control_characters_between_properties_survive() -> None:

@@ -60,7 +60,7 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
     {
         send_calls.Send: send.send,
         send_calls.SendLongNames: send.send,
-        send_calls.SendBatch: send.send_batch,
+        send_calls.SendBatch: send.send,
         send_calls.SendBack: send_back.send_back,
         reply_calls.SendReplyMessage: reply.reply,
         reply_calls.SendReplyLongNames: reply.reply,

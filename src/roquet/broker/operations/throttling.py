@@ -84,7 +84,7 @@ class Throttle:
             answer = handler(call, peer)
             # After the handler: a body that it refuses would count as a million messages.
             is_refused = isinstance(answer, Reply) and answer.code != ResponseCode.SUCCESS
-            if (call.batch or isinstance(call, SendBatch)) and not is_refused:
+            if call.batch and not is_refused:
                 self._charge(QuotaDirection.SEND, subject, block_count(call.body) - 1, 0)
             return answer
 

@@ -98,6 +98,7 @@ def send_call(
             properties=first.properties,
         )
     return SendBatch(
+        batch=True,
         body=encode_batch(outgoing.items),
         producer_group=group,
         topic=first.topic,

@@ -310,6 +310,7 @@ def writable_queues(
 def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
     topic, _, queue_id = queue
     return SendBatch(
+        batch=True,
         body=batch.body,
         producer_group=GROUP,
         topic=topic,

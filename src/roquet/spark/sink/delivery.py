@@ -211,6 +211,7 @@ class RequestDelivery:
         now_ms, group = self._clock.now_ms(), self._options.group
         if request.properties is None:
             return SendBatch(
+                batch=True,
                 body=request.body,
                 producer_group=group,
                 topic=request.topic,

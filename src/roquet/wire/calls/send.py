@@ -62,11 +62,9 @@ class Send(Call[SendReply], frozen=True, kw_only=True):
 
 
 class SendBatch(Send, frozen=True, kw_only=True):
-    """Send several messages to one queue; the body holds them all."""
+    """Send several messages to one queue, if `batch` says so; the body holds them all."""
 
     code: ClassVar = RequestCode.SEND_BATCH_MESSAGE
-
-    batch: bool = msgspec.field(default=True, name="m")
 
 
 class SendLongNames(Call[SendReply], frozen=True, kw_only=True):

@@ -987,7 +987,7 @@ cdef object json_command(
 cdef const uint8_t* read_header_number(
     const uint8_t* at, const uint8_t* end, int64_t* number
 ) noexcept nogil:
-    """Read a whole number of at most 10 digits; gives what follows, or NULL."""
+    """Read a whole number of 32 bits; gives what follows, or NULL."""
     cdef bint is_negative = at < end and at[0] == c"-"
     cdef const uint8_t* start
     cdef int64_t value = 0
@@ -997,6 +997,8 @@ cdef const uint8_t* read_header_number(
         value = 10 * value + at[0] - c"0"
         at += 1
     if at == start or at - start > 10 or (start[0] == c"0" and (at - start > 1 or is_negative)):
+        return NULL
+    if value - is_negative > INT32_MAX:
         return NULL
     number[0] = -value if is_negative else value
     return at

@@ -9,13 +9,13 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send, send_batch
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.progress import save_progress
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply
 from roquet.store.filesystem.files import RealFiles
-from roquet.wire.calls.send import SendBatch, SendLongNames
+from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -69,25 +69,16 @@ async def test_a_negative_queue_means_any(
     assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("code_says_so", [True, False])
-async def test_a_batch_is_recognised_by_its_code_or_its_flag(
-    broker: Broker, peer: FakePeer, message: MakeSend, code_says_so: bool
+@pytest.mark.parametrize("kind", [Send, SendBatch, SendLongNames])
+async def test_a_batch_is_recognised_by_its_flag_whatever_its_code(
+    broker: Broker, peer: FakePeer, kind: type[Send | SendLongNames]
 ) -> None:
-    if code_says_so:
-        call = SendBatch(
-            producer_group="pg",
-            topic="orders",
-            queue_id=0,
-            born_timestamp=1,
-            body=BATCH,
-            batch=False,
-        )
-        reply: Any = broker.bind(send_batch)(call, peer)
-    else:
-        reply = broker.bind(send)(message(BATCH, batch=True), peer)
-    assert (reply.code, reply.queue_offset) == (0, 0)
-    assert reply.msg_id.count(",") == 1
-    assert broker.log.store.bounds("orders", 0) == (0, 2)
+    fields = {"producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1}
+    reply: Any = broker.bind(send)(kind(**fields, body=BATCH, batch=True), peer)
+    assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 0, 1)
+    reply = broker.bind(send)(kind(**fields, body=BATCH), peer)
+    assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 2, 0)
+    assert broker.log.store.bounds("orders", 0) == (0, 3)
 
 
 async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
@@ -146,8 +137,10 @@ async def test_a_topic_without_queues_to_write_to_takes_nothing(
 
 
 async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: FakePeer) -> None:
-    call = SendBatch(producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH)
-    reply: Any = broker.bind(send_batch)(call, peer)
+    call = SendBatch(
+        batch=True, producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH
+    )
+    reply: Any = broker.bind(send)(call, peer)
     assert reply.code == ResponseCode.INVALID_PARAMETER
 
 

@@ -33,6 +33,7 @@ class JsonArchive:
             rows = encode(pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}))
             for body in batch_bodies(rows, 1_000_000):
                 channel.call(SendBatch(
+                    batch=True,
                     producer_group="tests", topic="orders", queue_id=0, born_timestamp=1, body=body
                 ))  # fmt: skip
 

@@ -54,6 +54,7 @@ class LetterTable:
             rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": properties})
             body = b"".join(encode(rows).to_pylist())
             call = SendBatch(
+                batch=True,
                 producer_group="t",
                 topic=DEAD,
                 queue_id=0,

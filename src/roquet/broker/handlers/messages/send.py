@@ -33,7 +33,7 @@ def send(
     call: SendCall,
     peer: Peer,
 ) -> HandlerReply:
-    """Store one message, or the messages of a batch that is sent under the same code."""
+    """Store one message, or the messages of a batch: its field tells, whatever the code."""
     try:
         check_in_sync(replication, call)
         queue_id = select_queue(tables, control, call)
@@ -60,23 +60,6 @@ def send(
             return _once_known(tables, control, call.topic, answer)
         return answer
     return reply
-
-
-def send_batch(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: SendCall,
-    peer: Peer,
-) -> HandlerReply:
-    """Store several messages in one queue: all of them or none."""
-    try:
-        check_in_sync(replication, call)
-        queue_id = select_queue(tables, control, call)
-        return _batch(message_log, tables, control, replication, call, queue_id, peer)
-    except (CallRefused, MessageIllegal, StoreError) as error:
-        return send_refusal(control, error)
 
 
 def _batch(

@@ -16,9 +16,9 @@ class ResetClientOffset(Call[Reply], frozen=True, kw_only=True):
 
     topic: str
     group: str
-    timestamp: Long = -1
+    timestamp: Long = 0
     """The time that was asked for; the offsets of the body take precedence."""
-    is_force: bool = True
+    is_force: bool = False
     """Whether offsets may also move forwards."""
 
 
