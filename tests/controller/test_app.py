@@ -20,7 +20,11 @@ from tests.controller.conftest import (
     trio,
 )
 
-from roquet.controller.app import ControllerServer, advertised_address
+from roquet.controller.app import (
+    ControllerServer,
+    advertised_address,
+    warn_of_open_controller,
+)
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
@@ -454,3 +458,19 @@ async def test_a_certificate_names_the_user_of_unsigned_requests(tmp_path: Path)
 def test_users_of_certificates_need_an_authority(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--certificate-users needs --tls-client-ca"):
         ControllerConfig(access_file=tmp_path / "access.json", certificate_users=True)
+
+
+def test_one_line_warns_of_an_open_controller(caplog: pytest.LogCaptureFixture) -> None:
+    tls = ServerTls(cert=Path("c.pem"), key=Path("k.pem"))
+    for config in (
+        ControllerConfig(host="127.0.0.1"),
+        ControllerConfig(access_file=Path("access.json")),
+        ControllerConfig(tls=msgspec.structs.replace(tls, client_ca=Path("ca.pem"))),
+    ):
+        warn_of_open_controller(config, "10.0.0.5:9878")
+    assert caplog.messages == []
+    for config in (ControllerConfig(), ControllerConfig(tls=tls)):
+        warn_of_open_controller(config, "10.0.0.5:9878")
+    assert len(caplog.messages) == 2
+    assert "everybody who reaches 10.0.0.5:9878 may have other brokers lead" in caplog.text
+    assert "set --access-file, or --host to one interface" in caplog.text

@@ -20,6 +20,7 @@ from roquet.controller.liveness import Liveness
 from roquet.controller.open_store import open_store
 from roquet.controller.role_notices import RoleNotices
 from roquet.controller.state_store.interface import ControllerIdentity, StateStore
+from roquet.log_records import logger
 from roquet.model.settings import join_address, parse_address
 from roquet.net.access.access_users import RELOAD_MS, AccessUsers
 from roquet.net.access.guarded_router import GuardedRouter
@@ -31,6 +32,8 @@ from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.election.lease import LeaseTerms
+
+log = logger(__name__)
 
 
 class ControllerServer:
@@ -88,6 +91,7 @@ class ControllerServer:
         await running.enter_async_context(server)
         self.port = server.port
         self.address = advertised_address(config, server.port)
+        warn_of_open_controller(config, self.address)
         self.controller = controller = self._assemble(store)
         running.push_async_callback(controller.notices.close)
         for call, handler in HANDLERS.items():  # no request was read yet: nothing was awaited
@@ -129,6 +133,21 @@ def advertised_address(config: ControllerConfig, port: int) -> str:
         return join_address(*parse_address(config.advertise, "advertise", port=port))
     host = config.host if is_specific(config.host) else routable_address()
     return join_address(host, port)
+
+
+def warn_of_open_controller(config: ControllerConfig, address: str) -> None:
+    """Warn that whoever reaches a controller may say who leads.
+
+    Nothing is said if it listens on one interface, checks users or asks for certificates.
+    """
+    requires_certificates = config.tls is not None and config.tls.requires_certificates
+    if config.access_file is None and not requires_certificates and not is_specific(config.host):
+        log.warning(
+            "everybody who reaches %s may have other brokers lead, and remove some: this controller"
+            " listens on all interfaces and checks no users; set --access-file, or --host to one"
+            " interface",
+            address,
+        )
 
 
 async def _stop(task: "asyncio.Task[None]") -> None:

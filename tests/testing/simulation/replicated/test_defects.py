@@ -18,10 +18,11 @@ SEEDS = {
     "learner-in-set": 1,
     "repeated-epoch": 0,
     "unflushed-report": 46,
-    "trusted-log": 11,
+    "trusted-log": 73,
     "forgotten-epoch": 5,
     "unsafe-answers": 5,
     "unrevived-pops": 5,
+    "stolen-place": 21,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 

@@ -12,11 +12,15 @@ from msgspec.structs import replace
 
 from roquet.broker.replication.confirmation import sync_set
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
-from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
+from roquet.broker.replication.stream.epoch_framing import (
+    EpochMasterFraming,
+    EpochReplicaFraming,
+)
 from roquet.broker.replication.stream.epoch_log import EpochLog
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.services.revive import PopRevive
@@ -27,6 +31,7 @@ from roquet.rules.replication.sync_state import ReplicaReportFacts, SyncState, m
 from roquet.store.replication.replicated_log import ReplicatedLog
 from roquet.testing.simulation.patching import patched
 from roquet.testing.simulation.simulator import PlantedDefect
+from roquet.wire.replication.epoch_stream import ReplicaHandshake
 
 
 @contextmanager
@@ -235,6 +240,32 @@ def leaving_member() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def stolen_place() -> Iterator[None]:
+    """Whoever names a replica's id last is that replica, until it ends."""
+    greet = EpochMasterFraming._greet
+
+    def steal(self: EpochMasterFraming, handshake: ReplicaHandshake) -> None:
+        greet(self, handshake)
+        self._master.places._holders[handshake.broker_id] = self._number
+
+    def report(self: ReplicaPlaces, connection: int, facts: Any, sent: Any) -> None:
+        if self.is_holder(connection, facts.broker_id):
+            self._sync_set.reported(facts, sent)
+
+    def forget(self: ReplicaPlaces, connection: int, broker_id: int) -> None:
+        if self.is_holder(connection, broker_id):
+            del self._holders[broker_id]
+            self._sync_set.disconnected(broker_id)
+
+    with (
+        patched(EpochMasterFraming, "_greet", steal),
+        patched(ReplicaPlaces, "report", report),
+        patched(ReplicaPlaces, "forget", forget),
+    ):
+        yield
+
+
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
     {
         "unwaited-acknowledgement": unwaited_acknowledgement,
@@ -252,6 +283,7 @@ DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
         "forgotten-epoch": forgotten_epoch,
         "unsafe-answers": unsafe_answers,
         "unrevived-pops": unrevived_pops,
+        "stolen-place": stolen_place,
     }
 )
 """By name."""

@@ -30,12 +30,19 @@ from roquet.testing.simulation.replicated.servers import (
     ReplicatedServers,
     host_of,
 )
+from roquet.wire.replication.epoch_stream import (
+    ReplicaHandshake,
+    encode_replica_handshake,
+    encode_replica_report,
+)
 
 SLOW_MS: Final = (50, 700)
 """Least and most delay of bytes from and to a broker with a slow network."""
 
 JUMPS_MS: Final = (-86_400_000, -3_600_000, -5_000, 700, 90_000, 7_200_000)
 """Errors that a wall clock gets."""
+
+STRANGER_HOST: Final = "10.0.9.9"
 
 ROLLING_PAUSE_MS: Final = 2_500
 """Between the restarts of two brokers: long enough for a replica to come back into the set."""
@@ -82,6 +89,7 @@ class FaultInjector:
             ReplicaFault.SLOW_DISK: self._slow_disk,
             ReplicaFault.DISK_FULL: self._fill_disk,
             ReplicaFault.WALL_CLOCK: self._shift_wall_clock,
+            ReplicaFault.STRANGER: self._pose,
             **self._control.acts,
         }
 
@@ -261,6 +269,21 @@ class FaultInjector:
 
         self._later(planned.length_ms, free)
         return self._is_up(host)
+
+    async def _pose(self, host: str, planned: PlannedFault) -> bool:
+        """Name the id of another broker at the port for replicas, and hang up or stay."""
+        mode = self._servers.mode(host)
+        if mode is None or not mode.stream_server.port or host in self._servers.frozen.hosts:
+            return False
+        other = HOSTS.index(_beside(host, planned.other)) + 1
+        sent = encode_replica_handshake(ReplicaHandshake(broker_id=other))
+        if self._rng.random() < 0.5:
+            sent += encode_replica_report(0)
+        with self._loop.network.host(STRANGER_HOST):
+            _, writer = await asyncio.open_connection(host, mode.stream_server.port)
+        writer.write(sent)
+        length_ms = self._rng.choice((0, planned.length_ms))
+        return self._later(length_ms, lambda: writer.transport.abort())
 
     async def _shift_wall_clock(self, host: str, planned: PlannedFault) -> bool:
         clock = self._servers.clocks[host]

@@ -81,6 +81,7 @@ class ReplicaFault(Enum):
     SLOW_DISK = "has a slow disk"
     DISK_FULL = "has no space on its disk"
     WALL_CLOCK = "has a wall clock that jumps"
+    STRANGER = "has a stranger at its port for replicas, who names the id of another broker"
     HAND_OVER = "is asked by an operator to leave the lead to another broker"
     CONTROLLER_KILL = "the controller is killed"
     CONTROLLER_POWER_LOSS = "the controller's machine loses its power"
@@ -119,9 +120,14 @@ FAULTS: Final = (
         fault
         for fault in ReplicaFault
         if fault not in {ReplicaFault.ROLLING_RESTART, ReplicaFault.HAND_OVER, *OF_ETCD}
+        and fault is not ReplicaFault.STRANGER
     ),
 )
-"""Faults to draw from, those that change the master more often; a restart of all is drawn apart."""
+"""Faults to draw from, those that change the master more often; a restart of all and strangers are
+drawn apart."""
+
+STRANGERS: Final = 0.15
+"""Share of the faults that are strangers, in half of the lives."""
 
 ON_DISKS: Final = (
     *FAULTS,
@@ -230,7 +236,7 @@ def draw_scenario(seed: int, faults: int | None = None) -> ReplicatedScenario:
         loyal=(MASTER, *(rng.choice((MASTER, 1, 2, 3)) for _ in range(3))),
         has_deliveries=Random(f"deliveries {seed}").random() < 0.5,
         is_hurried=faults is not None,
-        faults=tuple(_draw_life(rng, promise, store, faults)),
+        faults=tuple(_with_strangers(_draw_life(rng, promise, store, faults), seed)),
     )
 
 
@@ -292,3 +298,20 @@ def _draw_burst(
             )
         )
     return faults
+
+
+def _with_strangers(faults: list[PlannedFault], seed: int) -> list[PlannedFault]:
+    """A life in which strangers come to the master, perhaps, in place of some faults.
+
+    The last one is such, since what it has done is not put right by another fault.
+    """
+    rng = Random(f"strangers {seed}")
+    if rng.random() < 0.5:
+        return faults
+    strange = [rng.random() < STRANGERS for _ in faults[1:]] + [True]
+    return [
+        msgspec.structs.replace(fault, fault=ReplicaFault.STRANGER, broker=MASTER)
+        if is_strange and fault.fault is not ReplicaFault.ROLLING_RESTART
+        else fault
+        for fault, is_strange in zip(faults, strange, strict=True)
+    ]
