@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
     words += " --storage-option AWS_REGION=eu-west-1 --partition-by hour --sort-by key,stored_at"
-    words += " --body-format json --infer --body-schema"
+    words += " --body-format json --infer --body-prefix b_ --body-schema"
     result = run(app, ["spark", "archive", "orders", "lake", *words.split(), "id int, name string"])
     assert result.exit_code == 0, result.output
     assert job.params == Params(
@@ -73,6 +74,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
         sort_by=("key", "stored_at"),
         body_format="json",
         body_schema="id int, name string",
+        body_prefix="b_",
         infer_body=True,
         master="local[2]",
     )
@@ -103,7 +105,23 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
         "merged": 0,
         "lag": 0,
         "number": 7,
+        "unknown_fields": {},
     }
+
+
+def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: FakeJob) -> None:
+    counts = Counter({f"f{number:02}": number for number in range(1, 12)} | {"cr\new": 87_115})
+    job.done = ArchiveProgress(rows=1, unknown_fields=counts)
+    [_, line] = run(app, ["spark", "archive", "orders", "lake"]).stdout.splitlines()
+    assert line.startswith(
+        "fields without a column, and bodies that have them: cr\\new 87,115, f11 11, f10 10, "
+    )
+    assert line.endswith(
+        "f03 3 and 2 more; --body-schema 'COLUMN=FIELD TYPE' adds one, and `roquet spark maintain "
+        "--refill COLUMN` fills it for the rows that are there"
+    )
+    line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
+    assert line["unknown_fields"] == counts
 
 
 def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:

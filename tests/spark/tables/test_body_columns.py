@@ -31,6 +31,33 @@ def test_a_schema_is_written_as_spark_writes_it() -> None:
     assert parse_fields("  ") == ()
 
 
+def test_a_column_may_have_another_name_than_its_field() -> None:
+    assert parse_fields("flight_day=day int, ID=id bigint, `no`=`flight-no` string", "b_") == (
+        BodyField("flight_day", "int", "day"),
+        BodyField("ID", "bigint", "id"),
+        BodyField("no", "string", "flight-no"),
+    )
+    assert parse_fields("day int, b=b int", "b_") == (
+        BodyField("b_day", "int", "day"),
+        BodyField("b", "int"),
+    )
+
+
+def test_a_column_of_another_name_is_known_from_the_schema_of_a_table() -> None:
+    comments = [{"roquet.field": "day"}, {"doc": "roquet.field=day"}, {"doc": "the day"}, None]
+    fields = [pa.field("b_day", pa.int32(), metadata=each) for each in comments]
+    found = [fields_of(pa.schema([each]))[0].source for each in fields]
+    assert found == ["day", "day", "b_day", "b_day"]
+
+
+def test_a_field_has_one_column() -> None:
+    with pytest.raises(ConfigError, match="has the column id bigint, which cannot become b_id=id"):
+        new_fields([ID], parse_fields("id bigint", "b_"), "lake")
+    assert (
+        new_fields(parse_fields("id bigint", "b_"), parse_fields("id bigint", "b_"), "lake") == ()
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -39,7 +66,9 @@ def test_a_schema_is_written_as_spark_writes_it() -> None:
         ("items array<string>", "string keeps objects and arrays as JSON"),
         ("user-id int", "'user-id int' is not NAME TYPE"),
         ("id int, ID int", "field 'ID' is named twice"),
-        ("Key string", "'Key' is a column of every archive"),
+        ("id int, b=id int", "field 'b' is named twice"),
+        ("Key string", "'Key' is a column of every archive.*'body_Key=Key string'"),
+        ("day=flight_day int", "'day' is a column of every archive"),
         ("body_error string", "'body_error' is a column of every archive"),
     ],
 )

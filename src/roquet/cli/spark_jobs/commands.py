@@ -26,6 +26,9 @@ SECRET_OPTIONS: Final[Mapping[str, str]] = {
 }
 """Options of the source that hold a secret, in small letters, and the variables that give it."""
 
+SHOWN_FIELDS: Final = 10
+"""Fields without a column that are named on the terminal; --json has them all."""
+
 app: Final = typer.Typer(
     name="spark",
     no_args_is_help=True,
@@ -81,7 +84,14 @@ BodyFormatOption = Annotated[
 BodySchemaOption = Annotated[
     str,
     typer.Option(
-        metavar="FIELDS", help="The fields: 'id bigint, name string'; new ones are added."
+        metavar="FIELDS",
+        help="The fields: 'id bigint, flight_day=day int'; new ones are added as columns.",
+    ),
+]
+BodyPrefixOption = Annotated[
+    str,
+    typer.Option(
+        metavar="PREFIX", help="The begin of the names of new columns: body_ for body_id."
     ),
 ]
 InferOption = Annotated[
@@ -133,6 +143,7 @@ def archive(  # noqa: PLR0913 - each is an option
     sort_by: SortOption = None,
     body_format: BodyFormatOption = "",
     body_schema: BodySchemaOption = "",
+    body_prefix: BodyPrefixOption = "",
     infer: InferOption = False,
     compact: CompactOption = False,
     clean: CleanOption = False,
@@ -167,6 +178,7 @@ def archive(  # noqa: PLR0913 - each is an option
         sort_by=_names(sort_by),
         body_format=body_format,
         body_schema=body_schema,
+        body_prefix=body_prefix,
         infer_body=infer,
         every_ms=parse_millis(every, "--every") if every else None,
         compact=compact,
@@ -384,6 +396,20 @@ def _archive(params: "Params", *, as_json: bool) -> None:
         output.echo_json([{**place, **msgspec.to_builtins(done), "seconds": seconds}])
         return
     output.echo(_summary_text(params, done))
+    if done.unknown_fields:
+        output.echo(unknown_fields_text(done.unknown_fields))
+
+
+def unknown_fields_text(counts: "Mapping[str, int]") -> str:
+    """Fields of bodies that have no column, the most frequent ones first, and what to do."""
+    ranked = sorted(counts.items(), key=lambda field: (-field[1], field[0]))
+    names = [f"{name} {count:,}" for name, count in ranked]
+    more = f" and {len(names) - SHOWN_FIELDS:,} more" if len(names) > SHOWN_FIELDS else ""
+    return (
+        f"fields without a column, and bodies that have them: {', '.join(names[:SHOWN_FIELDS])}"
+        f"{more}; --body-schema 'COLUMN=FIELD TYPE' adds one, and `roquet spark maintain --refill "
+        "COLUMN` fills it for the rows that are there"
+    )
 
 
 def _summary_text(params: "Params", done: "ArchiveProgress") -> str:

@@ -123,7 +123,7 @@ def _materialize(params: "Params", *, as_json: bool) -> None:
 
         place = {"topic": params.topic, "table": params.target}
         fields = msgspec.to_builtins(done)
-        del fields["merged"]  # an archive's alone
+        del fields["merged"], fields["unknown_fields"]  # an archive's alone
         output.echo_json([{**place, **fields, "seconds": seconds}])
         return
     output.echo(_summary_text(params, done))

@@ -5,7 +5,7 @@ JSON from each task.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -30,6 +30,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a later run may succeed, because a broker was unavailable."""
     doubled: int = 0
     """Messages that are known to be in the destination twice."""
+    unknown_fields: Mapping[str, int] = {}
+    """Bodies with a field that has no column, by field."""
     payload: str = ""
     """Any further result, as JSON."""
 

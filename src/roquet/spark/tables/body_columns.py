@@ -1,9 +1,11 @@
 """Body columns: typed columns for the fields of JSON bodies, beside the columns of a message.
 
-    id bigint, name string, paid boolean, at timestamp
+    id bigint, name string, paid boolean, at timestamp, flight_day=day int
 
-The table's own schema is where they are kept. A field that is named later is added as one more
-column; a column never changes its type. `body_error` says why a body has none of its fields.
+A column has the name of its field, or another one where it says so: `flight_day` is of the field
+`day`, whose own name is that of a partition. The table's own schema is where they are kept. A field
+that is named later is added as one more column; a column never changes its type. `body_error` says
+why a body has none of its fields.
 """
 
 import re
@@ -53,33 +55,65 @@ RESERVED: Final = frozenset(
     }
 )
 
+FIELD: Final = "roquet.field"
+"""Metadata of a column with the name of its field, if that is another one; in Iceberg the begin of
+its comment."""
+
 _NAME: Final = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 
 
 class BodyField(msgspec.Struct, frozen=True, order=True):
-    """A field of the bodies with the type of its column."""
+    """The column of a field of the bodies."""
 
     name: str
     type: str
+    field: str = ""
+    """The field's name; empty if it is the column's."""
+
+    @property
+    def source(self) -> str:
+        """The name of the field in the bodies."""
+        return self.field or self.name
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the table's schema says of the column besides its name and type."""
+        return {FIELD: self.field} if self.field else {}
 
 
-def parse_fields(text: str) -> tuple[BodyField, ...]:
-    """The fields of a schema such as `id bigint, name string`; empty for an empty text.
+def parse_fields(text: str, prefix: str = "") -> tuple[BodyField, ...]:
+    """The columns of a schema such as `id bigint, flight_day=day int`; empty for an empty text.
 
-    Raises ConfigError for what is none, for repeated names, and for names of message columns.
+    `prefix` begins the names of columns that are not said. Raises ConfigError for what is no
+    schema, for repeated names, and for names of message columns.
     """
-    fields = [_parse_field(part.strip()) for part in text.split(",") if part.strip()]
-    names = set[str]()
+    check_prefix(prefix)
+    fields = [_parse_field(part.strip(), prefix) for part in text.split(",") if part.strip()]
+    names, sources = set[str](), set[str]()
     for field in fields:
         if field.name.lower() in RESERVED:
             raise ConfigError(
-                f"--body-schema: {field.name!r} is a column of every archive; leave it out, it "
-                "stays in the body"
+                f"--body-schema: {field.name!r} is a column of every archive; give the field "
+                f"another one, 'body_{field.name}={field.source} {field.type}', or all of them "
+                "with --body-prefix"
             )
-        if field.name.lower() in names:
+        if field.name.lower() in names or field.source in sources:
             raise ConfigError(f"--body-schema: field {field.name!r} is named twice")
         names.add(field.name.lower())
+        sources.add(field.source)
     return tuple(fields)
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise ConfigError for what no column's name can begin with."""
+    if prefix and not _NAME.fullmatch(prefix):
+        raise ConfigError(f"--body-prefix {prefix!r}: letters, digits and _, such as body_")
+
+
+def column_of(source: str, kind: str, prefix: str = "") -> BodyField:
+    """The column of a field, named after it with a prefix."""
+    name = f"{prefix}{source}"
+    return BodyField(name, kind, "" if name == source else source)
 
 
 def may_be_column(name: str) -> bool:
@@ -95,15 +129,17 @@ def new_fields(
     Spark compares names without regard to case, and so does this.
     """
     known = {field.name.lower(): field for field in existing}
+    sources = {field.source: field for field in existing}
     added = []
     for field in wanted:
         found = known.get(field.name.lower())
+        found = found or sources.get(field.source)
         if found is None:
             added.append(field)
         elif found != field:
             raise ConfigError(
-                f"--body-schema: {where} has the column {found.name} {found.type}, which cannot "
-                f"become {field.name} {field.type}: leave the field out, or give another directory"
+                f"--body-schema: {where} has the column {_text(found)}, which cannot "
+                f"become {_text(field)}: leave the field out, or give another directory"
             )
     if len(existing) + len(added) > FIELDS_MAX:
         raise ConfigError(f"--body-schema: more than {FIELDS_MAX} fields; leave some in the body")
@@ -114,9 +150,22 @@ def fields_of(schema: pa.Schema) -> tuple[BodyField, ...]:
     """The body columns of a table's schema; columns of other types are left to who added them."""
     names = {kind: name for name, kind in FIELD_TYPES.items()}
     return tuple(
-        BodyField(field.name, names[kind])
+        BodyField(field.name, names[kind], _source_of(field))
         for field in schema
         if may_be_column(field.name) and (kind := _plain(field.type)) in names
+    )
+
+
+def _source_of(field: pa.Field) -> str:
+    """The name of the field of a column, where it is another one."""
+    metadata = field.metadata or {}
+    _, mark, comment = metadata.get(b"doc", b"").partition(f"{FIELD}=".encode())
+    return str(metadata.get(FIELD.encode()) or (comment if mark else b""), "utf-8", "replace")
+
+
+def _text(field: BodyField) -> str:
+    return (
+        f"{field.name}={field.field} {field.type}" if field.field else f"{field.name} {field.type}"
     )
 
 
@@ -142,9 +191,10 @@ def check_format(body_format: str, columns: Sequence[str]) -> None:
         raise ConfigError("--body-format needs the column 'body', which keeps what does not parse")
 
 
-def _parse_field(text: str) -> BodyField:
-    name, _, kind = text.replace(":", " ", 1).strip().partition(" ")
-    name = name.strip("`")
+def _parse_field(text: str, prefix: str) -> BodyField:
+    given, _, kind = text.replace(":", " ", 1).strip().partition(" ")
+    name, _, source = given.replace("`", "").partition("=")
+    name, source = (name, source) if source else (f"{prefix}{name}", name)
     kind = kind.strip().lower()
     kind = ALIASES.get(kind, kind)
     if not _NAME.fullmatch(name):
@@ -156,7 +206,7 @@ def _parse_field(text: str) -> BodyField:
             f"--body-schema: {name} has the type {kind!r}{suggest(kind, FIELD_TYPES)}; types are "
             f"{', '.join(FIELD_TYPES)}, and string keeps objects and arrays as JSON"
         )
-    return BodyField(name, kind)
+    return BodyField(name, kind, "" if name == source else source)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

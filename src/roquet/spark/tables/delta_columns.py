@@ -147,7 +147,11 @@ def add_body_fields(log: "Log", fields: Sequence[BodyField], where: TableLocatio
         added = new_fields(body_fields(log), fields, where)
         if not added:
             return
-        [_, *columns] = Schema.from_arrow(body_schema(added)).fields
+        [error, *kinds] = body_schema(added)
+        named = [
+            kind.with_metadata(field.metadata) for field, kind in zip(added, kinds, strict=True)
+        ]
+        [_, *columns] = Schema.from_arrow(pa.schema([error, *named])).fields
         try:
             log.alter.add_columns(columns)
         except CommitFailedError:  # another entry came first

@@ -13,7 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from roquet.arrow.encode import batch_bodies, encode
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs.archive.archive_job import Params, run
+from roquet.spark.jobs.archive import body_inference
+from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
 from roquet.wire.calls.send import SendBatch
 
 if TYPE_CHECKING:
@@ -38,9 +39,12 @@ class JsonArchive:
                 ))  # fmt: skip
 
     def run(self, **params: Any) -> int:
+        return self.done(**params).rows
+
+    def done(self, **params: Any) -> ArchiveProgress:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s"}
         arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        return run(Params(kind=self.kind, **arguments), self.eager).rows
+        return run(Params(kind=self.kind, **arguments), self.eager)
 
     def rows(self, names: Iterable[str]) -> list[tuple[Any, ...]]:
         """The values of these columns as other readers see them, in the order of the offsets."""
@@ -103,6 +107,39 @@ def test_fields_are_inferred_from_what_comes(flights: JsonArchive) -> None:
         flights.rows(["gate"])
 
 
+def test_fields_without_a_column_are_counted_and_nothing_is_lost_in_silence(
+    flights: JsonArchive,
+) -> None:
+    flights.send(*FLIGHTS, b'{"crew": 5, "day": 3, "topic": "x"}')
+    done = flights.done(body_format="json", body_schema="delay double")
+    assert done.unknown_fields == {"carrier": 2, "crew": 1, "day": 1, "topic": 1}
+    flights.send(b'{"crew": 6, "day": 3}')
+    assert flights.done(infer_body=True).unknown_fields == {"day": 1}, "no column can have its name"
+
+
+def test_a_field_that_the_last_bodies_have_is_found(
+    flights: JsonArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_inference, "SAMPLE_MAX", 2)
+    flights.send(*[FLIGHTS[0]] * 5, b'{"crew": 5}')
+    assert flights.done(body_format="json", infer_body=True).unknown_fields == {}
+    assert flights.rows(["crew"]) == [(None,)] * 5 + [(5,)]
+
+
+def test_a_field_may_have_a_column_of_another_name(flights: JsonArchive) -> None:
+    flights.send(b'{"day": 3, "key": "a", "flight-no": 7}')
+    schema = "flight_day=day int, no=flight-no int"
+    flights.run(body_format="json", body_schema=schema)
+    flights.send(b'{"day": 4, "key": "b"}')
+    done = flights.done(infer_body=True, body_prefix="b_", body_schema="key string")
+    assert done.unknown_fields == {}
+    flights.send(b'{"day": 5, "key": "c", "flight-no": 8}')
+    assert flights.done(compact=True).unknown_fields == {}, "the table remembers"
+    assert flights.rows(["flight_day", "b_key", "no"]) == [
+        (3, None, 7), (4, "b", None), (5, "c", 8)
+    ]  # fmt: skip
+
+
 def test_a_topic_without_messages_has_no_fields_yet(flights: JsonArchive) -> None:
     assert flights.run(body_format="json", infer_body=True) == 0
     flights.send(*FLIGHTS)
@@ -117,6 +154,7 @@ def test_a_topic_without_messages_has_no_fields_yet(flights: JsonArchive) -> Non
         ({"body_schema": "a int"}, "are for tables made with --body-format json"),
         ({"infer_body": True}, "are for tables made with --body-format json"),
         ({"body_format": "avro"}, "'avro' is not json"),
+        ({"body_format": "json", "infer_body": True, "body_prefix": "b-"}, "--body-prefix 'b-'"),
         (
             {
                 "body_format": "json",

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import body_inference
-from roquet.spark.jobs.archive.body_inference import infer_fields, sample_bodies
+from roquet.spark.jobs.archive.body_inference import infer_fields, last_ranges, sample_bodies
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
+from roquet.spark.queue_offsets import OffsetRange, ranges
 from roquet.spark.source.tasks import plan_tasks
 from roquet.spark.tables.body_columns import FIELDS_MAX, BodyField
 
@@ -48,6 +48,17 @@ def test_known_fields_and_names_that_no_column_can_have_are_left_out() -> None:
     assert infer_fields([body], known) == [BodyField("Ok", "bigint")]
 
 
+def test_columns_have_a_prefix_and_a_field_has_one_column() -> None:
+    body = b'{"day": 1, "topic": "x", "id": 2, "9": 1, "gate": 3, "b_key": 4}'
+    known = [BodyField("ident", "bigint", "id"), BodyField("b_gate", "bigint", "gate")]
+    assert infer_fields([body], known, "b_") == [
+        BodyField("b_day", "bigint", "day"),
+        BodyField("b_topic", "string", "topic"),
+        BodyField("b_9", "bigint", "9"),
+        BodyField("b_b_key", "bigint", "b_key"),
+    ]
+
+
 def test_bodies_that_are_no_objects_are_passed_over() -> None:
     assert inferred(b"", b"no", b"[1]", b"7", b"[" * 100_000, b'{"a": 1}') == {"a": "bigint"}
 
@@ -75,8 +86,12 @@ def test_a_sample_has_bodies_of_all_tasks_and_ends_early(
     cluster = ClusterClient(settings)
     tasks = plan_tasks(settings, ranges(cluster.earliest(), cluster.latest()), cluster.addresses)
     bodies = list(sample_bodies(settings, tasks))
-    assert len(bodies) == 8
-    assert {body.rpartition(b"/")[0] for body in bodies} == {
-        b"broker-a/0", b"broker-a/1", b"broker-b/0", b"broker-b/1"
-    }  # fmt: skip
+    queues = ("broker-a/0", "broker-a/1", "broker-b/0", "broker-b/1")
+    assert sorted(bodies) == [b"%b/%b" % (q.encode(), n) for q in queues for n in (b"0", b"49")]
     assert list(sample_bodies(settings, [])) == []
+
+
+def test_the_ends_of_a_task_are_those_of_all_its_queues() -> None:
+    ranges = [OffsetRange("t", "b", queue, 10, 10 + rows) for queue, rows in enumerate((90, 1, 0))]
+    assert [(each.start, each.end) for each in last_ranges(ranges, 30)] == [(90, 100), (10, 11)]
+    assert last_ranges([], 30) == []

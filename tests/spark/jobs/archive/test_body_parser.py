@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.archive.body_parser import ERROR_LENGTH_MAX, NO_BODY, BodyParser
+from roquet.spark.jobs.archive.body_parser import (
+    COUNTED_FIELDS_MAX,
+    ERROR_LENGTH_MAX,
+    NO_BODY,
+    OTHER_FIELDS,
+    BodyParser,
+    FieldCounter,
+)
 from roquet.spark.tables.body_columns import BODY_ERROR, FIELD_TYPES, BodyField, parse_fields
 
 ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
@@ -26,6 +33,35 @@ def parsed(schema: str, *bodies: bytes | None) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
     [rows] = parser.add_columns([batch])
     return [{name: row[name] for name in row if name != "body"} for row in rows.to_pylist()]
+
+
+def counted(schema: str, *bodies: bytes | None) -> dict[str, int]:
+    counter = FieldCounter(field.source for field in parse_fields(schema))
+    parser = BodyParser(parse_fields(schema), counter)
+    for body in bodies:
+        parser.parse(pa.array([body, body], pa.binary()))
+    return counter.counts
+
+
+def test_fields_without_a_column_are_counted_in_every_body() -> None:
+    assert counted(
+        "id bigint, on=day date",
+        b'{"id": 7, "crew": 1, "ID": 2}',
+        b'{"day": "2026-01-31", "crew": {"a": [null]}, "x": null, "on": "", "": 0}',
+        b'{"id": 1}',
+        b"{}",
+        b"[1]",
+        b'{"id": "wrong", "lost": 1}',
+        b'{"id": 1, "cut": ',
+        None,
+    ) == {"crew": 4, "ID": 2, "on": 2, "": 2}
+
+
+def test_bodies_of_random_fields_do_not_fill_the_memory() -> None:
+    names = [b"%04d%b" % (number, b"x" * 300) for number in range(COUNTED_FIELDS_MAX + 50)]
+    found = counted("id bigint", *(b'{"%b": 1}' % name for name in names))
+    assert (len(found), found[OTHER_FIELDS]) == (COUNTED_FIELDS_MAX + 1, 100)
+    assert max(map(len, found)) == ERROR_LENGTH_MAX
 
 
 def test_fields_are_columns_and_absent_ones_are_null() -> None:

@@ -11,12 +11,14 @@ from roquet.spark.tables.body_columns import BodyField, parse_fields
 from roquet.spark.tables.table import ArchiveTable
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import InputPartition
+    from roquet.spark.source.tasks import ReadTask
 
 log = logger(__name__)
 
 
-def set_body_columns(table: ArchiveTable, body_schema: str, *, infer: bool) -> None:
+def set_body_columns(
+    table: ArchiveTable, body_schema: str, prefix: str = "", *, infer: bool
+) -> None:
     """Add the columns that the user's schema of the bodies names.
 
     Raises ConfigError for a schema without a table for it, and for a table without any schema.
@@ -28,7 +30,7 @@ def set_body_columns(table: ArchiveTable, body_schema: str, *, infer: bool) -> N
                 "when the table is made"
             )
         return
-    table.add_body_fields(parse_fields(body_schema))
+    table.add_body_fields(parse_fields(body_schema, prefix))
     if not infer and not table.body_fields():
         raise ConfigError(
             "--body-format json needs the fields: --body-schema 'id bigint, name string', or "
@@ -39,7 +41,8 @@ def set_body_columns(table: ArchiveTable, body_schema: str, *, infer: bool) -> N
 def batch_fields(
     table: ArchiveTable,
     settings: SourceOptions,
-    tasks: "Sequence[InputPartition]",
+    tasks: "Sequence[ReadTask]",
+    prefix: str = "",
     *,
     infer: bool,
 ) -> tuple[BodyField, ...] | None:
@@ -50,7 +53,7 @@ def batch_fields(
     if not table.identity.body_format:
         return None
     fields = table.body_fields()
-    found = infer_fields(sample_bodies(settings, tasks), fields) if infer else []
+    found = infer_fields(sample_bodies(settings, tasks), fields, prefix) if infer else []
     if not found:
         return fields
     log.info("new columns: %s", ", ".join(f"{field.name} {field.type}" for field in found))

@@ -23,6 +23,7 @@ from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive.archive_columns import batch_fields, set_body_columns
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
+from roquet.spark.jobs.archive.body_parser import add_counts
 from roquet.spark.jobs.archive.compaction import compact
 from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
@@ -87,6 +88,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """`json` gives the fields of the bodies columns of their own, said when the table is made."""
     body_schema: str = ""
     """The fields and their types, `id bigint, name string`; new ones become columns."""
+    body_prefix: str = ""
+    """The begin of the names of new body columns that are not said."""
     infer_body: bool = False
     """Whether fields that a sample of a batch shows become columns."""
     name: str = ""
@@ -110,6 +113,8 @@ class ArchiveProgress(msgspec.Struct, kw_only=True):
     """Messages in the topic that are not in the table yet."""
     number: int = 0
     """Number of the table's last commit."""
+    unknown_fields: Counter[str] = msgspec.field(default_factory=Counter)
+    """Bodies with a value in a field that has no column, by field; they are in `body` alone."""
 
 
 OnArchiveProgress = Callable[[ArchiveProgress], object]
@@ -141,7 +146,7 @@ def run(
     settings = source_options(params)
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
-        set_body_columns(table, params.body_schema, infer=params.infer_body)
+        set_body_columns(table, params.body_schema, params.body_prefix, infer=params.infer_body)
         archive = ArchiveRun(params, settings, table, spark)
         archive.status = status_writer("archive", params, settings)
         run_batches(params, archive, on_progress, should_stop)
@@ -304,8 +309,8 @@ class ArchiveRun:
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         """Write the files of a range of offsets, and commit them."""
         tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
-        infer = self._params.infer_body
-        body_fields = batch_fields(self._table, self._settings, tasks, infer=infer)
+        prefix, infer = self._params.body_prefix, self._params.infer_body
+        body_fields = batch_fields(self._table, self._settings, tasks, prefix, infer=infer)
         directory = self._table.begin()
         task_set = ArchiveTasks(
             settings=self._settings,
@@ -322,6 +327,8 @@ class ArchiveRun:
         self._commit(after, directory.name, files)
         self.progress.rows += sum(file.rows for file in files)
         self.progress.skipped += skipped
+        for result in results:
+            add_counts(self.progress.unknown_fields, result.unknown_fields)
         self._planner.commit(after)
 
     def _commit(

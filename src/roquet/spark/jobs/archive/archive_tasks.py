@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from roquet.spark.jobs.archive.body_parser import BodyParser
+from roquet.spark.jobs.archive.body_parser import BodyParser, FieldCounter
 from roquet.spark.jobs.archive.prefetch import prefetched
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
@@ -58,14 +58,19 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
             counted = count_rows(batches, topic, rows)
             schema = file_schema(self.columns, self.body_fields)
             writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
-            files = _write(self._parsed(counted), writer)
-        return TaskResult(files=tuple(files), rows=to_json(dict(rows)))
+            counter = FieldCounter(field.source for field in self.body_fields or ())
+            files = _write(self._parsed(counted, counter), writer)
+        return TaskResult(
+            files=tuple(files), rows=to_json(dict(rows)), unknown_fields=counter.counts
+        )
 
-    def _parsed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _parsed(
+        self, batches: Iterator[pa.RecordBatch], counter: FieldCounter
+    ) -> Iterator[pa.RecordBatch]:
         """The batches, with body columns if the table has some."""
         if self.body_fields is None:
             return batches
-        return BodyParser(self.body_fields).add_columns(batches)
+        return BodyParser(self.body_fields, counter).add_columns(batches)
 
 
 class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ A body that does not parse, or has another type in one of the fields, gets its r
 one text, as pyarrow's JSON reader wants them, two broken bodies could pass for a whole one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from types import MappingProxyType
@@ -19,6 +20,14 @@ ERROR_LENGTH_MAX: Final = 200
 """Characters of a reason."""
 
 NO_BODY: Final = "the message has no body"
+
+COUNTED_FIELDS_MAX: Final = 256
+"""Fields without a column that are counted by name."""
+
+OTHER_FIELDS: Final = "…"
+"""What is counted for all others: bodies of random field names shall not fill the memory."""
+
+_NAME_SETS_MAX: Final = 1_000
 
 _INT32: Final = msgspec.Meta(ge=-(2**31), le=2**31 - 1)
 _INT64: Final = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
@@ -40,24 +49,60 @@ _BAD_BODY: Final = (msgspec.MsgspecError, RecursionError, ValueError, OverflowEr
 """Errors of a body alone; UnicodeError and Arrow's own are among ValueError."""
 
 
+class FieldCounter:
+    """Counts bodies with a value in a field that has no column, by the field's name."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._names = frozenset(names)
+        self._unknown: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+    def add(self, body: bytes) -> None:
+        """Count the fields of a body that is an object."""
+        values = self._decode(body)
+        names = tuple(values)
+        unknown = self._unknown.get(names)  # many bodies have the same names
+        if unknown is None:
+            if len(self._unknown) >= _NAME_SETS_MAX:
+                self._unknown.clear()
+            unknown = tuple(name for name in names if name not in self._names)
+            self._unknown[names] = unknown
+        for name in unknown:
+            if bytes(values[name]) != b"null":
+                add_counts(self.counts, {name[:ERROR_LENGTH_MAX]: 1})
+
+
+def add_counts(counts: Counter[str], more: Mapping[str, int]) -> None:
+    """Add counts by field, those of too many fields together."""
+    for name, count in more.items():
+        is_room = name in counts or len(counts) < COUNTED_FIELDS_MAX
+        counts[name if is_room else OTHER_FIELDS] += count
+
+
 class BodyParser:
     """Parses bodies into the columns of these fields."""
 
-    def __init__(self, fields: Sequence[BodyField]) -> None:
+    def __init__(self, fields: Sequence[BodyField], counter: FieldCounter | None = None) -> None:
         self._fields = fields
+        self._counter = counter
         self._schema = body_schema(fields)
         # Field names of bodies need not be identifiers, and some are Python's keywords.
         spec = [
             (
                 f"field_{at}",
                 _JSON_TYPES[field.type] | None if field.type != "string" else Any,
-                msgspec.field(default=None, name=field.name),
+                msgspec.field(default=None, name=field.source),
             )
             for at, field in enumerate(fields)
         ]
         body = msgspec.defstruct("Body", spec)
         self._decode = msgspec.json.Decoder(body).decode
         self._none = body()
+        self._decode_known = self._decode
+        if counter is not None:
+            known = msgspec.defstruct("KnownBody", spec, forbid_unknown_fields=True)
+            self._decode_known = msgspec.json.Decoder(known).decode
 
     def add_columns(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Each batch with `body_error` and the columns of the fields behind its own."""
@@ -69,21 +114,32 @@ class BodyParser:
     def parse(self, bodies: pa.Array) -> list[pa.Array]:
         """`body_error` and a column for each field."""
         rows, errors = list[Any](), list[str | None]()
-        decode, none = self._decode, self._none
+        decode, none = self._decode_known, self._none
         for body in bodies.to_pylist():
             error = NO_BODY if body is None else None
             row = none
             if body is not None:
                 try:
                     row = decode(body)
-                except _BAD_BODY as reason:
-                    error = _text(reason)
+                except _BAD_BODY:  # for a field without a column, perhaps
+                    decode = self._decode_counted
+                    try:
+                        row = decode(body)
+                    except _BAD_BODY as reason:
+                        error = _text(reason)
             rows.append(row)
             errors.append(error)
         columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
         if any(column is None for column in columns):  # a value that Arrow alone refused
             columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
         return [pa.array(errors, pa.string()), *columns]
+
+    def _decode_counted(self, body: bytes) -> Any:
+        """Decode a body whatever its fields are, and count those without a column."""
+        row = self._decode(body)
+        if self._counter is not None:
+            self._counter.add(body)
+        return row
 
     def _texts(
         self, field: BodyField, values: list[Any], rows: list[Any], errors: list[str | None]

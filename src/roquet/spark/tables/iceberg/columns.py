@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from roquet.spark.tables.body_columns import BodyField, fields_of, new_fields
+from roquet.spark.tables.body_columns import FIELD, BodyField, fields_of, new_fields
 from roquet.spark.tables.iceberg.commit_tries import CommitTries
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) 
         try:
             with table.update_schema() as change:
                 for field in added:
-                    change.add_column(field.name, _type_of(field))
+                    comment = f"{FIELD}={field.field}" if field.field else None
+                    change.add_column(field.name, _type_of(field), comment)
         except (CommitFailedException, CommitStateUnknownException) as error:
             tries.refused(error)  # another change came first, or only the answer was lost
         table.refresh()
