@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -10,6 +11,7 @@ from roquet.cli.main import app
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.jobs.archive import maintenance
 from roquet.spark.jobs.archive.maintenance import MaintenanceReport, Params
+from roquet.spark.jobs.archive.refill import RefillCounts
 
 run = CliRunner().invoke
 
@@ -61,6 +63,17 @@ def test_it_says_what_it_would_do(job: FakeMaintenance) -> None:
         "  1,161 files would be left; --yes does it",
     ]
     assert job.params == Params(target="lake", keep_days=90)
+
+
+def test_it_says_what_columns_get_from_bodies(job: FakeMaintenance) -> None:
+    counts = RefillCounts(files=2, filled=87_115, unfit=1)
+    job.report = msgspec.structs.replace(REPORT, refilled=counts)
+    result = run(app, ["spark", "maintain", "lake", "--refill", "crew", "--refill", "gate"])
+    assert result.stdout.splitlines()[2:4] == [
+        "  87,115 values from bodies would be written to 2 files",
+        "  1 value of another type than the column left in the body",
+    ]
+    assert job.params == Params(target="lake", refill=("crew", "gate"))
 
 
 def test_it_does_it_when_told_so(job: FakeMaintenance) -> None:

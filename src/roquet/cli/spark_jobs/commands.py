@@ -157,8 +157,7 @@ def archive(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Archive a topic's messages in a table, each exactly once, whatever is killed meanwhile.
 
-    The table keeps its own offsets: the same command continues where it stopped. Days are those of
-    `stored_at`, in UTC.
+    The table keeps its own offsets: the same command continues where it stopped. Days are in UTC.
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
@@ -167,12 +166,11 @@ def archive(  # noqa: PLR0913 - each is an option
 
     if once and every:
         raise UsageError("--once or --every: an archive ends, or it does not")
-    options = _edges(start, until)
     params = Params(
         topic=topic,
         target=directory,
         kind=kind,
-        options={**options, **parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
+        options={**_edges(start, until), **_source_options(option, namesrv)},
         columns=_names(columns),
         partition_by=partition_by,
         sort_by=_names(sort_by),
@@ -298,7 +296,7 @@ def audit(  # noqa: PLR0913 - each is an option
         topic=topic,
         target=directory,
         producer=producer,
-        options={**parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
+        options=_source_options(option, namesrv),
         name=table,
         catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
@@ -362,6 +360,11 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
             )
         values[key.strip()] = value.strip()
     return values
+
+
+def _source_options(option: "Sequence[str] | None", namesrv: str | None) -> dict[str, str]:
+    """The options of the source, among them the name server."""
+    return {**parse_pairs(option, "--option"), **namesrv_source_option(namesrv)}
 
 
 def _clean(params: "Params", *, as_json: bool) -> None:  # noqa: ARG001 - it has one line

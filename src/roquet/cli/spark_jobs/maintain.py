@@ -20,6 +20,7 @@ from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
     from roquet.spark.jobs.archive.maintenance import MaintenanceReport, Params
+    from roquet.spark.jobs.archive.refill import RefillCounts
     from roquet.spark.jobs.task_set import TaskResult, TaskSet
 
 _DAY_MS: Final = 24 * 3_600_000
@@ -31,6 +32,10 @@ def maintain(  # noqa: PLR0913 - each is an option
     keep: Annotated[
         str | None,
         typer.Option(metavar="DAYS", help="Remove days (UTC) before these: 90d; else none."),
+    ] = None,
+    refill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Fill a body column for older rows; may be repeated."),
     ] = None,
     snapshots: Annotated[
         str, typer.Option(metavar="TIME", help="How long replaced versions of the table stay.")
@@ -51,7 +56,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     ] = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Remove old days, merge small files, and give up versions that were replaced long ago.
+    """Remove old days, fill columns, merge small files, and give up versions replaced long ago.
 
     Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
     """
@@ -69,6 +74,7 @@ def maintain(  # noqa: PLR0913 - each is an option
         catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         keep_days=_days(keep) if keep else None,
+        refill=tuple(refill or ()),
         versions_ms=parse_millis(snapshots, "--snapshots"),
         is_preview=not yes,
         master=master,
@@ -109,6 +115,7 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
             f"{would}removed: {output.quantity(report.retired_files, 'file')}, "
             f"{size_text(report.retired_bytes)}"
         )
+    lines += _refilled_lines(report.refilled, would)
     if report.merged_files:
         lines.append(
             f"  {output.quantity(report.merged_files, 'small file')}, "
@@ -133,6 +140,18 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
         lines.append(f"  {left} would be left; --yes does it")
     else:
         lines.append(f"  {output.quantity(report.left_files, 'file')} left")
+    return lines
+
+
+def _refilled_lines(refilled: "RefillCounts", would: str) -> list[str]:
+    values, files = (
+        output.quantity(refilled.filled, "value"),
+        output.quantity(refilled.files, "file"),
+    )
+    lines = [f"  {values} from bodies {would}written to {files}"] if refilled.filled else []
+    if refilled.unfit:
+        unfit = output.quantity(refilled.unfit, "value")
+        lines.append(f"  {unfit} of another type than the column left in the body")
     return lines
 
 

@@ -77,7 +77,7 @@ class BodyField(msgspec.Struct, frozen=True, order=True):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the table's schema says of the column besides its name and type."""
+        """Metadata of the column in the table's schema."""
         return {FIELD: self.field} if self.field else {}
 
 

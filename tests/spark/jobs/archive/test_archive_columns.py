@@ -13,8 +13,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from roquet.arrow.encode import batch_bodies, encode
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs.archive import body_inference
+from roquet.spark.jobs.archive import body_inference, maintenance
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
+from roquet.spark.jobs.archive.refill import RefillCounts
 from roquet.wire.calls.send import SendBatch
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class JsonArchive:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s"}
         arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
         return run(Params(kind=self.kind, **arguments), self.eager)
+
+    def maintain(self, **params: Any) -> RefillCounts:
+        name = "roquet.orders" * (self.kind == "iceberg")
+        arguments = {"target": str(self.root), "name": name, "refill": ("crew",), **params}
+        return maintenance.run(maintenance.Params(**arguments), maintenance.run_here, 0).refilled
 
     def rows(self, names: Iterable[str]) -> list[tuple[Any, ...]]:
         """The values of these columns as other readers see them, in the order of the offsets."""
@@ -145,6 +151,27 @@ def test_a_topic_without_messages_has_no_fields_yet(flights: JsonArchive) -> Non
     flights.send(*FLIGHTS)
     assert flights.run(infer_body=True) == 2
     assert flights.rows(["carrier"]) == [("AA",), ("UA",)]
+
+
+def test_a_column_is_filled_for_older_rows_from_their_bodies(flights: JsonArchive) -> None:
+    bodies = (b'{"crew": 5, "delay": 1}', b'{"delay": 2}', b'{"crew": "x"}', b"no JSON")
+    flights.send(*bodies)
+    flights.run(body_format="json", body_schema="delay double")
+    flights.send(b'{"crew": 6}')
+    flights.run(body_schema="crew int")
+    before = flights.rows(["queue_offset", "delay", "body", "body_error"])
+    preview = flights.maintain()
+    assert (preview.files, preview.filled, preview.unfit) == (1, 1, 1)
+    assert flights.rows(["crew"]) == [(None,)] * 4 + [(6,)], "nothing was done"
+    assert flights.maintain(is_preview=False).filled == 1
+    assert flights.rows(["crew"]) == [(5,), (None,), (None,), (None,), (6,)]
+    assert flights.rows(["queue_offset", "delay", "body", "body_error"]) == before
+    assert flights.maintain(is_preview=False).filled == 0
+    flights.send(b'{"crew": 7}')
+    assert flights.run() == 1, "the archive goes on where it was"
+    assert flights.rows(["crew"])[4:] == [(6,), (7,)]
+    with pytest.raises(ConfigError, match=r"--refill crw: .* did you mean 'crew'"):
+        flights.maintain(refill=("crw",))
 
 
 @pytest.mark.parametrize(

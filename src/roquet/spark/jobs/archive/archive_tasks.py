@@ -59,7 +59,7 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
             schema = file_schema(self.columns, self.body_fields)
             writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
             counter = FieldCounter(field.source for field in self.body_fields or ())
-            files = _write(self._parsed(counted, counter), writer)
+            files = write_files(self._parsed(counted, counter), writer)
         return TaskResult(
             files=tuple(files), rows=to_json(dict(rows)), unknown_fields=counter.counts
         )
@@ -96,7 +96,7 @@ class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
             self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
         )
         runs = read_sorted(self.groups[number], schema, self.storage, self.sort_by)
-        files = _write((batch for rows in runs for batch in rows.to_batches()), writer)
+        files = write_files((batch for rows in runs for batch in rows.to_batches()), writer)
         return TaskResult(files=tuple(files))
 
 
@@ -113,7 +113,7 @@ def count_rows(
         yield batch
 
 
-def _write(batches: Iterable[pa.RecordBatch], writer: PartitionedWriter) -> list[DataFile]:
+def write_files(batches: Iterable[pa.RecordBatch], writer: PartitionedWriter) -> list[DataFile]:
     """Write batches to new files; none stays when an error is raised."""
     try:
         for batch in batches:

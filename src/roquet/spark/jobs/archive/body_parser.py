@@ -25,7 +25,7 @@ COUNTED_FIELDS_MAX: Final = 256
 """Fields without a column that are counted by name."""
 
 OTHER_FIELDS: Final = "…"
-"""What is counted for all others: bodies of random field names shall not fill the memory."""
+"""Name under which all others are counted: random names shall not fill the memory."""
 
 _NAME_SETS_MAX: Final = 1_000
 

@@ -2,9 +2,10 @@
 
     plan = run(Params(target="lake/orders", keep_days=90), run_here, now_ms)   # changes nothing
 
-Four steps, each a commit of its own or more: days before the first one to keep are removed, small
-files are merged, what a table says of its files is completed, and versions that were replaced long
-ago are given up with the files that only they have. A run after a kill does what is left.
+Five steps, each a commit of its own or more: days before the first one to keep are removed, body
+columns are filled for older rows, small files are merged, what a table says of its files is
+completed, and versions that were replaced long ago are given up with the files that only they have.
+A run after a kill does what is left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive.compaction import RunTaskSet, compact, merge_groups
+from roquet.spark.jobs.archive.refill import RefillCounts, check_refilled, refill
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.tables.open_table import open_table
 from roquet.spark.tables.parquet_writer import COMPRESSION
@@ -52,6 +54,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     storage: Mapping[str, str] = {}
     keep_days: int | None = None
     """Whole days (UTC) to keep besides the present one; None keeps all."""
+    refill: tuple[str, ...] = ()
+    """Columns of fields of the bodies that are filled for older rows."""
     versions_ms: int = VERSIONS_MS
     """How long versions of the table stay after they were replaced."""
     is_preview: bool = True
@@ -72,6 +76,8 @@ class MaintenanceReport(msgspec.Struct, frozen=True, kw_only=True):
     retired_files: int = 0
     retired_rows: int = 0
     retired_bytes: int = 0
+    refilled: RefillCounts = RefillCounts()
+    """Files that are written anew with values from the bodies."""
     merged_files: int = 0
     merged_bytes: int = 0
     groups: int = 0
@@ -113,8 +119,12 @@ def run(params: Params, run_task_set: RunTaskSet, now_ms: int) -> MaintenanceRep
         catalog=params.catalog,
         storage=params.storage,
     ) as table:
+        check_refilled(table, params.refill)
         plan = plan_maintenance(table, params, snapshot.kind, now_ms)
-        return plan if params.is_preview else _carry_out(table, params, plan, run_task_set, now_ms)
+        if params.is_preview:
+            refilled = refill(table, run_task_set, params.refill, is_preview=True)
+            return msgspec.structs.replace(plan, refilled=refilled)
+        return _carry_out(table, params, plan, run_task_set, now_ms)
 
 
 def plan_maintenance(
@@ -157,11 +167,13 @@ def _carry_out(
 ) -> MaintenanceReport:
     if plan.retired_before:
         retire(table, plan.retired_before)
+    refilled = refill(table, run_task_set, params.refill, params.compression, is_preview=False)
     merged = compact(table, run_task_set, params.compression)
     restated = table.complete_statistics()
     expired: ExpiredVersions = table.expire(now_ms - params.versions_ms, is_preview=False)
     return msgspec.structs.replace(
         plan,
+        refilled=refilled,
         merged_files=merged,
         restated_files=restated,
         expired_versions=expired.versions,
