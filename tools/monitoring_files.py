@@ -147,7 +147,7 @@ ALERT_RULES = (
     ),
     Alert(
         "RoquetRetentionTookUnread", "critical", "0m", grown(roquet.RETENTION_UNREAD),
-        "retention took messages of {{ $labels.topic }} from {{ $labels.consumer_group }}",
+        "retention took messages of {{ $labels.topic }}, unread by: {{ $labels.consumer_group }}",
         "The broker's log says how many, and why. Raise fileReservedTime or add"
         " space, add members, or delete a group that nobody needs any more; without"
         " cleanFileForciblyEnable a full disk takes none. With no group nobody reads the topic, or"
