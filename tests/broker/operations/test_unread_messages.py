@@ -207,6 +207,18 @@ def test_a_replica_knows_of_ended_half_messages_by_its_masters_progress(
     assert expire(broker)
 
 
+def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: Broker, fill: Fill) -> None:
+    fill(7, queue_id=1)
+    fill(14)
+    broker.tables.offsets.commit("g", "orders", 0, 14)
+    assert expire(broker) == 0
+    orders = broker.tables.topics.get("orders")
+    assert orders is not None
+    broker.tables.topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
+    assert expire(broker)
+    assert taken(broker) == {("g", "orders"): 7}
+
+
 def test_traces_that_no_group_reads_keep_nothing(broker: Broker, fill: Fill) -> None:
     fill(30, names.TRACE_TOPIC)
     assert expire(broker)

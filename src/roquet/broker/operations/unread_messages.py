@@ -137,6 +137,8 @@ class BrokerUnreadMessages:
         groups = self._groups()
         for topic in self._store.topics():
             for queue_id in self._store.queue_ids(topic):
+                if self._is_removed(topic, queue_id):
+                    continue  # nobody can read it, and a resize has waited for those who did
                 readers = self._readers(topic, queue_id, groups)
                 if (first := min(readers, default=None, key=lambda r: r.offset)) is not None:
                     yield first
@@ -171,6 +173,13 @@ class BrokerUnreadMessages:
                 yield UnreadFrom(topic, queue_id, offset, group)
         elif (group := _group_in(topic)) or not self._is_system(topic):
             yield UnreadFrom(topic, queue_id, 0, group)
+
+    def _is_removed(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic of users has had this queue, and has it no more."""
+        config = self._broker.tables.topics.get(topic)
+        if config is None or topic in _WAITING:
+            return False
+        return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
     def _groups(self) -> Mapping[str, Sequence[str]]:
         """The groups of users that have progress, by topic."""
