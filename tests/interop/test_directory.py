@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import signal
 import sys
@@ -293,3 +294,20 @@ def test_a_directory_with_one_kind_of_table_on_rocksdb_is_refused(
         send(running.namesrv, 0, 1)
     with pytest.raises(StoreError, match=rf"\({database}/\)"):
         Store.open(tmp_path / "genuine" / "store", now_ms=now_ms(), pid=1)
+
+
+def test_a_directory_with_users_in_rocksdb_still_opens(java: None, tmp_path: Path) -> None:
+    provider = "org.apache.rocketmq.auth.authentication.provider"
+    settings = {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{provider}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{provider}.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": json.dumps({"username": "root", "password": "secret-of-root"}),
+        "innerClientAuthenticationCredentials": json.dumps(
+            {"accessKey": "root", "secretKey": "secret-of-root"}
+        ),
+    }
+    with genuine.cluster(tmp_path / "genuine", **settings) as running:
+        pass
+    assert (running.store / "config" / "users" / "CURRENT").exists()
+    Store.open(running.store, now_ms=now_ms(), pid=1).close(now_ms())

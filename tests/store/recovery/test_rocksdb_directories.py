@@ -82,6 +82,13 @@ def _fill_rocksdbstore(directory: Path, name: str, size: int) -> None:
     (directory / "rocksdbstore" / name).write_bytes(bytes(size))
 
 
+@pytest.mark.parametrize("name", ["users", "acls"])
+def test_databases_of_users_and_policies_are_no_reason_to_refuse(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config" / name).mkdir(parents=True)
+    (tmp_path / "config" / name / "CURRENT").write_text("MANIFEST-000005\n")
+    Store.open(tmp_path, now_ms=NOW, pid=1).close(NOW)
+
+
 def test_a_topic_of_any_name_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "consumequeue" / "CURRENT" / "0").mkdir(parents=True)
     (tmp_path / "kvStore").mkdir()

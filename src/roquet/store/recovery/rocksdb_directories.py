@@ -9,6 +9,8 @@
     popConsumerKVServiceInit               kvStore
     every setting                          rocksdbstore: empty unless timers, half messages or
                                            keys are kept in it
+    authenticationEnabled and the like     config/users, config/acls: these are not refused, since
+                                           users and policies are taken over by `roquet acl import`
 
 Seen with 5.5.0. It merges tables in JSON into a database once and never deletes them, so those
 beside a database may be of any age.
@@ -27,6 +29,9 @@ MARK: Final = "CURRENT"
 
 ALWAYS_THERE: Final = "rocksdbstore"
 """Made by a broker of any settings; with data it has tables (`.sst`) or a log that is not empty."""
+
+ACCESS: Final = frozenset({"config/users", "config/acls"})
+"""Users and policies: no message and no progress depends on them."""
 
 WAY_OUT: Final = (
     "Roquet reads plain files alone, and tables in JSON beside these may be stale. Start Apache's"
@@ -59,8 +64,9 @@ def rocksdb_directories(files: Files, directory: Path) -> Iterator[str]:
     for prefix in ("", "config/"):
         for name, size in files.list(directory / prefix).items():
             path = directory / prefix / name
-            is_database = size is None and _is_database(files, path)
-            if is_database and (name != ALWAYS_THERE or _has_data(files, path)):
+            if size is not None or prefix + name in ACCESS or not _is_database(files, path):
+                continue
+            if name != ALWAYS_THERE or _has_data(files, path):
                 yield prefix + name
 
 
