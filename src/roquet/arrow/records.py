@@ -63,6 +63,15 @@ _TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
 
 
+UNFOLDED_MAX: Final = 128 * 1024 * 1024
+"""Bytes to which the compressed bodies of one batch may be restored: a block of four megabytes may
+hold gigabytes."""
+
+
+class BatchTooLarge(Exception):
+    """The bodies of a block are too large for one batch: take it in halves."""
+
+
 class RecordColumns:
     """The records of one block, read from `broker`.
 
@@ -125,6 +134,10 @@ class RecordColumns:
         """The records of the rows [first, last)."""
         return self._like(self._layout.between(first, last))
 
+    def halves(self) -> "tuple[RecordColumns, RecordColumns]":
+        """The first and the second half of the rows."""
+        return self.between(0, len(self) // 2), self.between(len(self) // 2, len(self))
+
     def keeping_unreadable(self) -> "RecordColumns":
         """All rows, where a body that cannot be restored stays as it is stored."""
         return RecordColumns(self._layout, broker=self._broker, restore=self._restore, lenient=True)
@@ -151,15 +164,23 @@ class RecordColumns:
         return slice_column(layout.block, layout.topic_at, layout.topic_end, pa.string())
 
     def bodies(self) -> pa.Array:
-        """The bodies, restored if compressed; `RecordError` for one that cannot be restored."""
+        """The bodies, restored if compressed.
+
+        Raises RecordError for one that cannot be restored, BatchTooLarge for those of several
+        records that are larger than `UNFOLDED_MAX`.
+        """
         layout = self._layout
         stored = slice_column(layout.block, layout.body_at, layout.body_end, pa.binary())
         squeezed = self._is_compressed
         if not squeezed.any():
             return stored
-        rows = np.flatnonzero(squeezed)
-        restored = pa.array([self._restore_body(row) for row in rows.tolist()], pa.binary())
-        return pc.replace_with_mask(stored, pa.array(squeezed), restored)
+        restored, left = list[bytes](), UNFOLDED_MAX
+        for row in np.flatnonzero(squeezed).tolist():
+            restored.append(self._restore_body(row))
+            left -= len(restored[-1])
+            if left < 0 and len(self) > 1:
+                raise BatchTooLarge
+        return pc.replace_with_mask(stored, pa.array(squeezed), pa.array(restored, pa.binary()))
 
     def unreadable(self) -> Iterator[tuple[int, str]]:
         """The rows whose body cannot be restored, and the reasons; `bodies` raises for them."""

@@ -1,11 +1,13 @@
 """Range reader: complete and ordered, however little a reply holds; lost offsets are reported."""
 
 import logging
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from roquet.arrow import records as arrow_records
 from roquet.model.errors import ConnectionLost, RecordError
 from roquet.model.flags import PullFlag, SysFlag
 from roquet.spark.cluster import queue_cursors, range_reader
@@ -16,6 +18,7 @@ from roquet.spark.queue_offsets import OffsetRange
 from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import decode, pack
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Answer, CannedCluster
@@ -83,6 +86,25 @@ def test_a_connection_that_breaks_costs_nothing(filled: "CannedCluster") -> None
     batches = source.batches([OffsetRange("orders", "broker-a", 0, 0, 100)])
     filled.failures += [ConnectionLost("gone")] * 3
     assert sum(batch.num_rows for batch in batches) == 100
+
+
+def test_bodies_that_are_restored_to_very_much_come_in_several_batches(
+    filled: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of four megabytes may hold gigabytes."""
+    monkeypatch.setattr(arrow_records, "UNFOLDED_MAX", 5_000)
+    records = filled.queues["broker-a", 0].records
+    for at in range(20):
+        old = decode(records[at])
+        records[at] = pack(
+            old.queue_id, old.flag, old.queue_offset, old.position, old.sys_flag | 1, old.born_ms,
+            old.born_host, old.stored_ms, old.store_host, 0, 0, zlib.compress(bytes(1_000)),
+            old.topic.encode(), old.properties,
+        )  # fmt: skip
+    batches = [*reader(filled).batches([OffsetRange("orders", "broker-a", 0, 0, 50)])]
+    assert [row for batch in batches for row in batch["queue_offset"].to_pylist()] == [*range(50)]
+    assert max(sum(map(len, batch["body"].to_pylist())) for batch in batches) < 6_000
+    assert sum(batch["body"].to_pylist().count(bytes(1_000)) for batch in batches) == 20
 
 
 def test_a_body_that_cannot_be_restored_is_an_error_with_advice(

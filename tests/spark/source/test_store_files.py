@@ -3,6 +3,7 @@
 import gzip
 import json
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 from tests.unpacking import unpack
 
+from roquet.arrow import records as arrow_records
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.flags import SysFlag
 from roquet.spark.schema import TYPES
@@ -110,6 +112,20 @@ def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
     assert bad["problem"] == "the checksum of the body disagrees"
     assert bad["position"] == victim["position"]
     assert bad["size"] == len(bad["body"])
+
+
+def test_bodies_that_are_restored_to_very_much_are_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_records, "UNFOLDED_MAX", 5_000)
+    store = Store.open(tmp_path, _small(), now_ms=NOW, pid=1)
+    for _ in range(20):
+        body = zlib.compress(bytes(1_000))
+        store.append(
+            Draft("orders", 0, body, b"", 0, sys_flag=1, born_host=HOST, store_host=HOST), NOW
+        )
+    store.close(NOW)
+    assert [row["body"] for row in rows(tmp_path)] == [bytes(1_000)] * 20
 
 
 def test_a_body_that_cannot_be_restored_is_a_damaged_place(ours: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from roquet.arrow.records import RecordColumns
+from roquet.arrow.records import BatchTooLarge, RecordColumns
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.flags import PullFlag
@@ -60,7 +60,17 @@ class RangeReader:
             for block in group_reader.records():
                 records = self._filter.apply(block)
                 if len(records):
-                    yield self._rows_of(records)
+                    yield from self._batches_of(records)
+
+    def _batches_of(self, records: RecordColumns) -> Iterator[pa.RecordBatch]:
+        """The rows in one batch, or in several where bodies are restored to very much."""
+        try:
+            rows = self._rows_of(records)
+        except BatchTooLarge:
+            for half in records.halves():
+                yield from self._batches_of(half)
+        else:
+            yield rows
 
     def _rows_of(self, records: RecordColumns) -> pa.RecordBatch:
         try:

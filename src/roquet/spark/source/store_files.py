@@ -170,8 +170,13 @@ class LogSplitReader:
 
     def _batches_of(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
         """The messages; one whose body cannot be decompressed counts as damaged bytes."""
+        from roquet.arrow.records import BatchTooLarge
+
         try:
             rows = self._rows_of(records)
+        except BatchTooLarge:
+            for half in records.halves():
+                yield from self._batches_of(half)
         except RecordError:
             yield from self._batches_around_damage(records)
         else:
@@ -183,7 +188,7 @@ class LogSplitReader:
         first, positions = 0, records.positions
         for row, why in records.unreadable():
             if row > first:
-                yield self._rows_of(records.between(first, row))
+                yield from self._batches_of(records.between(first, row))
             raw = records.raw(row)
             position, head = int(positions[row]), bytes(raw[:DAMAGE_MAX])
             damage = LogFileDamage(position=position, size=len(raw), why=why, found=head)
@@ -191,7 +196,7 @@ class LogSplitReader:
                 yield self._row_of(damage)
             first = row + 1
         if first < len(records):
-            yield self._rows_of(records.between(first, len(records)))
+            yield from self._batches_of(records.between(first, len(records)))
 
     def _rows_of(self, records: "RecordColumns") -> "pa.RecordBatch":
         import pyarrow as pa
