@@ -10,7 +10,7 @@ from tests.client.conftest import Created, FakeClusters, VirtualConfig
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
 from roquet.client.rebalance.assigned_queues import AssignedQueues
-from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, RecordError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
@@ -55,6 +55,18 @@ async def test_a_pull_ends_where_its_bodies_decompress_to_too_much(
             offsets.append(len(result.messages))
             assert result.next_offset == sum(offsets)
         assert offsets == [2, 2, 1]
+
+
+@in_virtual_time
+async def test_a_body_that_cannot_be_restored_is_named_by_its_offset(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+        for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
+            cluster.brokers["a"].store("t", 0, body, b"", sys_flag)
+        with pytest.raises(RecordError, match="t@a:0 offset 1: body is not zlib"):
+            await consumer.pull(QUEUE, 0)
+        assert [m.body for m in (await consumer.pull(QUEUE, 2)).messages] == [b"z"]
 
 
 @in_virtual_time

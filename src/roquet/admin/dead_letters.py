@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from roquet.admin.client import AdminClient
 from roquet.admin.groups import known_names
-from roquet.admin.messages import BodyLimit
+from roquet.admin.messages import BodyLimit, MessageViewer
 from roquet.client.config import ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -58,8 +58,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     def to_message(self) -> Message:
         """The message to resend: as the user sent it, with RESENT_FROM.
 
-        Raises UsageError when the original topic is unknown.
+        Raises UsageError when the original topic is unknown, and for a body that is not whole.
         """
+        if note := self.message.body_note:
+            raise UsageError(f"dead letter {self.message_id} has no whole body to send: {note}")
         values = self.message.properties
         if (topic := self.origin_topic) is None:
             raise UsageError(f"dead letter {self.message_id} does not say what topic it is from")
@@ -107,7 +109,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Reader(PullConsumer):
+class _Reader(MessageViewer):
     _own_group = READER
 
 

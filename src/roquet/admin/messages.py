@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from roquet.admin.client import AdminClient, leader_addresses
-from roquet.client.pull import PullConsumer
+from roquet.client.pull import AS_STORED, PullConsumer
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordError, UsageError
 from roquet.model.message import StoredMessage
@@ -42,6 +42,12 @@ LATEST_MS: Final = 2**63 - 1
 """An unbounded end time, as Java clients send it."""
 
 
+class MessageViewer(PullConsumer):
+    """A reader for people: shows a body that cannot be restored as it is stored."""
+
+    _keeps_unreadable = True
+
+
 class BodyLimit:
     """Cuts bodies of a list of messages once all together are longer than a limit.
 
@@ -56,7 +62,7 @@ class BodyLimit:
         try:
             body = decompress_start(message.body, message.sys_flag, self._allowed + 1)
         except RecordError as error:
-            return self.cut(replace(message, body_note=f"as it is stored: {error}"))
+            return self.cut(replace(message, body_note=AS_STORED.format(error)))
         return self.cut(replace(message, body=body))
 
     def cut(self, message: StoredMessage) -> StoredMessage:

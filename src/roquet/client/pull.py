@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
@@ -11,7 +13,7 @@ from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.spans.message_attributes import MessageRequest
-from roquet.model.errors import CallError, UsageError
+from roquet.model.errors import CallError, RecordError, UsageError
 from roquet.model.message import StoredMessage
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
@@ -34,6 +36,9 @@ PULL_COUNT: Final = 32
 UNFOLDED_MAX: Final = 32 * 1024 * 1024
 """Bytes by which the bodies of one pull may grow when they are decompressed; the message that
 passes the limit is the last one of the pull."""
+
+AS_STORED: Final = "as it is stored: {}"
+"""Note of a body that cannot be restored."""
 
 POLL_COUNT: Final = 10
 """Default number of messages of one poll, that of Java's lite pull consumer."""
@@ -58,6 +63,8 @@ class PullConsumer(RebalancedConsumer):
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
     _saves_progress = False
+    _keeps_unreadable = False
+    """Whether a body that cannot be restored is given as it is stored, with a note."""
 
     def __init__(
         self,
@@ -106,7 +113,8 @@ class PullConsumer(RebalancedConsumer):
         """Return messages from an offset on, and wait up to `wait_ms` for the first new one.
 
         Raises CallRefused when the topic was deleted and created again since this consumer asked
-        for an offset of the queue: ask for its new first offset.
+        for an offset of the queue: ask for its new first offset. Raises RecordError, with the
+        offset, for a body that cannot be decompressed.
         """
         await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
@@ -123,7 +131,7 @@ class PullConsumer(RebalancedConsumer):
                 spans.receive_failed(request, error, clock.monotonic_ms() - began_ms)
             raise
         reply = pulled.reply
-        messages, next_offset = _unfolded(reply, queue.broker_name)
+        messages, next_offset = self._unfolded(reply, queue)
         if spans is not None:
             spans.received(request, messages, clock.monotonic_ms() - began_ms)
         wanted = message_filter.tags
@@ -134,6 +142,30 @@ class PullConsumer(RebalancedConsumer):
             max_offset=reply.max_offset,
             messages=[message for message in messages if wanted is None or message.tag in wanted],
         )
+
+    def _unfolded(self, reply: PullReply, queue: MessageQueue) -> tuple[list[StoredMessage], int]:
+        """The messages of a reply, and the offset to go on from.
+
+        Those behind the limit of `UNFOLDED_MAX` are left for the next pull: a reply of two
+        megabytes may decompress to two gigabytes.
+        """
+        messages: list[StoredMessage] = []
+        size = 0
+        for each in record.decode_many(reply.body):
+            if size > UNFOLDED_MAX:
+                return messages, each.queue_offset
+            messages.append(self._message(each, queue))
+            size += len(messages[-1].body) - len(each.body)
+        return messages, reply.next_begin_offset
+
+    def _message(self, stored: record.Record, queue: MessageQueue) -> StoredMessage:
+        try:
+            return record.to_message(stored, broker=queue.broker_name)
+        except RecordError as error:
+            if not self._keeps_unreadable:
+                raise RecordError(f"{queue} offset {stored.queue_offset}: {error}") from error
+            message = record.to_message(stored, broker=queue.broker_name, decompress=False)
+            return replace(message, body_note=AS_STORED.format(error))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
@@ -270,19 +302,3 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)
-
-
-def _unfolded(reply: PullReply, broker: str) -> tuple[list[StoredMessage], int]:
-    """The messages of a reply, and the offset to go on from.
-
-    Those behind the limit of `UNFOLDED_MAX` are left for the next pull: a reply of two megabytes
-    may decompress to two gigabytes.
-    """
-    messages: list[StoredMessage] = []
-    size = 0
-    for each in record.decode_many(reply.body):
-        if size > UNFOLDED_MAX:
-            return messages, each.queue_offset
-        messages.append(record.to_message(each, broker=broker))
-        size += len(messages[-1].body) - len(each.body)
-    return messages, reply.next_begin_offset

@@ -12,7 +12,7 @@ from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.send import Send, SendBatch
 from roquet.wire.records.batch import BatchItem, encode_batch
 
 
@@ -92,15 +92,11 @@ def test_a_key_with_another_blank_than_u_0020_is_found(sent: tuple[str, SendRece
         assert json.loads(found)["keys"] == list(keys)
 
 
-async def send_batch(address: str, topic: str, *items: BatchItem) -> None:
-    """Send messages with any bytes as properties."""
+async def call(address: str, request: Send) -> None:
+    """Send messages as a client of another language may."""
     host, _, port = address.rpartition(":")
     channel = await Channel.connect(host, int(port))
-    call = SendBatch(
-        producer_group="g", topic=topic, queue_id=0, born_timestamp=1, properties="",
-        body=encode_batch(items),
-    )  # fmt: skip
-    await channel.call(call)
+    await channel.call(request)
     await channel.close()
 
 
@@ -108,7 +104,11 @@ def test_properties_that_are_not_utf_8_are_shown_everywhere(tmp_path: Path) -> N
     message_id, shown = "7F" * 16, "\ufffd\ufffd\u01e9"
     raw = f"UNIQ_KEY\x01{message_id}\x02TAGS\x01标签\x02KEYS\x01标签 k\x02".encode("gbk")
     with BlockingCluster(default_queue_count=1, store=tmp_path) as cluster:
-        cluster.run(send_batch(cluster.broker_addrs[0], "t", BatchItem(0, b"x", raw)))
+        batch = SendBatch(
+            producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties="",
+            body=encode_batch([BatchItem(0, b"x", raw)]),
+        )  # fmt: skip
+        cluster.run(call(cluster.broker_addrs[0], batch))
         for command in (
             ("message", "find", "t", "--key", "k"),
             ("message", "find", "t", "--key", shown),
@@ -136,3 +136,24 @@ def test_a_count_that_leaves_messages_out_is_said(sent: tuple[str, SendReceipt])
         assert found.stderr == f"the {which} 69 of at least 70; --count shows more\n"
         whole = roquet("message", "find", "many", *options, "--count", "70", "-n", namesrv)
         assert (len(whole.stdout.splitlines()), whole.stderr) == (70, "")
+
+
+def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
+    with BlockingCluster(default_queue_count=1) as cluster:
+        broken = Send(
+            producer_group="g", topic="%DLQ%g", queue_id=0, born_timestamp=1, sys_flag=1,
+            properties="RETRY_TOPIC\x01t\x02KEYS\x01k\x02", body=b"not zlib",
+        )  # fmt: skip
+        cluster.run(call(cluster.broker_addrs[0], broken))
+        namesrv = cluster.namesrv_addr
+        for command in (
+            ("message", "find", "%DLQ%g", "--key", "k"),
+            ("message", "find", "%DLQ%g"),
+            ("message", "at", "%DLQ%g", "broker-a", "0", "0"),
+            ("dlq", "show", "g"),
+        ):
+            found = json.loads(roquet(*command, "--json", "-n", namesrv).stdout)
+            assert found["body"] == "not zlib"
+            assert found["body_note"].startswith("as it is stored: body is not zlib")
+        with pytest.raises(UsageError, match="has no whole body to send"):
+            roquet("dlq", "resend", "g", "--all", "-y", "-n", namesrv)

@@ -126,9 +126,8 @@ async def _by_time(
     namesrv: str | None, topic: str, span: tuple[int, int], count: int, *, json: bool
 ) -> None:
     from roquet.admin import messages
-    from roquet.client.pull import PullConsumer
 
-    async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
+    async with messages.MessageViewer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         bodies = messages.BodyLimit()
         each = messages.by_time(reader, topic, *span, each=count + 1)
         matches = [bodies.cut(message) async for message in each]
@@ -139,10 +138,9 @@ async def _by_time(
 
 async def _at(namesrv: str | None, queue: MessageQueue, offset: int, *, json: bool) -> None:
     from roquet.admin import messages
-    from roquet.client.pull import PullConsumer
     from roquet.model.errors import UsageError
 
-    async with PullConsumer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
+    async with messages.MessageViewer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
         if queue not in await messages.queues(reader, queue.topic):
             raise UsageError(f"there is no queue {queue}")
         message = await messages.by_offset(reader, queue, offset)

@@ -7,6 +7,7 @@ from typing import TypeVar
 from starlette.requests import HTTPConnection
 
 from roquet.admin import dead_letters
+from roquet.admin.messages import MessageViewer
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
@@ -21,7 +22,7 @@ async def open_reader(request: HTTPConnection) -> AsyncIterator[PullConsumer]:
     """Open a consumer that reads queues as the visitor's user, and joins in nothing."""
     namesrv = dashboard_of(request).settings.name_servers
     config = with_settings_of(client_config_of(request), ConsumerConfig)
-    async with PullConsumer(namesrv, group=DASHBOARD_GROUP, config=config) as reader:
+    async with MessageViewer(namesrv, group=DASHBOARD_GROUP, config=config) as reader:
         yield reader
 
 

@@ -35,6 +35,7 @@ async def show_form(request: Request) -> Response:
         found = await stored_message(request)
         masked = mask_body(dashboard_of(request).settings.mask_rules, found)
         fields |= form_fields(found)
+        note = found.body_note and f"the body is {found.body_note}"
         if masked.is_masked:
             note = "a rule hides the old body: type one"
             fields |= {"body": "", "notation": "text"}
