@@ -20,12 +20,12 @@ from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.partial_decode import tag_code
 from roquet.wire.records.property_text import (
     decode_properties,
     decode_text,
     lossless_bytes,
     lossless_text,
+    readable_text,
 )
 from roquet.wire.records.speedups import compiled, set_special
 
@@ -146,10 +146,10 @@ class PropertyNormalizer:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        is_special, waits = half or timed or level > 0, properties.get(names.WAIT) != "false"
-        return NormalizedProperties(
-            raw, tag_code(raw), waits, lossless_bytes(key), is_special, level, half, timed
-        )
+        tag, waits = properties.get(names.TAGS), properties.get(names.WAIT) != "false"
+        code = _tag_code(readable_text(lossless_bytes(tag))) if tag else 0
+        is_special, key_raw = half or timed or level > 0, lossless_bytes(key)
+        return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
 
 
 PlainFacts = tuple[int, bool, bytes]
