@@ -82,7 +82,10 @@ def terminal(path: Path, _: Path) -> None:
 
 
 def content(data: bytes) -> Callable[[Path, Path], None]:
-    return lambda path, _: path.write_bytes(data) and None
+    def write(path: Path, _: Path) -> None:
+        path.write_bytes(data)
+
+    return write
 
 
 KINDS: Final[dict[str, Callable[[Path, Path], None]]] = {

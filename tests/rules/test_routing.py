@@ -327,7 +327,8 @@ def test_the_members_of_a_name_are_told_by_id() -> None:
 
 def test_very_many_topics_are_listed_in_order() -> None:
     names = [f"t{number:05}" for number in range(3 * routing.SORTED_MAX + 5)]
-    speaker = broker("a", **dict.fromkeys(reversed(names), 1))
+    topics = {name: TopicConfig(topic_name=name) for name in reversed(names)}
+    speaker = replace(broker("a"), topics=topics)
     assert routing.topics({speaker.broker_key: speaker}) == names
 
 

@@ -203,3 +203,10 @@ def test_rows_that_were_lowered_for_a_save_are_copied_and_saved_again() -> None:
     offsets.note_changed(["t@a"])
     assert offsets.changed_since(edition) == {"t@a": {0: 5}}
     assert offsets.unsaved
+
+
+def test_a_row_ends_with_its_group_which_has_no_separator_in_it() -> None:
+    offsets = ConsumerOffsets(None)
+    offsets.commit("c", "orders@b", 0, 1)
+    assert (offsets.groups_of("orders"), offsets.groups_of("orders@b")) == ([], ["c"])
+    assert (offsets.topics("b@c"), offsets.topics("c")) == ([], ["orders@b"])

@@ -15,6 +15,7 @@ from roquet.store.backup.contents import (
     queue_files,
     read_tables,
 )
+from roquet.store.filesystem.regular_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ def test_tables_are_read_again_until_they_stay(
 ) -> None:
     config = in_use.directory / "config"
     config.mkdir()
-    reads, read = count(), contents.read_unlinked
+    reads = count()
 
     def changing(path: Path) -> bytes:
         if path.name == "gone":
             raise FileNotFoundError
         if path.name == "full":
             raise PermissionError(13, "Permission denied")
-        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read(path)
+        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read_unlinked(path)
 
     (config / "topics.json").touch()
     (config / "gone").touch()

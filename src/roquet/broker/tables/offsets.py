@@ -80,13 +80,16 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
 
     def topics(self, group: str) -> list[str]:
         """The topics of which a group has progress."""
-        keys = (key.rpartition(SEPARATOR) for key in self._offsets)
-        return [topic for topic, _, name in keys if name == group]
+        if SEPARATOR in group:  # no key ends like that
+            return []
+        end = f"{SEPARATOR}{group}"
+        return [key.removesuffix(end) for key in self._offsets if key.endswith(end)]
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have progress in a topic."""
-        keys = (key.rpartition(SEPARATOR) for key in self._offsets)
-        return [group for name, _, group in keys if name == topic]
+        begin = f"{topic}{SEPARATOR}"
+        found = [key.removeprefix(begin) for key in self._offsets if key.startswith(begin)]
+        return [group for group in found if SEPARATOR not in group]
 
     def by_place(self) -> Iterable[tuple[str, Mapping[int, int]]]:
         """All offsets: "topic@group", and the offsets by queue id."""

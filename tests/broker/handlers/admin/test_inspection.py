@@ -63,7 +63,7 @@ async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: FakePe
 async def test_all_producers_are_listed_with_their_last_heartbeat(
     shop: Broker, peer: FakePeer
 ) -> None:
-    reply = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    reply: Any = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
     table = codec.loads(reply.body, calls.ProducerTable).data
     (producer,) = table["shop"]
     assert (producer.client_id, producer.remote_ip) == ("c1", f"/{peer.address}")
@@ -71,7 +71,17 @@ async def test_all_producers_are_listed_with_their_last_heartbeat(
 
 
 async def test_without_producers_the_table_is_empty(broker: Broker, peer: FakePeer) -> None:
-    assert broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer).body == b'{"data":{}}'
+    reply: Any = broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    assert reply.body == b'{"data":{}}'
+
+
+async def test_very_many_producer_groups_are_listed_in_slices(
+    broker: Broker, peer: FakePeer
+) -> None:
+    groups = [ProducerData(group_name=f"g{number}") for number in range(1_000)]
+    broker.tables.clients.beat(peer, HeartbeatData(client_id="c1", producer_data_set=groups))
+    later: Any = broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    assert len(codec.loads((await later).body, calls.ProducerTable).data) == 1_000
 
 
 def groups(broker: Broker, topic: str) -> list[str]:

@@ -8,7 +8,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
-from roquet.broker.operations.large_replies import dumped, in_slices
+from roquet.broker.operations.large_replies import dumped, each_queue, in_slices
 from roquet.broker.replication.copies.metadata_copy import table_editions
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -16,7 +16,7 @@ from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import SQL92
-from roquet.net.router import Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import ClientConnection, TopicList
@@ -56,12 +56,13 @@ def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Re
 
 def all_producers(
     tables: BrokerTables, control: ControlPlane, _call: calls.GetAllProducers, _peer: Peer
-) -> Reply:
+) -> HandlerReply:
     """Return the members of all producer groups."""
     clients = tables.clients
     ahead_ms = control.clock.now_ms() - control.clock.monotonic_ms()
-    table = {
-        group: [
+
+    def members(group: str) -> tuple[str, list[calls.ProducerInfo]]:
+        found = [
             calls.ProducerInfo(
                 client_id=client_id,
                 remote_ip=f"/{peer.address}",
@@ -71,9 +72,11 @@ def all_producers(
             )
             for peer, client_id in (clients.producer_ids(group) or {}).items()
         ]
-        for group in clients.producer_groups()
-    }
-    return Reply(body=codec.dumps(calls.ProducerTable(data=table)))
+        return group, found
+
+    return each_queue(
+        clients.producer_groups(), members, lambda rows: calls.ProducerTable(data=dict(rows))
+    )
 
 
 def groups_of_topic(tables: BrokerTables, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
