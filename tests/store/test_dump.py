@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,3 +109,11 @@ def test_a_record_that_is_no_text_is_shown_as_odd(
     data = bytes(store_dir.bytes_at(0, place.size))
     store_dir.bytes_at(data.index(b"T", 91), 1)[:] = b"\xff"
     assert dumped(store_dir, f"commitlog/{0:020d}")[0]["kind"] == "odd"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+@pytest.mark.parametrize("name", ["checkpoint", "lock", "topics.json", f"{0:020d}"])
+def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(StoreError, match=f"{name} cannot be used: no file, but a pipe"):
+        list(dump_file(tmp_path / name))

@@ -10,6 +10,7 @@ import msgspec
 from roquet.model.errors import FieldError, RecordError, StoreError
 from roquet.store.commit_log.log import BLANK_SIZE, CommitLog
 from roquet.store.config import StoreConfig
+from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.key_index.index import IndexFile
@@ -145,17 +146,24 @@ def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator
         }
 
 
+def _read(path: Path, files: Files) -> bytes:
+    try:
+        return files.read(path)
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
 def _checkpoint(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
-    checkpoint = unpack_checkpoint(files.read(path))
+    checkpoint = unpack_checkpoint(_read(path, files))
     yield {"kind": "checkpoint", **msgspec.to_builtins(checkpoint)}
 
 
 def _mark(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
-    yield {"kind": path.name, "text": files.read(path).decode(errors="replace")}
+    yield {"kind": path.name, "text": _read(path, files).decode(errors="replace")}
 
 
 def _table(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:
-    content = files.read(path)
+    content = _read(path, files)
     try:
         yield {"kind": "table", "content": codec.loads(content, Any)}
     except FieldError as error:

@@ -63,7 +63,9 @@ def test_tables_are_read_again_until_they_stay(
             raise FileNotFoundError
         if path.name == "full":
             raise PermissionError(13, "Permission denied")
-        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read_unlinked(path)
+        if path.name == "topics.json":
+            return str(min(next(reads), 3)).encode()
+        return read_unlinked(path)
 
     (config / "topics.json").touch()
     (config / "gone").touch()
