@@ -32,7 +32,7 @@ class LiveBrokers:
     def __init__(self) -> None:
         self._registrations: BrokerRegistrations = {}
         self._by_name: dict[str, BrokerRegistrations] = {}
-        """The same by broker name: a rule needs those of one, and a stranger can register many."""
+        """Registrations by broker name: rules need those of one, and a stranger can add many."""
         self._members: dict[str, Sequence[BrokerRegistration]] = {}
         self._signs: dict[BrokerKey, LastSeen] = {}
         self._peers: dict[BrokerKey, Peer] = {}

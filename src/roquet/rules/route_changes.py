@@ -41,7 +41,9 @@ def without_topic(
     def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
         if topic not in broker.topics or (cluster and broker.cluster != cluster):
             return broker.topics
-        return {name: config for name, config in broker.topics.items() if name != topic}
+        left = dict(broker.topics)
+        del left[topic]
+        return left
 
     return _with_topics(known, topics_of)
 

@@ -48,7 +48,7 @@ class CompiledFilter(msgspec.Struct, frozen=True, gc=False):
     matching: RecordMatcher
     """The records of a block that match; each name is searched for in a record's properties."""
     matching_decoded: RecordMatcher
-    """The same records; the properties of each are decoded once, for long ones and many names."""
+    """Records that match, as `matching` finds them; long properties are decoded once instead."""
     terms: int
     """Names and values in the expression: a measure of the cost of one message."""
 

@@ -120,7 +120,7 @@ def scan_once(
 
 
 def _cost(wanted: CompiledFilter) -> int:
-    """What a byte of properties costs: a search for each term, or a decoding and a comparison."""
+    """Cost of a byte of properties: a search for each term, or a decoding and a comparison."""
     return 1 + min(wanted.terms, DECODE_TERMS) + wanted.terms // 10
 
 
