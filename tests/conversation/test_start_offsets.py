@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from roquet.client import ConsumerConfig, Message, Producer, ProducerConfig
 from roquet.client.consumer import Consumer
 from roquet.client.pop import PopConsumer
+from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -74,6 +75,44 @@ def test_messages_sent_right_after_the_start_of_a_new_group_reach_it(
                 assert await bodies_of(consumer) == sorted(sent)
 
     reached()
+
+
+@in_virtual_time
+async def test_messages_sent_right_after_a_subscription_reach_a_pull_consumer() -> None:
+    async with cluster(clock=this_loop().clock, **OLD) as running:
+        await send(running, "before")
+        await send(running, "before", topic="u")
+        await asyncio.sleep(2)  # name servers learn of it
+        async with PullConsumer(running.namesrv_addr, group="g", config=settings()) as consumer:
+            sent = []
+            for topic in ("t", "u"):
+                await consumer.subscribe(topic)
+                sent += await send(running, f"after {topic}", topic=topic)
+            assert await bodies_of(consumer) == sorted(sent)
+
+
+@in_virtual_time
+async def test_messages_sent_after_a_later_subscription_reach_a_running_member() -> None:
+    async with cluster(clock=this_loop().clock, **OLD) as running:
+        await send(running, "before")
+        async with PushConsumer(running.namesrv_addr, group="g", config=settings()) as consumer:
+            await asyncio.sleep(30)
+            consumer.subscribe("t")
+            sent = await send(running, "after")
+            assert await bodies_of(consumer) == sorted(sent)
+
+
+@in_virtual_time
+async def test_a_topic_that_is_made_by_the_first_send_is_read_from_its_first_message() -> None:
+    async with (
+        cluster(clock=this_loop().clock, **OLD) as running,
+        PushConsumer(running.namesrv_addr, group="g", topic="t", config=settings()) as push,
+        PopConsumer(running.namesrv_addr, group="p", topic="t", config=settings()) as pop,
+    ):
+        await asyncio.sleep(5)
+        sent = sorted(await send(running, "first"))
+        assert await bodies_of(push) == sent
+        assert await bodies_of(pop) == sent
 
 
 def test_members_that_start_at_once_lose_nothing_between_them() -> None:

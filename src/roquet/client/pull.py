@@ -271,12 +271,10 @@ class PullConsumer(RebalancedConsumer):
         topic = self._full_name(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])
-        self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
+        await self._rebalancer.subscribe(topic, message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
-        else:
-            await self._rebalancer.take_start_offsets(is_start=True)
         self._session.membership.trigger()
         self._rebalancer.trigger()
 

@@ -52,7 +52,7 @@ class Rebalancer:
         group: str,
         assigned_queues: AssignedQueues,
         offsets: GroupOffsets,
-        filters: Mapping[str, SubscriptionFilter],
+        filters: dict[str, SubscriptionFilter],
         *,
         commits: bool,
     ) -> None:
@@ -90,14 +90,23 @@ class Rebalancer:
         What is sent after this returns reaches the group, as far as brokers answer.
         """
         await self.allocator.check(list(self._filters))
-        await self.take_start_offsets(is_start=True)
+        await self._take_start_offsets(is_start=True)
         self._session.routes.on_change(lambda _: self._wakeup.set())
         self._is_begun = True
         if self._locks is not None:
             self._locks.start()
         return self._session.background.start(self._run(), f"rebalance of {self.group}")
 
-    async def take_start_offsets(self, *, is_start: bool = False) -> None:
+    async def subscribe(self, topic: str, message_filter: SubscriptionFilter) -> None:
+        """Subscribe to a topic: what is sent after this returns reaches the group."""
+        if self._rebalancing is asyncio.current_task():  # a listener does so
+            self._filters[topic] = message_filter
+            return
+        async with self._rebalance_lock:  # a rebalance would start where the subscription did
+            self._filters[topic] = message_filter
+            await self._take_start_offsets(is_start=True)
+
+    async def _take_start_offsets(self, *, is_start: bool = False) -> None:
         """Find and commit where a new group starts in the queues of its topics."""
         await self._offsets.take_start_offsets(subscribed_ms(self._filters), is_start=is_start)
 
@@ -177,7 +186,7 @@ class Rebalancer:
         unsubscribed = [queue for queue in held if queue.topic not in self._filters]
         await self._apply(AssignmentDiff(tuple(unsubscribed), ()))
         await self._drop_silent()
-        await self.take_start_offsets()
+        await self._take_start_offsets()
         outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
         return all(outcomes)
 
