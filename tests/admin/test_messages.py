@@ -1,6 +1,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.admin.conftest import OpenCluster
@@ -10,13 +11,14 @@ from roquet.admin.topics import TopicSettings
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.model.route import BrokerData, TopicRoute
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.query import QueryByKey, QueryReply
+from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import encode_properties
 from roquet.wire.records.record import pack
 
@@ -228,3 +230,14 @@ async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixtur
     crowded: Any = GenuineBroker([1] * 10 + [7] * 100, 64)
     assert len(await messages.by_key(crowded, "t", "k", count=500)) == 64
     assert "a has more messages of one second than the 64 of an answer with key k" in caplog.text
+
+
+@in_virtual_time
+async def test_a_broker_that_fails_to_look_is_no_empty_result(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with six_orders(open_cluster) as (it, sent):
+        failed = CallRefused(ResponseCode.SYSTEM_ERROR, "the disk fails")
+        monkeypatch.setattr(it.admin, "ask", AsyncMock(side_effect=failed))
+        with pytest.raises(CallRefused, match="the disk fails"):
+            await messages.by_id(it.admin, sent[0].offset_message_id)

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.model.names import SPARK_GROUP
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark.offset_spec import AtTime, TimeAgo
 from roquet.spark.options import SourceOptions, parse
@@ -19,6 +20,10 @@ def test_the_least_that_is_needed() -> None:
     assert settings.starting_offsets == "earliest"
     assert settings.fail_on_data_loss
     assert settings.columns == DEFAULT
+
+
+def test_the_default_group_is_one_of_our_tools_which_lists_of_groups_leave_out() -> None:
+    assert parse(LEAST, {}).group == SPARK_GROUP
 
 
 def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:

@@ -38,6 +38,9 @@ SECOND_TOO_FULL: Final = (
     "%s has more messages of one second than the %d of an answer with key %s: some are missing"
 )
 
+NOT_FOUND: Final = "can not find message by the offset"
+"""Begins the remark of brokers, Apache's too, that have no message at a position."""
+
 LATEST_MS: Final = 2**63 - 1
 """An unbounded end time, as Java clients send it."""
 
@@ -198,10 +201,16 @@ async def _by_position(
     try:
         reply = await admin.ask(address, ViewMessage(offset=position))
     except CallRefused as error:
-        if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+        if error.code == ResponseCode.QUERY_NOT_FOUND or _is_not_found(error):
             return []
         raise
     return [record.to_message(one, broker=broker) for one in record.decode_many(reply.body)]
+
+
+def _is_not_found(error: CallRefused) -> bool:
+    """Whether a broker has no message at a position; the code alone stands for any fault."""
+    remark = error.remark or ""
+    return error.code == ResponseCode.SYSTEM_ERROR and remark.startswith(NOT_FOUND)
 
 
 async def _by_pages(

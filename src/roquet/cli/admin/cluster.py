@@ -55,8 +55,8 @@ def replicas(
 ) -> None:
     """Show masters and replicas: who is in sync, and how far the others are behind.
 
-    Exit code 1 when a master is away, a replica does not answer or is not in sync, fewer logs are
-    in sync than messages need, a controller misses a member, or no controller answers.
+    Exit code 1 when a master is away, a replica does not answer, is silent or is not in sync, fewer
+    logs are in sync than messages need, a controller misses a member, or no controller answers.
     """
     from roquet.cli.admin import replica_view
 
