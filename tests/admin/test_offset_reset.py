@@ -158,7 +158,8 @@ async def slow_member(it: ClusterWithAdmin) -> AsyncIterator[PushConsumer]:
 
 
 async def lag(it: ClusterWithAdmin) -> int:
-    lag: int = (await groups.show(it.admin, "billing")).lag
+    lag = (await groups.show(it.admin, "billing")).lag
+    assert lag is not None
     return lag
 
 

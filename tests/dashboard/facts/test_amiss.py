@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -14,7 +16,7 @@ def broker(fault: str | None = None, **info: str) -> BrokerStatus:
 
 
 def group(
-    name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = (), **letters: int | None
+    name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = (), **letters: Any
 ) -> GroupInfo:
     one = GroupMemberInfo(
         client_id="c", address="h:2", language=None, version=0, wishes=None, strategy=None
@@ -68,7 +70,7 @@ def test_a_group_without_members_is_amiss_once_it_has_work() -> None:
 
 
 def test_dead_letters_are_amiss_until_they_were_sent_again() -> None:
-    letters = {"dead_letters": 140, "dead_letters_not_resent": 139}
+    letters: Any = {"dead_letters": 140, "dead_letters_not_resent": 139}
     (problem,) = amiss(sample(groups=(group("a", 0, members=1, **letters),)), {})
     assert (problem.text, problem.path) == ("a: 139 dead letters not sent again", "/dead-letters/a")
     resent = group("a", 0, members=1, dead_letters=140, dead_letters_not_resent=0)
