@@ -12,12 +12,14 @@ from roquet.admin.topics import TopicSettings
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import RoquetError, UsageError
+from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, R, Reply
+from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.bodies import ResetOffsetBody
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -260,3 +262,24 @@ async def test_a_broker_that_resets_to_another_offset_is_an_error(
         answers_resets(monkeypatch, None)
         with pytest.raises(RoquetError, match="does not say where the group goes on"):
             await offset_reset.reset(it.admin, "billing", moves)
+
+
+@in_virtual_time
+async def test_offsets_are_not_overwritten_while_a_broker_does_not_tell_who_is_online(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_cluster() as it:
+        await orders(it)
+        resets = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
+        ask = AdminClient.ask
+
+        async def asked(admin: AdminClient, address: str, call: Call[R], *rest: int) -> R:
+            if isinstance(call, GetConnections):
+                raise CallRefused(ResponseCode.NO_PERMISSION, "no")
+            return await ask(admin, address, call, *rest)
+
+        monkeypatch.setattr(AdminClient, "ask", asked)
+        with pytest.raises(CallRefused, match="code 16: no"):
+            await offset_reset.reset(it.admin, "billing", resets)
+        monkeypatch.undo()
+        assert (await groups.show(it.admin, "billing")).lag == 0

@@ -9,18 +9,21 @@ import pytest
 from msgspec.structs import replace
 from tests.admin.conftest import ClusterWithAdmin, OpenCluster
 
-from roquet.admin import resizing, topics
+from roquet.admin import groups, resizing, topics
 from roquet.admin.client import AdminClient
 from roquet.admin.resizing import ResizeStep
 from roquet.admin.topics import TopicSettings
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import CallError, CallTimeout, ConnectFailed, UsageError
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, UsageError
 from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.admin.inspection import GetGroupsOfTopic
+from roquet.wire.calls.offset import UpdateOffset
+from roquet.wire.codes import ResponseCode
 
 
 async def counts(it: ClusterWithAdmin) -> set[tuple[int, int]]:
@@ -199,3 +202,30 @@ async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(
         monkeypatch.setattr(it.admin, "brokers", AsyncMock(return_value=brokers))
         with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):
             await resizing.broadcasting_groups(it.admin, ["billing"])
+
+
+@pytest.mark.parametrize("refused", [GetGroupsOfTopic, GetConnections])
+@in_virtual_time
+async def test_no_queue_is_removed_while_a_broker_does_not_tell_who_reads(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, refused: type[Call[Any]]
+) -> None:
+    async with open_cluster() as it:
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
+        await groups.create(it.admin, "billing", {})
+        await it.settle()
+        for broker in it.running.broker_addrs:
+            call = UpdateOffset(
+                consumer_group="billing", topic="orders", queue_id=1, commit_offset=0
+            )
+            await it.admin.ask(broker, call)
+        ask = AdminClient.ask
+
+        async def asked(admin: AdminClient, address: str, call: Call[Any], *rest: Any) -> Any:
+            if isinstance(call, refused) and address == it.running.broker_addrs[1]:
+                raise CallRefused(ResponseCode.NO_PERMISSION, "no")
+            return await ask(admin, address, call, *rest)
+
+        monkeypatch.setattr(AdminClient, "ask", asked)
+        with pytest.raises(ConnectFailed, match=r"broker-b .*code 16: no"):
+            await resize(it, 1, settle_ms=0)
+        assert {read for _, read in await counts(it)} == {2}
