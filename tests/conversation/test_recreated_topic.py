@@ -10,6 +10,7 @@ import pytest
 from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
@@ -19,9 +20,11 @@ from roquet.client import (
     PushConsumer,
     ReceivedMessage,
 )
+from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
 from roquet.net.channel import Channel
 from roquet.net.pool import ChannelPool
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
@@ -164,8 +167,43 @@ async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
     assert (await once_more.call(pull_at(2))).next_begin_offset == 3, "it is told once"
 
 
-async def fill(channel: Channel, body: bytes, count: int) -> None:
-    given: dict[str, Any] = {"producer_group": "p", "topic": "t", "queue_id": 0}
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["killed", "deleted and killed"])
+@in_virtual_time
+async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
+    small: dict[str, Any], connect: Connect, is_deleted: bool
+) -> None:
+    """A heartbeat creates it, and it is saved later: the next process creates it again."""
+    beat = HeartbeatData(client_id="c1", consumer_data_set=[ConsumerData(group_name="g")])
+    asked = QueryOffset(
+        consumer_group="g", topic="%RETRY%g", queue_id=0, set_zero_if_not_found=True
+    )
+    files = MemoryFiles()
+    given: dict[str, Any] = {**small, "store_dir": Path("/held")}
+    async with BrokerServer(BrokerConfig(**given), this_loop().clock, files=files) as server:
+        member = await connect(server)
+        await member.call(Heartbeat(body=codec.dumps(beat)))
+        known = (await member.call(asked)).topic_id
+        if is_deleted:
+            await fill(member, b"failed", 1, "%RETRY%g")
+            await member.call(DeleteTopic(topic="%RETRY%g"))
+        left = files.copy()
+    await asyncio.sleep(1)
+    async with BrokerServer(BrokerConfig(**given), this_loop().clock, files=left) as server:
+        assert server.broker.tables.topics.get("%RETRY%g") is None
+        member = await connect(server)
+        await member.call(Heartbeat(body=codec.dumps(beat)))
+        commit = UpdateOffset(
+            consumer_group="g", topic="%RETRY%g", queue_id=0, commit_offset=0, topic_id=known
+        )
+        if is_deleted:
+            with pytest.raises(CallRefused, match="deleted and made anew"):
+                await member.call(commit)
+        else:
+            assert (await member.call(commit)).code == 0
+
+
+async def fill(channel: Channel, body: bytes, count: int, topic: str = "t") -> None:
+    given: dict[str, Any] = {"producer_group": "p", "topic": topic, "queue_id": 0}
     for _ in range(count):
         await channel.call(Send(**given, born_timestamp=1_700_000_000_000, body=body))
 

@@ -221,7 +221,13 @@ def _note_in_memory() -> BootNote:
 def _tables(environment: Environment, store: Store, settings: RuntimeSettings) -> BrokerTables:
     config, file, now_ms = environment.config, environment.table_file, environment.clock.now_ms()
     return BrokerTables(
-        topics=Topics(file("topics.json"), config, now_ms, store.has_messages),
+        topics=Topics(
+            file("topics.json"),
+            config,
+            now_ms,
+            store.has_messages,
+            lambda topic: store.deleted_before(topic) > 0,
+        ),
         groups=Groups(file("subscriptionGroup.json"), settings, now_ms),
         offsets=ConsumerOffsets(file("consumerOffset.json")),
         request_modes=RequestModes(file("messageRequestMode.json")),

@@ -4,6 +4,7 @@ An id is a text that others store beside the offsets they have reached, and comp
 
     1763836680000-17           created at that time (ms), in version 17 of the broker's topics
     adopted-1763836680000-17   existed before its broker gave ids, or its id was lost
+    1-0                        a group's retry topic that was never deleted
 
 Each broker gives its own ids: a topic has one on each. None stands for a topic without an id, as on
 a broker that gives none.
@@ -13,6 +14,10 @@ import re
 from typing import Final
 
 ADOPTED: Final = "adopted-"
+
+FIRST: Final = "1-0"
+"""Id of a retry topic that was never deleted. A heartbeat creates it, and it is not saved at once:
+after a kill the next heartbeat creates it again, and members must not take it for another topic."""
 
 EDITIONS: Final = 1 << 20
 """Table versions are counted modulo this, so that an id fits into 64 bits as a number."""

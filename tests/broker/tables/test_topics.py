@@ -272,6 +272,26 @@ def test_a_table_that_was_lost_makes_no_other_topics_of_those_with_messages() ->
     assert not topics.ids["payments"].startswith("adopted-")
 
 
+def test_a_retry_topic_that_a_kill_lost_is_the_same_one_again() -> None:
+    ids = []
+    for now_ms in (NOW, NOW + 60_000):
+        topics = Topics(None, BrokerConfig(), now_ms)
+        topics.announce_for_groups({"%RETRY%g": 1}, now_ms)
+        ids.append(topics.ids["%RETRY%g"])
+    assert ids[0] == ids[1] == "1-0"
+
+
+def test_a_retry_topic_that_was_deleted_is_another_one_afterwards() -> None:
+    deleted: set[str] = set()
+    topics = Topics(None, BrokerConfig(), NOW, was_deleted=deleted.__contains__)
+    topics.create_for_group("%RETRY%g", 1, NOW)
+    first = topics.ids["%RETRY%g"]
+    topics.remove("%RETRY%g", NOW)
+    deleted.add("%RETRY%g")
+    topics.announce_for_groups({"%RETRY%g": 1}, NOW + 5)
+    assert is_other_topic(first, topics.ids["%RETRY%g"])
+
+
 def test_an_id_without_its_topic_is_forgotten() -> None:
     """Killed while a topic was deleted: a genuine broker may have deleted the topic, too."""
     files = MemoryFiles()

@@ -33,10 +33,15 @@ class Topics(SavedTable[TopicTable]):
         config: BrokerConfig,
         now_ms: int,
         has_messages: Callable[[str], bool] = lambda _: False,
+        was_deleted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`has_messages` tells whether the store holds messages of a topic that are not deleted."""
+        """`has_messages` tells whether the store holds messages of a topic that are not deleted.
+
+        `was_deleted` tells whether the log may hold records of a topic from before its deletion.
+        """
         self._configs: dict[str, TopicConfig] = {}
         self._has_messages = has_messages
+        self._was_deleted = was_deleted
         self.ids: dict[str, str] = {}
         """Topic ids: a topic that is deleted and created again gets another. System topics, which
         cannot be deleted, have none."""
@@ -296,6 +301,9 @@ class Topics(SavedTable[TopicTable]):
 
         A lost table of topics is created again by senders: these are not other topics.
         """
+        if names.is_retry(topic) and not self._has_messages(topic) and not self._was_deleted(topic):
+            self.ids[topic] = topic_id.FIRST
+            return
         give = topic_id.adopted_id if self._has_messages(topic) else topic_id.new_id
         self.ids[topic] = give(now_ms, self.version.counter + 1)
 
