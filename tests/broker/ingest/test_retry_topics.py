@@ -43,6 +43,16 @@ async def test_popped_messages_wait_under_the_older_name_where_apaches_broker_ma
     assert broker.delivery.retry_topics.pop_retry_topic("pay", "eu_orders") == expected
 
 
+async def test_popped_messages_do_not_wait_in_the_retry_topic_of_a_group_that_pulls(
+    broker: Broker,
+) -> None:
+    broker.tables.topics.has_adopted = True
+    broker.tables.groups.find("pay_eu_orders", 0)
+    chosen = broker.delivery.retry_topics.pop_retry_topic
+    assert chosen("pay", "eu_orders") == "%RETRY%pay+eu_orders"
+    assert chosen("pay", "us_orders") == "%RETRY%pay_us_orders"
+
+
 async def test_a_client_may_try_as_often_as_its_group_allows(
     broker: Broker, message: MakeSend
 ) -> None:

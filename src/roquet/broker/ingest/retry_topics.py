@@ -48,11 +48,15 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
     def pop_retry_topic(self, group: str, topic: str) -> str:
         """Name of the topic for popped messages of a group and topic that are redelivered.
 
-        Without a setting, the older name where Apache's broker may have to find them.
+        Without a setting, the older name where Apache's broker may have to find them, unless a
+        group that pulls would be given them.
         """
+        older = names.pop_retry_topic_v1(group, topic)
         is_v2 = self.settings.config.retry_topic_v2
-        is_v2 = not self.topics.has_adopted if is_v2 is None else is_v2
-        return (names.pop_retry_topic if is_v2 else names.pop_retry_topic_v1)(group, topic)
+        if is_v2 is None:
+            is_taken = self.groups.get(names.group_of_retry(older)) is not None
+            is_v2 = is_taken or not self.topics.has_adopted
+        return names.pop_retry_topic(group, topic) if is_v2 else older
 
     def dlq_topic(self, group: str) -> TopicConfig:
         """The dead-letter topic of a group, created if it does not exist."""

@@ -73,7 +73,9 @@ async def test_a_negative_queue_means_any(
 async def test_a_batch_is_recognised_by_its_flag_whatever_its_code(
     broker: Broker, peer: FakePeer, kind: type[Send | SendLongNames]
 ) -> None:
-    fields = {"producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1}
+    fields: dict[str, Any] = {
+        "producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1,
+    }  # fmt: skip
     reply: Any = broker.bind(send)(kind(**fields, body=BATCH, batch=True), peer)
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 0, 1)
     reply = broker.bind(send)(kind(**fields, body=BATCH), peer)
