@@ -15,7 +15,8 @@ from roquet.net.router import HandlerReply
 from roquet.wire.call import Reply
 from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, Pop, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
-from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle
+from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, decode_receipt_handle
+from roquet.wire.records.record import decode_many, to_message
 
 replace = msgspec.structs.replace
 
@@ -63,6 +64,34 @@ def change(broker: Broker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: 
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
     return broker.bind(change_invisible)(call, peer)
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g+orders", "orders"], ids=["since 5.2", "before"])
+async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
+    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], topic: str
+) -> None:
+    popped(invisible_time=1)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
+    call = Pop(
+        consumer_group="g", topic="orders", queue_id=-1, max_msg_nums=32, poll_time=0, init_mode=0,
+        born_time=broker.control.clock.now_ms(), invisible_time=60_000, order=False,
+    )  # fmt: skip
+    reply: Any = broker.bind(pop)(call, peer)
+    texts = [to_message(r).properties["POP_CK"] for r in decode_many(reply.body)]
+    assert [text.split(" ")[4] for text in texts] == ["2"] * 3
+    for text in texts[:2]:
+        handle = decode_receipt_handle(text)
+        assert acknowledge(broker, peer, handle, topic=topic) == 0
+    (checkpoint,) = broker.delivery.revive.in_flight
+    assert (checkpoint.topic, checkpoint.left) == ("%RETRY%g+orders", 0b100)
+    last = decode_receipt_handle(texts[2])
+    late = ChangeInvisible(
+        consumer_group="g", topic=topic, queue_id=0, extra_info=last.text(), offset=2,
+        invisible_time=90_000,
+    )  # fmt: skip
+    assert reply_to(broker.bind(change_invisible)(late, peer)).code == 0
+    (again,) = broker.delivery.revive.in_flight
+    assert (again.topic, again.start, again.invisible_ms) == ("%RETRY%g+orders", 2, 90_000)
 
 
 async def test_an_acknowledged_message_is_not_delivered_again(

@@ -4,7 +4,9 @@ A receipt handle is accepted only if its broker, queue and message are those of 
 broker has delivered that message.
 """
 
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
@@ -31,11 +33,14 @@ from roquet.wire.codes import HELP, ResponseCode
 from roquet.wire.receipt_handle import (
     LONG_MAX,
     ORDER_QUEUE,
+    RETRY_V2,
     ReceiptHandle,
     decode_receipt_handle,
     retry_kind,
     stored_topic,
 )
+
+PopCall = TypeVar("PopCall", Ack, ChangeInvisible)
 
 ACKS_MAX = 4_096
 """Most pops that one batch acknowledges."""
@@ -51,7 +56,7 @@ def ack(
     _peer: Peer,
 ) -> HandlerReply:
     """Acknowledge a message: it is not redelivered."""
-    handle = _handle(message_log, tables, control, call)
+    call, handle = _checked(message_log, tables, control, call)
     _check_offset(message_log, call)
     if handle.revive_queue == ORDER_QUEUE:
         _ack_ordered(
@@ -107,7 +112,7 @@ def change_invisible(
     _peer: Peer,
 ) -> HandlerReply:
     """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
-    handle = _handle(message_log, tables, control, call)
+    call, handle = _checked(message_log, tables, control, call)
     _check_offset(message_log, call)
     now_ms = control.clock.now_ms()
     if not 0 < call.invisible_time <= LONG_MAX - now_ms:
@@ -225,13 +230,46 @@ def _change_ordered(
 # -- checks ----------------------------------------------------------------------------------
 
 
-def _handle(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Ack | ChangeInvisible,
-) -> ReceiptHandle:
-    """Decode the receipt handle. CallRefused if it does not match the request."""
+def _checked(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: PopCall
+) -> tuple[PopCall, ReceiptHandle]:
+    """The call, about the topic that stores the message, and its receipt handle.
+
+    CallRefused if they do not match. Clients of Apache's before 5.2 know only the older name of
+    retry topics, and name the popped topic for a message of one with the newer name.
+    """
+    _check_queue(message_log, tables, call)
+    try:
+        handle = decode_receipt_handle(call.extra_info)
+    except FieldError as error:
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    group = call.consumer_group
+    if handle.retry == RETRY_V2 and not names.is_retry(call.topic):
+        call = replace(call, topic=stored_topic(call.topic, group, handle.retry))
+        _check_queue(message_log, tables, call)
+    is_own = (
+        not names.is_retry(call.topic)
+        or names.retried_topic(group, call.topic) != call.topic
+        or call.topic == names.retry_topic(group)
+    )
+    fits = (
+        (handle.broker, handle.queue_id, handle.offset)
+        == (control.settings.config.broker_name, call.queue_id, call.offset)
+        and handle.start <= handle.offset
+        and handle.retry == retry_kind(call.topic)
+    )
+    if not (is_own and fits):
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"the receipt handle {call.extra_info!r} belongs to another message than offset "
+            f"{call.offset} of {call.topic} queue {call.queue_id}",
+        )
+    return call, handle
+
+
+def _check_queue(
+    message_log: MessageLog, tables: BrokerTables, call: Ack | ChangeInvisible
+) -> None:
     topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(
@@ -247,28 +285,6 @@ def _handle(
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
-    try:
-        handle = decode_receipt_handle(call.extra_info)
-    except FieldError as error:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-    fits = (
-        (handle.broker, handle.queue_id, handle.offset)
-        == (control.settings.config.broker_name, call.queue_id, call.offset)
-        and handle.start <= handle.offset
-        and handle.retry == retry_kind(call.topic)
-        and (
-            not names.is_retry(call.topic)
-            or names.retried_topic(call.consumer_group, call.topic) != call.topic
-            or call.topic == names.retry_topic(call.consumer_group)
-        )
-    )
-    if not fits:
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"the receipt handle {call.extra_info!r} belongs to another message than offset "
-            f"{call.offset} of {call.topic} queue {call.queue_id}",
-        )
-    return handle
 
 
 def _check_offset(message_log: MessageLog, call: Ack | ChangeInvisible) -> None:
