@@ -21,7 +21,7 @@ from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
 from roquet.spark.queue_offsets import QueueOffsets
 from roquet.spark.tables.open_table import table_location
 from roquet.wire.call import Call
-from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.send import Send, SendBatch
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark
@@ -231,6 +231,24 @@ def test_copies_in_a_topic_that_was_recreated_meanwhile_are_not_sent_twice(
     assert len(letter_table.archived_topic.bodies()) == 4
     assert letter_table.run(resend=True, ids=second).finished == 0
     assert len(letter_table.archived_topic.bodies()) == 4
+
+
+def test_retries_of_pulled_and_popped_messages_are_read_but_not_those_of_other_groups(
+    letter_table: LetterTable,
+) -> None:
+    own = ["%RETRY%billing", "%RETRY%billing+again", "%RETRY%billing_again"]
+    others = ["%RETRY%billing_eu", "%RETRY%billing_eu+again"]
+    for topic in (*own, *others):
+        letter_table.archived_topic.make(topic, queues=1)
+        address = letter_table.archived_topic.topic.running.broker_addrs[0]
+        call = Send(
+            producer_group="t", topic=topic, queue_id=0, born_timestamp=1, body=topic.encode()
+        )
+        with closing(BlockingChannel(address)) as channel:
+            channel.call(call)
+    letter_table.run(retries=True)
+    letters = read_letters(table_location(str(letter_table.root)))
+    assert sorted(letters["body"].to_pylist()) == [topic.encode() for topic in own]
 
 
 def test_letters_without_an_original_topic_stay(letter_table: LetterTable) -> None:
