@@ -17,6 +17,7 @@ from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
     Message,
+    PopConsumer,
     Producer,
     ProducerConfig,
     PushConsumer,
@@ -27,6 +28,7 @@ from roquet.net.access.gaps import ALL, AccessGap
 from roquet.net.access.guard import AccessGuard
 from roquet.net.channel import Channel, Security
 from roquet.net.router import Router
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.access import (
@@ -492,6 +494,32 @@ async def test_our_clients_work_with_the_rights_that_they_need() -> None:
             got.append(message.body)
             await message.ack()
         assert got == [b"one"]
+
+
+@pytest.mark.parametrize("is_v2", [None, False])
+@in_virtual_time
+async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_its_topic(
+    is_v2: bool | None,
+) -> None:
+    clock = this_loop().clock
+    async with cluster(clock=clock, retry_topic_v2=is_v2, **SECURED) as running:
+        await make_user(
+            running.brokers[0], "app", allow("Topic:Orders", "Pub", "Sub"),
+            allow("Group:popping", "Sub"),
+        )  # fmt: skip
+        keys: dict[str, Any] = {"access_key": "app", "secret_key": "app-secret", "clock": clock}
+        async with Producer(running.namesrv_addr, config=ProducerConfig(**keys)) as producer:
+            await producer.send(Message("Orders", b"one"))
+        settings = ConsumerConfig(**keys, consume_from=ConsumeFrom.FIRST, retries_max=9)
+        tries = []
+        async with PopConsumer(
+            running.namesrv_addr, group="popping", topic="Orders", config=settings
+        ) as consumer:
+            while len(tries) < 4 and (message := await consumer.next(20_000)) is not None:
+                tries.append(message.reconsume_times)
+                await (message.nack(500) if len(tries) < 4 else message.ack())
+        assert tries == [0, 1, 2, 3]
+        assert len(running.brokers[0].broker.delivery.revive.in_flight) == 0
 
 
 async def test_an_open_broker_has_a_plain_router(
