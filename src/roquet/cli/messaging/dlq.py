@@ -230,8 +230,7 @@ async def _show(namesrv: str, group: str, limit: int, *, as_json: bool) -> None:
             output.echo(_line(letter))
     total = sum(count.total or 0 for count in counts)
     if total > len(letters):
-        shown = f"these are the newest {len(letters):,} of {total:,} dead letters"
-        output.echo(f"{shown}: --limit {total} shows all", err=True)
+        output.echo(f"the newest {len(letters):,} of {total:,}; --limit shows more", err=True)
 
 
 def _shown(count: int | None) -> str:
