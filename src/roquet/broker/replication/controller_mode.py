@@ -45,6 +45,7 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.replication.replica_claims import patience_ms
 from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.replication.identity_file import IdentityFile
+from roquet.store.store import Store
 
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 """Role of a broker that has no news of its controller yet."""
@@ -94,17 +95,7 @@ class ControllerMode:
         self.acknowledgements = SetAcknowledgements(
             message_log.flush, settings, clock, self.role, self.sync_set, self.term
         )
-        master = EpochMaster(
-            store=store,
-            epochs=self.epochs,
-            sync_set=self.sync_set,
-            places=ReplicaPlaces(
-                self.sync_set,
-                clock,
-                lambda: store.raw.end,
-                lambda: patience_ms(settings.config.ha_heartbeat_interval),
-            ),
-        )
+        master = self._epoch_master(store)
         self.stream_server = StreamServer(
             store,
             settings,
@@ -132,6 +123,15 @@ class ControllerMode:
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
             note=files.boot_note, flush=message_log.flush.step,
         )  # fmt: skip
+
+    def _epoch_master(self, store: Store) -> EpochMaster:
+        places = ReplicaPlaces(
+            self.sync_set,
+            self._clock,
+            lambda: store.raw.end,
+            lambda: patience_ms(self._settings.config.ha_heartbeat_interval),
+        )
+        return EpochMaster(store=store, epochs=self.epochs, sync_set=self.sync_set, places=places)
 
     def _prepare_cut(self, position: int) -> None:
         for prepare in self.before_cut:

@@ -123,7 +123,7 @@ class ReplicaConnection:
 
     @property
     def place(self) -> ConnectionPlace:
-        """What decides whether this connection makes room for another."""
+        """Facts that decide whether this connection makes room for another."""
         return ConnectionPlace(
             host=self.host, report=self._report if self._reported.is_set() else None
         )

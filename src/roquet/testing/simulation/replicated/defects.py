@@ -242,7 +242,7 @@ def leaving_member() -> Iterator[None]:
 
 @contextmanager
 def stolen_place() -> Iterator[None]:
-    """Whoever names a replica's id last is that replica, until it ends."""
+    """The newest connection that names a replica's id is that replica, until it ends."""
     greet = EpochMasterFraming._greet
 
     def steal(self: EpochMasterFraming, handshake: ReplicaHandshake) -> None:
