@@ -154,3 +154,18 @@ def test_a_stranger_is_named_once_until_it_counts(
     liveness.note("bc", 1, beat(FakePeer(), address="h:9", cluster="x"))
     liveness.report_stranger("bc", 1, site, "it has moved")
     assert caplog.messages[-1] == "broker bc:1 at h:9 does not count: it has moved"
+
+
+def test_members_of_groups_are_noted_however_many_others_there_are(
+    liveness: Liveness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BROKERS_MAX", 3)
+    for number in (1, 2, 3):
+        assert liveness.note(f"x{number}", 1, beat(FakePeer()), is_member=False)
+    assert not liveness.note("x4", 1, beat(FakePeer()), is_member=False)
+    for broker_id in (1, 2):
+        assert liveness.note("bc", broker_id, beat(FakePeer()))
+    assert liveness.names == ["x3", "bc"]
+    assert liveness.note("x3", 1, beat(FakePeer())), "it is a member by now"
+    assert not liveness.note("bd", 1, beat(FakePeer()))
+    assert liveness.count == 3

@@ -82,31 +82,54 @@ class Liveness:
         self._strangers: set[HeartbeatSender] = set()
         self.count = 0
         """Number of live brokers."""
+        self._unregistered: dict[HeartbeatSender, None] = {}
+        """Live brokers that are not known to be members of a group, the oldest first."""
         self.on_change: Callable[[], object] = lambda: None
 
-    def note(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
-        """Note a heartbeat; False if there are too many brokers."""
+    def note(
+        self, name: str, broker_id: int, broker: LiveBroker, *, is_member: bool = True
+    ) -> bool:
+        """Note a heartbeat; False if there are too many brokers.
+
+        A member of a group then gets the place of one that is not known to be in any.
+        """
         key = _key(name, broker_id, broker.site)
         self._strangers.discard(key)
-        known = self._brokers[name].get(key) if name in self._brokers else None
+        known = self._living(name, broker_id, broker.site)
         if known is None:
-            if self.count >= BROKERS_MAX:
+            if not self._has_room(is_member=is_member):
                 return False
             self.count += 1
             log.info("broker %s:%d at %s is alive", name, broker_id, key.address)
-        if known is not None and known.peer is broker.peer and known.contested_ms is not None:
+        elif known.peer is broker.peer and known.contested_ms is not None:
             broker = replace(broker, contested_ms=known.contested_ms)
+        if is_member:
+            self._unregistered.pop(key, None)
+        else:
+            self._unregistered[key] = None
         self._brokers[name][key] = broker
         if known is None or known.seen.limit_ms != broker.seen.limit_ms:
             self.on_change()
-        if known is not None and known.peer is not broker.peer:
-            self._keys_of.get(known.peer, set()).discard(key)
-        if broker.peer not in self._keys_of:
-            self._keys_of[broker.peer] = set()
-            broker.peer.on_close(self._closed)
-        if not broker.peer.closed:
-            self._keys_of[broker.peer].add(key)
+        self._note_peer(key, broker.peer, None if known is None else known.peer)
         return True
+
+    def _has_room(self, *, is_member: bool) -> bool:
+        if self.count < BROKERS_MAX:
+            return True
+        if not is_member or not self._unregistered:
+            return False
+        self._lose([next(iter(self._unregistered))], "makes room for a member of a group")
+        return True
+
+    def _note_peer(self, key: HeartbeatSender, peer: Peer, before: Peer | None) -> None:
+        """Note which connection a broker is heard over."""
+        if before is not None and before is not peer:
+            self._keys_of.get(before, set()).discard(key)
+        if peer not in self._keys_of:
+            self._keys_of[peer] = set()
+            peer.on_close(self._closed)
+        if not peer.closed:
+            self._keys_of[peer].add(key)
 
     def contest(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
         """Note a heartbeat in the name of a broker that lives over another connection.
@@ -205,6 +228,7 @@ class Liveness:
         for key in keys:
             broker = self._brokers[key.name].pop(key)
             self.count -= 1
+            self._unregistered.pop(key, None)
             self._keys_of.get(broker.peer, set()).discard(key)
             log.info("broker %s:%d at %s %s", key.name, key.broker_id, key.address, reason)
             if not self._brokers[key.name]:

@@ -50,12 +50,14 @@ def heartbeat(
     check_texts(brokerName=call.broker_name, brokerAddr=call.broker_addr)
     check_cluster(call.cluster_name)
     state = controller.leadership.state
+    group = None if state is None else state.group(call.broker_name)
     if state is not None:
-        _check_site(controller, state.group(call.broker_name), call)
+        _check_site(controller, group, call)
     now_ms = controller.clock.monotonic_ms()
     broker = live_broker(call, peer, now_ms)
     _check_teller(controller, call, broker)
-    if not controller.liveness.note(call.broker_name, call.broker_id, broker):
+    is_member = group is not None and call.broker_id in group.replicas
+    if not controller.liveness.note(call.broker_name, call.broker_id, broker, is_member=is_member):
         remark = "too many brokers are alive: this one is not noted"
         raise CallRefused(ResponseCode.SYSTEM_BUSY, remark)
     if call.releases_lease and state is not None:
