@@ -6,7 +6,6 @@ import pytest
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.body_columns import (
     BODY_ERROR,
-    FIELD_TYPES,
     FIELDS_MAX,
     BodyField,
     body_schema,
@@ -17,6 +16,7 @@ from roquet.spark.tables.body_columns import (
     new_fields,
     parse_fields,
 )
+from roquet.spark.tables.body_types import FIELD_TYPES
 from roquet.spark.tables.partitioning import schema_of
 
 ID = BodyField("id", "bigint")
@@ -27,6 +27,10 @@ def test_a_schema_is_written_as_spark_writes_it() -> None:
         ID,
         BodyField("name", "string"),
         BodyField("paid", "boolean"),
+    )
+    assert parse_fields("a Array<Struct<x: long, Y:array<int>>>, b:struct<c:date,d:int>") == (
+        BodyField("a", "array<struct<x:bigint,Y:array<int>>>"),
+        BodyField("b", "struct<c:date,d:int>"),
     )
     assert parse_fields("  ") == ()
 
@@ -63,7 +67,10 @@ def test_a_field_has_one_column() -> None:
     [
         ("id", "id has the type ''.*types are boolean, int, bigint"),
         ("id strnig", "did you mean 'string'"),
-        ("items array<string>", "string keeps objects and arrays as JSON"),
+        ("items array<strnig>", "items has the type 'strnig'; did you mean 'string'"),
+        ("items struct<>", "items is a struct without fields"),
+        ("items struct<a b:int>", "items has the type 'a b:int'"),
+        ("items array<int", "items has the type 'array<int'"),
         ("user-id int", "'user-id int' is not NAME TYPE"),
         ("id int, ID int", "field 'ID' is named twice"),
         ("id int, b=id int", "field 'b' is named twice"),
@@ -109,6 +116,7 @@ def test_fields_are_found_in_the_schema_of_the_table() -> None:
         BodyField("text", "string"),
         BodyField("view", "string"),
         BodyField("at", "timestamp"),
+        BodyField("struct", "struct<a:int>"),
     )
 
 

@@ -10,7 +10,6 @@ why a body has none of its fields.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -19,30 +18,13 @@ import pyarrow as pa
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
 from roquet.spark.schema import TYPES as MESSAGE_TYPES
+from roquet.spark.tables.body_types import FIELD_TYPES, arrow_type, split_list, type_text
 from roquet.spark.tables.partitioning import schema_of
 
 BODY_ERROR: Final = "body_error"
 """Column (string) with the reason why a body could not be parsed; null for one that was."""
 
 JSON: Final = "json"
-
-FIELD_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
-    {
-        "boolean": pa.bool_(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-    }
-)
-"""Types of body columns, with Spark's names. A string column has other values as JSON."""
-
-ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {"bool": "boolean", "integer": "int", "long": "bigint", "real": "float"}
-)
 
 FIELDS_MAX: Final = 256
 """Body columns of a table: bodies of random field names shall not widen it without end."""
@@ -58,6 +40,9 @@ RESERVED: Final = frozenset(
 FIELD: Final = "roquet.field"
 """Metadata of a column with the name of its field, if that is another one; in Iceberg the begin of
 its comment."""
+
+_GAP: Final = re.compile(r"\s*:\s*|\s+")
+"""Between a name and its type."""
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 
@@ -88,7 +73,7 @@ def parse_fields(text: str, prefix: str = "") -> tuple[BodyField, ...]:
     schema, for repeated names, and for names of message columns.
     """
     check_prefix(prefix)
-    fields = [_parse_field(part.strip(), prefix) for part in text.split(",") if part.strip()]
+    fields = [_parse_field(part, prefix) for part in split_list(text) if part]
     names, sources = set[str](), set[str]()
     for field in fields:
         if field.name.lower() in RESERVED:
@@ -148,11 +133,10 @@ def new_fields(
 
 def fields_of(schema: pa.Schema) -> tuple[BodyField, ...]:
     """The body columns of a table's schema; columns of other types are left to who added them."""
-    names = {kind: name for name, kind in FIELD_TYPES.items()}
     return tuple(
-        BodyField(field.name, names[kind], _source_of(field))
+        BodyField(field.name, kind, _source_of(field))
         for field in schema
-        if may_be_column(field.name) and (kind := _plain(field.type)) in names
+        if may_be_column(field.name) and (kind := type_text(field.type)) is not None
     )
 
 
@@ -179,7 +163,7 @@ def file_schema(columns: Sequence[str], fields: Sequence[BodyField] | None) -> p
 
 def body_schema(fields: Iterable[BodyField]) -> pa.Schema:
     """The schema of `body_error` and the body columns."""
-    typed = [pa.field(field.name, FIELD_TYPES[field.type]) for field in fields]
+    typed = [pa.field(field.name, arrow_type(field.type)) for field in fields]
     return pa.schema([pa.field(BODY_ERROR, pa.string()), *typed])
 
 
@@ -192,25 +176,21 @@ def check_format(body_format: str, columns: Sequence[str]) -> None:
 
 
 def _parse_field(text: str, prefix: str) -> BodyField:
-    given, _, kind = text.replace(":", " ", 1).strip().partition(" ")
+    given, _, kind = _GAP.sub(" ", text, count=1).partition(" ")
     name, _, source = given.replace("`", "").partition("=")
     name, source = (name, source) if source else (f"{prefix}{name}", name)
-    kind = kind.strip().lower()
-    kind = ALIASES.get(kind, kind)
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"--body-schema: {text!r} is not NAME TYPE, with letters, digits and _ in the name"
         )
-    if kind not in FIELD_TYPES:
+    try:
+        typed = type_text(arrow_type(kind))
+    except KeyError as error:
+        [part] = error.args
         raise ConfigError(
-            f"--body-schema: {name} has the type {kind!r}{suggest(kind, FIELD_TYPES)}; types are "
-            f"{', '.join(FIELD_TYPES)}, and string keeps objects and arrays as JSON"
-        )
-    return BodyField(name, kind, "" if name == source else source)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type as we write it; libraries return texts and times in several."""
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    return FIELD_TYPES["timestamp"] if pa.types.is_timestamp(kind) and kind.tz else kind
+            f"--body-schema: {name} has the type {part!r}{suggest(part, FIELD_TYPES)}; types are "
+            f"{', '.join(FIELD_TYPES)}, array<TYPE> and struct<NAME:TYPE,…>"
+        ) from None
+    if typed is None:
+        raise ConfigError(f"--body-schema: {name} is a struct without fields")
+    return BodyField(name, typed, "" if name == source else source)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.jobs.archive import body_inference, maintenance
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
 from roquet.spark.jobs.archive.refill import RefillCounts
+from roquet.spark.tables.arrow_dataset import arrow_dataset
 from roquet.wire.calls.send import SendBatch
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def test_fields_are_inferred_from_what_comes(flights: JsonArchive) -> None:
     flights.send(b'{"carrier": "DL", "gate": 5}')
     assert flights.run() == 1, "without --infer nothing is added"
     assert flights.rows(["carrier", "delay", "tail"]) == [
-        ("AA", 3.0, None), ("UA", 1.5, None), ("DL", 9.0, '{"id":1}'), ("DL", None, None)
+        ("AA", 3.0, None), ("UA", 1.5, None), ("DL", 9.0, {"id": 1}), ("DL", None, None)
     ]  # fmt: skip
     with pytest.raises(KeyError):
         flights.rows(["gate"])
@@ -144,6 +146,34 @@ def test_a_field_may_have_a_column_of_another_name(flights: JsonArchive) -> None
     assert flights.rows(["flight_day", "b_key", "no"]) == [
         (3, None, 7), (4, "b", None), (5, "c", 8)
     ]  # fmt: skip
+
+
+def test_dates_times_arrays_and_objects_have_types(flights: JsonArchive) -> None:
+    flights.send(
+        b'{"on": "2026-01-31", "at": "2026-01-31T12:00:00+02:00", "stops": ["ORD", "DEN"],'
+        b' "legs": [{"from": "SFO", "miles": 5}, {"miles": 6}], "tail": {"id": 7, "built": null}}'
+    )
+    assert flights.done(body_format="json", infer_body=True).unknown_fields == {}
+    flights.send(
+        b'{"legs": [{"crew": 1, "miles": 8}, {"crew": 2}], "tail": {"id": 8, "built": "2001"}}',
+        b'{"tail": {"id": "x"}}',
+        b'{"legs": [], "stops": null}',
+    )
+    done = flights.done(compact=True)
+    assert done.unknown_fields == {"legs.crew": 1, "tail.built": 1}
+    legs = [{"from": "SFO", "miles": 5}, {"from": None, "miles": 6}]
+    later = [{"from": None, "miles": 8}, {"from": None, "miles": None}]
+    # pyiceberg 0.12 reads a missing array as an empty one.
+    rows = arrow_dataset(str(flights.root)).to_table().sort_by("queue_offset").to_pylist()
+    assert [(row["on"], row["stops"], row["legs"], row["tail"]) for row in rows] == [
+        (date(2026, 1, 31), ["ORD", "DEN"], legs, {"id": 7}),
+        (None, None, later, {"id": 8}),
+        (None, None, None, None),
+        (None, None, [], None),
+    ]
+    [at, *_] = flights.rows(["at", "body_error"])
+    assert at == (datetime(2026, 1, 31, 10, tzinfo=UTC), None)
+    assert "tail" in flights.rows(["body_error"])[2][0]
 
 
 def test_a_topic_without_messages_has_no_fields_yet(flights: JsonArchive) -> None:

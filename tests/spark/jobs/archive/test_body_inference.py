@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import body_inference
-from roquet.spark.jobs.archive.body_inference import infer_fields, last_ranges, sample_bodies
+from roquet.spark.jobs.archive.body_inference import (
+    PARTS_MAX,
+    infer_fields,
+    last_ranges,
+    sample_bodies,
+)
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange, ranges
 from roquet.spark.source.tasks import plan_tasks
@@ -30,7 +35,7 @@ def test_types_are_those_of_the_values() -> None:
         "price": "double",
         "paid": "boolean",
         "name": "string",
-        "tags": "string",
+        "tags": "array<string>",
         "big": "string",
     }
 
@@ -40,6 +45,50 @@ def test_values_of_different_types_share_a_wider_one() -> None:
     assert inferred(b'{"a": null}', b'{"a": true}') == {"a": "boolean"}
     assert inferred(b'{"a": true}', b'{"a": 1}') == {"a": "string"}
     assert inferred(b'{"a": null}') == {}, "nothing is known yet"
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["2026-01-31", "1969-12-31"], "date"),
+        (["2026-01-31T12:00:00Z", "2026-01-31T12:00:00.123+05:30"], "timestamp"),
+        (["2026-01-31T12:00:00"], "string"),
+        (["2026-01-31", "2026-01-31T12:00:00Z"], "string"),
+        (["2026-02-30"], "string"),
+        (["2026-01-31", ""], "string"),
+        (["20260131"], "string"),
+        (["2026-01-31T25:00:00Z"], "string"),
+    ],
+)
+def test_texts_are_times_if_all_are(texts: list[str], kind: str) -> None:
+    assert inferred(*(b'{"a": "%b"}' % text.encode() for text in texts)) == {"a": kind}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([b"[]"], None),
+        ([b"{}"], None),
+        ([b"[null]", b"[1]", b"[1.5]"], "array<double>"),
+        ([b'[1, "x"]'], "array<string>"),
+        ([b'{"b": 1}', b'{"c": [{"d": true}]}'], "struct<b:bigint,c:array<struct<d:boolean>>>"),
+        ([b'{"b": 1}', b"[1]"], "string"),
+        ([b'{"b": null}'], None),
+        ([b'{"order-1": 1}'], "string"),
+        ([b'{"b": 1, "B": 2}'], "string"),
+        ([b"[" * 900 + b"1" + b"]" * 900], "array<array<array<array<string>>>>"),
+    ],
+    ids=str,
+)
+def test_arrays_and_objects_have_parts(values: list[bytes], kind: str | None) -> None:
+    expected = {} if kind is None else {"a": kind}
+    assert inferred(*(b'{"a": %b}' % value for value in values)) == expected
+    assert inferred(*(b'{"a": %b}' % value for value in reversed(values))).keys() == expected.keys()
+
+
+def test_an_object_of_very_many_names_is_text() -> None:
+    body = msgspec.json.encode({"a": {f"b{at}": at for at in range(PARTS_MAX + 1)}})
+    assert inferred(body) == {"a": "string"}
 
 
 def test_known_fields_and_names_that_no_column_can_have_are_left_out() -> None:

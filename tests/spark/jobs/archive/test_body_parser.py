@@ -18,7 +18,8 @@ from roquet.spark.jobs.archive.body_parser import (
     BodyParser,
     FieldCounter,
 )
-from roquet.spark.tables.body_columns import BODY_ERROR, FIELD_TYPES, BodyField, parse_fields
+from roquet.spark.tables.body_columns import BODY_ERROR, BodyField, parse_fields
+from roquet.spark.tables.body_types import FIELD_TYPES
 
 ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
 JSON_VALUES = st.recursive(

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from roquet.spark.tables.body_columns import BodyField, body_schema
+from roquet.spark.tables.body_types import arrow_type
 
 ERROR_LENGTH_MAX: Final = 200
 """Characters of a reason."""
@@ -32,18 +33,18 @@ _NAME_SETS_MAX: Final = 1_000
 _INT32: Final = msgspec.Meta(ge=-(2**31), le=2**31 - 1)
 _INT64: Final = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
 
-_JSON_TYPES: Final[Mapping[str, Any]] = MappingProxyType(
+_JSON_TYPES: Final[Mapping[pa.DataType, Any]] = MappingProxyType(
     {
-        "boolean": bool,
-        "int": Annotated[int, _INT32],
-        "bigint": Annotated[int, _INT64],
-        "float": float,
-        "double": float,
-        "string": Any,
-        "date": date,
-        "timestamp": datetime,
+        pa.bool_(): bool,
+        pa.int32(): Annotated[int, _INT32],
+        pa.int64(): Annotated[int, _INT64],
+        pa.float32(): float,
+        pa.float64(): float,
+        pa.date32(): date,
+        pa.timestamp("us", "UTC"): datetime,
     }
 )
+"""Types of values that are decoded as such; texts, arrays and objects are conformed later."""
 
 _BAD_BODY: Final = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError)
 """Errors of a body alone; UnicodeError and Arrow's own are among ValueError."""
@@ -86,12 +87,13 @@ class BodyParser:
     def __init__(self, fields: Sequence[BodyField], counter: FieldCounter | None = None) -> None:
         self._fields = fields
         self._counter = counter
+        self._unknown_parts: Counter[str] = Counter()
         self._schema = body_schema(fields)
         # Field names of bodies need not be identifiers, and some are Python's keywords.
         spec = [
             (
                 f"field_{at}",
-                _JSON_TYPES[field.type] | None if field.type != "string" else Any,
+                kind | None if (kind := _JSON_TYPES.get(arrow_type(field.type))) else Any,
                 msgspec.field(default=None, name=field.source),
             )
             for at, field in enumerate(fields)
@@ -129,9 +131,12 @@ class BodyParser:
                         error = _text(reason)
             rows.append(row)
             errors.append(error)
-        columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
+        columns = self._columns(rows, errors)
         if any(column is None for column in columns):  # a value that Arrow alone refused
-            columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
+            columns = self._columns(rows, errors)
+        if self._counter is not None:
+            cut = {name[:ERROR_LENGTH_MAX]: count for name, count in self._unknown_parts.items()}
+            add_counts(self._counter.counts, cut)
         return [pa.array(errors, pa.string()), *columns]
 
     def _decode_counted(self, body: bytes) -> Any:
@@ -141,27 +146,38 @@ class BodyParser:
             self._counter.add(body)
         return row
 
-    def _texts(
+    def _columns(self, rows: list[Any], errors: list[str | None]) -> list[pa.Array | None]:
+        """The columns of all fields; None for one in which some rows have turned out to be bad."""
+        self._unknown_parts.clear()
+        return [self._column(at, rows, errors) for at in range(len(self._fields))]
+
+    def _conformed(
         self, field: BodyField, values: list[Any], rows: list[Any], errors: list[str | None]
-    ) -> tuple[list[str | None], bool]:
-        """Values as texts, nested ones as JSON; True when some rows have turned out to be bad."""
-        texts, is_bad = list[str | None](), False
+    ) -> tuple[list[Any], bool]:
+        """Texts, arrays and objects as Arrow takes them; True when some rows turn out to be bad."""
+        kind, conformed, is_bad = arrow_type(field.type), list[Any](), False
+        is_text = pa.types.is_string(kind)
         for number, value in enumerate(values):
+            if value is None or (is_text and type(value) is str):
+                conformed.append(value)
+                continue
+            unknown = set[str]()
             try:
-                is_plain = value is None or type(value) is str
-                texts.append(value if is_plain else _json_text(value))
-            except _BAD_BODY as reason:  # nested too deeply to be written again
+                conformed.append(_conform(value, kind, field.source, unknown))
+            except _BAD_BODY as reason:
                 rows[number], errors[number] = self._none, f"{field.name}: {_text(reason)}"
                 is_bad = True
-        return texts, is_bad
+            else:
+                self._unknown_parts.update(unknown)
+        return conformed, is_bad
 
     def _column(self, at: int, rows: list[Any], errors: list[str | None]) -> pa.Array | None:
         """The column of one field; None when some rows have turned out to be bad."""
         field, kind = self._fields[at], self._schema.types[at + 1]
         name = f"field_{at}"
         values = [getattr(row, name) for row in rows]
-        if field.type == "string":
-            values, is_bad = self._texts(field, values, rows, errors)
+        if kind not in _JSON_TYPES:
+            values, is_bad = self._conformed(field, values, rows, errors)
             if is_bad:
                 return None
         try:
@@ -171,6 +187,29 @@ class BodyParser:
                 if (reason := _refusal(value, kind)) is not None:
                     rows[number], errors[number] = self._none, f"{field.name}: {reason}"
             return None
+
+
+def _conform(value: Any, kind: pa.DataType, path: str, unknown: set[str]) -> Any:
+    """A value of JSON as one of an Arrow type; ValueError or msgspec's for one of another type.
+
+    Parts of objects that the type does not have are added to `unknown` by their paths.
+    """
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if type(value) is str else _json_text(value)
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        parts = {part.name: part.type for part in kind}
+        unknown |= {f"{path}.{name}" for name in value.keys() - parts if value[name] is not None}
+        return {
+            name: _conform(value.get(name), part, f"{path}.{name}", unknown)
+            for name, part in parts.items()
+        }
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_conform(each, kind.value_type, path, unknown) for each in value]
+    if pa.types.is_nested(kind):
+        raise ValueError(f"{path} is no {'object' if pa.types.is_struct(kind) else 'array'}")
+    return msgspec.convert(value, _JSON_TYPES[kind])
 
 
 def _refusal(value: Any, kind: pa.DataType) -> str | None:

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from roquet.spark.tables.body_columns import FIELD, BodyField, fields_of, new_fields
+from roquet.spark.tables.body_types import arrow_type
 from roquet.spark.tables.iceberg.commit_tries import CommitTries
 
 if TYPE_CHECKING:
@@ -33,23 +36,30 @@ def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) 
             with table.update_schema() as change:
                 for field in added:
                     comment = f"{FIELD}={field.field}" if field.field else None
-                    change.add_column(field.name, _type_of(field), comment)
+                    change.add_column(field.name, _type_of(arrow_type(field.type)), comment)
         except (CommitFailedException, CommitStateUnknownException) as error:
             tries.refused(error)  # another change came first, or only the answer was lost
         table.refresh()
 
 
-def _type_of(field: BodyField) -> "IcebergType":
+def _type_of(kind: pa.DataType) -> "IcebergType":
+    """The Iceberg type of a body column; the table gives its parts their ids."""
     from pyiceberg import types
 
-    known: dict[str, IcebergType] = {
-        "boolean": types.BooleanType(),
-        "int": types.IntegerType(),
-        "bigint": types.LongType(),
-        "float": types.FloatType(),
-        "double": types.DoubleType(),
-        "string": types.StringType(),
-        "date": types.DateType(),
-        "timestamp": types.TimestamptzType(),
+    if pa.types.is_list(kind):
+        return types.ListType(0, _type_of(kind.value_type), element_required=False)
+    if pa.types.is_struct(kind):
+        return types.StructType(
+            *(types.NestedField(0, part.name, _type_of(part.type), required=False) for part in kind)
+        )
+    known: dict[pa.DataType, IcebergType] = {
+        pa.bool_(): types.BooleanType(),
+        pa.int32(): types.IntegerType(),
+        pa.int64(): types.LongType(),
+        pa.float32(): types.FloatType(),
+        pa.float64(): types.DoubleType(),
+        pa.string(): types.StringType(),
+        pa.date32(): types.DateType(),
+        pa.timestamp("us", "UTC"): types.TimestamptzType(),
     }
-    return known[field.type]
+    return known[kind]
