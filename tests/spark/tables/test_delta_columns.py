@@ -11,7 +11,8 @@ from deltalake.table import TableAlterer
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables import delta_columns
-from roquet.spark.tables.body_columns import FIELD_TYPES, BodyField
+from roquet.spark.tables.body_columns import BodyField
+from roquet.spark.tables.body_types import FIELD_TYPES
 from roquet.spark.tables.delta_columns import partition_columns, table_schema
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict
 

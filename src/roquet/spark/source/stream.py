@@ -30,7 +30,7 @@ from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.source import plan, preflight, trigger_limits
-from roquet.spark.source.tasks import plan_tasks, read_task
+from roquet.spark.source.tasks import ReadTask, plan_tasks, read_task
 from roquet.spark.topic_pattern import matching
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def tasks(
         self, start: dict[str, Any], end: dict[str, Any], cores: int | None = None
-    ) -> Sequence[InputPartition]:
+    ) -> Sequence[ReadTask]:
         """One batch, distributed over tasks for so many cores."""
         before, after = (
             queue_offsets.offsets_of_checkpoint(saved, self._is_read) for saved in (start, end)

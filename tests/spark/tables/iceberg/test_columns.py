@@ -10,7 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.body_columns import FIELD_TYPES, BodyField
+from roquet.spark.tables.body_columns import BodyField
+from roquet.spark.tables.body_types import FIELD_TYPES
 from roquet.spark.tables.iceberg import columns
 from roquet.spark.tables.table import TableConflict
 

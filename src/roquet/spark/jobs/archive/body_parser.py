@@ -71,14 +71,15 @@ class FieldCounter:
             self._unknown[names] = unknown
         for name in unknown:
             if bytes(values[name]) != b"null":
-                add_counts(self.counts, {name[:ERROR_LENGTH_MAX]: 1})
+                add_counts(self.counts, {name: 1})
 
 
 def add_counts(counts: Counter[str], more: Mapping[str, int]) -> None:
     """Add counts by field, those of too many fields together."""
     for name, count in more.items():
-        is_room = name in counts or len(counts) < COUNTED_FIELDS_MAX
-        counts[name if is_room else OTHER_FIELDS] += count
+        shown = name[:ERROR_LENGTH_MAX]
+        is_room = shown in counts or len(counts) < COUNTED_FIELDS_MAX
+        counts[shown if is_room else OTHER_FIELDS] += count
 
 
 class BodyParser:
@@ -116,7 +117,8 @@ class BodyParser:
     def parse(self, bodies: pa.Array) -> list[pa.Array]:
         """`body_error` and a column for each field."""
         rows, errors = list[Any](), list[str | None]()
-        decode, none = self._decode_known, self._none
+        decode: Callable[[bytes], Any] = self._decode_known
+        none = self._none
         for body in bodies.to_pylist():
             error = NO_BODY if body is None else None
             row = none
@@ -135,8 +137,7 @@ class BodyParser:
         if any(column is None for column in columns):  # a value that Arrow alone refused
             columns = self._columns(rows, errors)
         if self._counter is not None:
-            cut = {name[:ERROR_LENGTH_MAX]: count for name, count in self._unknown_parts.items()}
-            add_counts(self._counter.counts, cut)
+            add_counts(self._counter.counts, self._unknown_parts)
         return [pa.array(errors, pa.string()), *columns]
 
     def _decode_counted(self, body: bytes) -> Any:
