@@ -77,3 +77,16 @@ def map_columns(root: Path) -> None:
     }
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
     add_entry(root, {"protocol": protocol}, {"metaData": metadata})
+
+
+def age(root: Path) -> None:
+    """Make the log that of an earlier Roquet: ranges of four columns, no nulls, no property."""
+    for path in (root / LOG).glob("*.json"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if "add" in line:
+                stats = {**json.loads(line["add"]["stats"]), "nullCount": {}}
+                line["add"]["stats"] = json.dumps({"minValues": {}, "maxValues": {}, **stats})
+            if "metaData" in line:
+                line["metaData"]["configuration"] = {}
+        path.write_text("\n".join(map(json.dumps, lines)))

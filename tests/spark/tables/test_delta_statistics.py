@@ -1,6 +1,5 @@
 """Tables of earlier Roquets: what their log says of files is completed, and no row changes."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Log
-from tests.spark.tables.delta_log import actions, allow_deletion_vectors, delete_rows
+from tests.spark.tables.delta_log import actions, age, allow_deletion_vectors, delete_rows
 
 from roquet.cli.spark_jobs.maintain import report_lines
 from roquet.model.errors import ConfigError
@@ -20,7 +19,6 @@ from roquet.spark.tables.arrow_dataset import arrow_dataset
 from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.delta_columns import STATISTICS
 from roquet.spark.tables.delta_statistics import ListedFile, is_complete, restated
-from roquet.spark.tables.delta_storage import LOG
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.table import ArchiveIdentity
@@ -43,19 +41,6 @@ def fill(table: DeltaTable, at: int, *keys: str | None) -> None:
     writer.write(pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS)))
     after = {QUEUE: at + len(keys)}
     table.commit(table.state((QUEUE,)).then(after, directory.name, writer.close(), ()))
-
-
-def age(root: Path) -> None:
-    """Make the log that of an earlier Roquet: ranges of four columns, no nulls, no property."""
-    for path in (root / LOG).glob("*.json"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if "add" in line:
-                stats = {**json.loads(line["add"]["stats"]), "nullCount": {}}
-                line["add"]["stats"] = json.dumps({"minValues": {}, "maxValues": {}, **stats})
-            if "metaData" in line:
-                line["metaData"]["configuration"] = {}
-        path.write_text("\n".join(map(json.dumps, lines)))
 
 
 @pytest.fixture

@@ -306,16 +306,21 @@ class DeltaTable:
         said = self._log.metadata().configuration.get(delta_columns.STATISTICS)
         return unless_said if said is None else said == wanted
 
+    @property
+    def says_statistics(self) -> bool:
+        """Whether the table says which columns have statistics, in the version read last."""
+        return delta_columns.STATISTICS in self._log.metadata().configuration
+
     def _declared_statistics(self) -> bool:
         """Say in the table which columns have statistics; False if that added no entry."""
-        if delta_columns.STATISTICS in self._log.metadata().configuration:
+        if self.says_statistics:
             return False
         first = self._log.version() + 1
         with explained_log(self._root):
             delta_columns.declare_statistics(self._log, self.identity)
         self._update()
         self._keep(first)
-        return delta_columns.STATISTICS in self._log.metadata().configuration
+        return self.says_statistics
 
     def _incomplete(self) -> Sequence[ListedFile]:
         """The archive's files with incomplete statistics in the version that was read last."""

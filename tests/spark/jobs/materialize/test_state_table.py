@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Log
+from tests.spark.tables.delta_log import age
 
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.materialize.state_table import StateTable, state_identity
 from roquet.spark.tables.delta import DeltaTable
+from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.table import ArchiveIdentity
 
 
@@ -80,3 +84,21 @@ def test_a_table_of_latest_states_is_no_archive(tmp_path: Path) -> None:
 def test_arguments_that_cannot_be_used_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         identity(**settings)
+
+
+def test_a_table_of_an_earlier_roquet_finds_all_rows_once_it_is_opened(tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    with StateTable(root, identity()) as table:
+        settings, queue = table.settings, ("accounts", "broker-a", 0)
+        rows: dict[str, Any] = {name: [None, None] for name in settings.columns}
+        rows |= {"key": [None, "a"], "tag": ["UA", "UA"], "queue_offset": [0, 1]}
+        directory = table.begin()
+        writer = PartitionedWriter(directory, settings.schema, scheme=settings.key_buckets)
+        writer.write(pa.RecordBatch.from_pydict(rows, schema=settings.schema))
+        table.commit(table.state((queue,)).then({queue: 2}, directory.name, writer.close(), ()))
+    age(root)
+    conditions = [pc.field("tag") == "UA", pc.field("key").is_null(), pc.field("key") == "a"]
+    for expected in ([0, 0, 1], [2, 1, 1]):
+        rows_there = Log(str(root)).to_pyarrow_dataset()
+        assert [rows_there.count_rows(filter=each) for each in conditions] == expected
+        StateTable(root, identity()).close()

@@ -85,6 +85,8 @@ class StateTable(DeltaTable):
     ) -> None:
         self.settings = wanted
         super().__init__(root, ArchiveIdentity(topic=wanted.topic, columns=wanted.columns), disk)
+        if not self.says_statistics:  # by an earlier Roquet; nothing else maintains such a table
+            self.complete_statistics()
 
     def commit(self, commit: TableCommit) -> None:
         """Publish a commit: its files have other rows than those that they replace."""
