@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import polars as pl
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -37,7 +38,8 @@ from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.replay import replay_job
-from roquet.spark.tables import object_staging
+from roquet.spark.tables import object_staging, parquet_writer
+from roquet.spark.tables.column_statistics import ColumnStatistics, statistics_of
 from roquet.spark.tables.iceberg import catalog_of
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_staging import ObjectStaging
@@ -727,3 +729,24 @@ def test_a_store_that_refuses_access_says_so(orders: PersistentTopic, tmp_path: 
             with pytest.raises(RoquetError, match="refuses access to s3://lake/orders") as no:
                 Archive(orders, kind, tmp_path).run()
             assert SECRET not in str(no.value)
+
+
+def test_statistics_of_an_earlier_roquet_are_completed_in_the_server(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_nulls(*args: Any) -> ColumnStatistics:
+        return msgspec.structs.replace(statistics_of(*args), nulls={})
+
+    archive.topic.send(count=COUNT)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parquet_writer, "statistics_of", without_nulls)
+        archive.run()
+    with open_archive(archive.params()) as table:
+        count = len(table.files())
+        assert [len(table.incomplete_files()), table.complete_statistics()] == [count, count]
+        assert not table.incomplete_files()
+    rows = Log(TABLE).to_pyarrow_dataset()
+    assert rows.count_rows(filter=pc.field("key") == "0-1-0") == COUNT
+    assert archive.bodies() == sorted(archive.topic.sent)
+    archive.topic.send(count=COUNT)
+    assert archive.run().rows == 4 * COUNT, "the offsets stay"
