@@ -1,4 +1,6 @@
+import copy
 import inspect
+import pickle
 
 import pytest
 
@@ -52,3 +54,11 @@ def test_a_refusal_can_leave_open_whether_it_happened() -> None:
 def test_a_full_disk_and_a_held_directory_are_both_the_disks_fault() -> None:
     assert issubclass(StoreFull, StoreError)
     assert issubclass(StoreLocked, StoreError)
+
+
+def test_errors_keep_their_fields_on_the_way_to_another_process() -> None:
+    refused = errors.CallRefused(17, "no such\ttopic", definite=False)
+    again = pickle.loads(pickle.dumps(refused))
+    assert (type(again), str(again)) == (errors.CallRefused, str(refused))
+    assert (again.code, again.remark, again.definite) == (17, "no such\ttopic", False)
+    assert copy.copy(errors.StoreFull("full")).args == ("full",)

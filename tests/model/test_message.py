@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import msgspec
 import pytest
 
@@ -68,3 +71,15 @@ def test_a_message_without_tag_and_keys_says_so() -> None:
 
 def test_other_blanks_are_part_of_a_key() -> None:
     assert stored(KEYS="lot\u3000A lot\tB").keys == ("lot\u3000A", "lot\tB")
+
+
+def test_messages_can_be_copied_and_handed_to_another_process() -> None:
+    for message in (Message("orders", b"one"), stored(TAGS="paid")):
+        for again in (copy.copy(message), copy.deepcopy(message), dumped_and_loaded(message)):
+            assert again == message
+    with pytest.raises(TypeError):
+        copy.deepcopy(Message("orders", b"")).properties["a"] = "b"  # type: ignore[index]
+
+
+def dumped_and_loaded(message: object) -> object:
+    return pickle.loads(pickle.dumps(message))

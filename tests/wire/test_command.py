@@ -210,6 +210,11 @@ def test_numbers_of_a_header_have_32_bits_as_in_java(number: int) -> None:
     assert (command.opaque, command.version) == (number, number)
 
 
+def test_fields_that_are_no_json_spoil_the_call() -> None:
+    with pytest.raises(FieldError, match="code 1: extFields are not JSON"):
+        Command(code=1, fields=msgspec.Raw(b'{"a":')).loose()
+
+
 def test_the_last_of_two_equal_names_counts() -> None:
     command = decode(json_frame('{"code":1,"code":2,"extFields":{"a":"x","a":"y"}}'))
     assert (command.code, command.ext) == (2, {"a": "y"})
