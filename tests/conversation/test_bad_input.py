@@ -107,7 +107,7 @@ async def still_serves(raw: RawConnection) -> None:
         (frame(310, bytes(4 * 1024 * 1024 + 1), **SEND), 13, "4194304"),
         (frame(310, b"x", **{**SEND, "i": f"a\x01{'v' * 40_000}\x02"}), 13, "32767"),
         (frame(310, b"x", **{**SEND, "h": str(2**40)}), 1, "beyond its limits"),
-        (frame(320, b"junk", m="true", **SEND), 13, "batch"),
+        (frame(320, b"junk", **{**SEND, "m": "true"}), 13, "batch"),
         (frame(11, **{**PULL, "topic": "unknown"}), 17, "not exist"),
         (frame(11, **{**PULL, "consumerGroup": "no good"}), 26, "does not exist"),
         (frame(11, **without(PULL, "queueOffset")), 1, "queueOffset (queue_offset) is missing"),

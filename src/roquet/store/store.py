@@ -406,8 +406,8 @@ class Store:
             wanted = required_free_bytes(usage, policy)
             setting = "refuse_ratio" if policy.free_min is None else "free_min"
             self._refusal = StoreFull(
-                f"{self._opened.directory} is on a disk with {usage.free} of {usage.total} bytes"
-                f" free, and {wanted} are wanted ({setting}): writes are refused until there is"
+                f"{self._opened.directory} is on a disk with {size_text(usage.free)} of"
+                f" {size_text(usage.total)} free, and {size_text(wanted)} are wanted ({setting}): writes are refused until there is"
                 " room"
             )
             log.error("%s", self._refusal)
