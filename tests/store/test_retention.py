@@ -278,6 +278,6 @@ def test_room_is_logged_at_the_level_of_the_refusal_which_names_the_setting_that
     store.watch_disk(DiskUsage(100, 5))
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
     full, room, floor = caplog.messages
-    assert "10 are wanted (refuse_ratio)" in full
+    assert "10 bytes are wanted (refuse_ratio)" in full
     assert room == "there is room on the disk again: writes are accepted"
-    assert "10 are wanted (free_min)" in floor
+    assert "10 bytes are wanted (free_min)" in floor

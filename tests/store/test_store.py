@@ -328,7 +328,7 @@ def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
     store = store_dir.open()
     store.append(draft(b"one"), NOW)
     assert store.watch_disk(DiskUsage(100, 9))
-    with pytest.raises(StoreFull, match="9 of 100 bytes free, and 10 are wanted"):
+    with pytest.raises(StoreFull, match="9 bytes of 100 bytes free, and 10 bytes are wanted"):
         store.append(draft(), NOW)
     assert isinstance(store.refusal, StoreFull)
     assert bodies(store) == [b"one"]

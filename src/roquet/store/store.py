@@ -9,6 +9,7 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
+from roquet.model.printable_text import size_text
 from roquet.rules.recovery import LogDamage
 from roquet.rules.retention import (
     DiskUsage,
@@ -407,8 +408,8 @@ class Store:
             setting = "refuse_ratio" if policy.free_min is None else "free_min"
             self._refusal = StoreFull(
                 f"{self._opened.directory} is on a disk with {size_text(usage.free)} of"
-                f" {size_text(usage.total)} free, and {size_text(wanted)} are wanted ({setting}): writes are refused until there is"
-                " room"
+                f" {size_text(usage.total)} free, and {size_text(wanted)} are wanted ({setting}):"
+                " writes are refused until there is room"
             )
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):
