@@ -511,7 +511,7 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
         async with Producer(running.namesrv_addr, config=ProducerConfig(**keys)) as producer:
             await producer.send(Message("Orders", b"one"))
         settings = ConsumerConfig(**keys, consume_from=ConsumeFrom.FIRST, retries_max=9)
-        tries = []
+        tries: list[int] = []
         async with PopConsumer(
             running.namesrv_addr, group="popping", topic="Orders", config=settings
         ) as consumer:
