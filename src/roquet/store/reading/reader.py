@@ -383,9 +383,7 @@ class RecordReader:
                 break
             known = self._log.skim_at(position) if position < before else None
             # Equal hashes are not equal keys.
-            if known is None or known[5] != topic_bytes:
-                continue
-            if key not in map(readable_text, index_keys(known[6])):
+            if known is None or known[5] != topic_bytes or not _has_key(known[6], key):
                 continue
             if not times[0] <= known[4] <= times[1]:
                 continue
@@ -395,6 +393,10 @@ class RecordReader:
         positions = sorted(found_at)
         records = [found_at[position] for position in positions]
         return QueryResult(records, positions, self._index.end_ms, self._index.end_position)
+
+
+def _has_key(properties: bytes, key: str) -> bool:
+    return key in map(readable_text, index_keys(properties))
 
 
 def _ends_by(queue: ConsumeQueue, offset: int, position: int) -> bool:
