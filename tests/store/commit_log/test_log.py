@@ -1,6 +1,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +11,9 @@ from roquet.store.filesystem.files import FileWriter, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, StoreDirectory
 
 SIZE = 8192
 
@@ -300,3 +304,16 @@ def test_extents_hold_the_bytes_of_their_positions(log: CommitLog, count: int) -
     places = [append(log, b"x") for _ in range(count)]  # 300 of them lie in several files
     found = log.read_ranges(places, [at + 93 for at in places])
     assert found == b"".join(pack_at(at, b"x") for at in places)
+
+
+def test_a_hole_ends_at_the_next_record_or_at_a_bound(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store, opened = store_dir.open_parts()
+    appended = fill(store, 5)
+    for one in appended[1:3]:
+        store_dir.bytes_at(one.position, one.size)[:] = bytes(one.size)
+    hole, behind = appended[1].position, appended[3].position
+    assert opened.log.hole_end(hole, 1 << 20) == behind
+    assert opened.log.hole_end(hole, 50) == hole + 50
+    assert opened.log.hole_end(opened.log.end, 50) == opened.log.end + 1
