@@ -9,6 +9,7 @@ import pickle
 import pkgutil
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -43,6 +44,7 @@ PLAIN: Final[Mapping[Any, Any]] = {
 CONTAINERS: Final[Mapping[type, Callable[[type, list[Any]], Any]]] = {
     enum.Enum: lambda kind, _: next(iter(kind), 0),  # type: ignore[call-overload]
     tuple: lambda _, parts: tuple(parts),
+    Counter: lambda _, parts: Counter(parts),
     Mapping: lambda _, parts: dict([parts]),
     AbstractSet: lambda _, parts: frozenset(parts),
     Sequence: lambda _, parts: parts,

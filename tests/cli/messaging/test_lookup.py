@@ -105,7 +105,7 @@ def test_properties_that_are_not_utf_8_are_shown_everywhere(tmp_path: Path) -> N
     raw = f"UNIQ_KEY\x01{message_id}\x02TAGS\x01标签\x02KEYS\x01标签 k\x02".encode("gbk")
     with BlockingCluster(default_queue_count=1, store=tmp_path) as cluster:
         batch = SendBatch(
-            producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties="",
+            producer_group="g", topic="t", queue_id=0, born_timestamp=1, properties="", batch=True,
             body=encode_batch([BatchItem(0, b"x", raw)]),
         )  # fmt: skip
         cluster.run(call(cluster.broker_addrs[0], batch))

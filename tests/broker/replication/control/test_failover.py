@@ -310,6 +310,17 @@ async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
 
 
 @in_virtual_time
+async def test_a_broker_whose_heartbeats_are_refused_too_asks_with_pauses() -> None:
+    scene = Scene()
+    scene.controller.leads(None, 5, 1, 2)
+    for call in (calls.ElectMaster, BrokerHeartbeat):
+        scene.controller.refusals[call] = CallRefused(2005, "another connection sends them")
+    async with running(scene):
+        await scene.sleep(1)
+        assert 1 < scene.controller.count(calls.ElectMaster) <= 21
+
+
+@in_virtual_time
 async def test_a_learner_asks_for_no_election() -> None:
     settings = FailoverSettings(
         poll_ms=5_000, heartbeat_ms=1_000, heartbeat_timeout_ms=10_000, priority=1,

@@ -39,8 +39,8 @@ RETRY_MS: Final = 1_000
 """Ms between two tries to join the group, to have a master elected, or to get an answer."""
 
 ELECTED_MS: Final = 50
-"""Ms between an election and the question who leads: a controller that contradicts itself must not
-be asked without a pause."""
+"""Ms between an election or a refusal and the question who leads: a controller that contradicts
+itself, or refuses each heartbeat, must not be asked without a pause."""
 
 NOT_REGISTERED: Final = frozenset(
     {
@@ -154,6 +154,8 @@ class Failover:
                 self._complain(error)
             except Exception:
                 log.exception("the role could not be changed; it is tried again")
+            if not is_answered:  # a refused heartbeat gives notice of itself
+                await self._context.clock.sleep(ELECTED_MS)
             is_settled = is_answered and self.standing.own.master is not None
             poll_ms = self._context.settings.poll_ms
             pause_ms = poll_ms if is_settled else min(poll_ms, RETRY_MS)
