@@ -149,3 +149,13 @@ def test_bodies_are_a_line_each_unless_raw_is_given(namesrv: str) -> None:
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
     with pytest.raises(UsageError, match="--raw or --json"):
         roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
+
+
+def test_a_very_long_body_is_cut_as_a_line_and_whole_in_json(namesrv: str) -> None:
+    with blocking.Producer(namesrv) as producer:
+        producer.send("long", b"x" * 2_000_000)
+    line = roquet("consume", "long", "--count", "1", "-n", namesrv)
+    assert line.stdout == "x" * 1_048_576 + "\n"
+    assert "the first 1,048,576 of 2,000,000 bytes; --json and --raw show all" in line.stderr
+    shown = roquet("consume", "long", "--count", "1", "--json", "-n", namesrv).stdout
+    assert json.loads(shown)["body"] == "x" * 2_000_000

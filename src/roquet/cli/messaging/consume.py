@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TOPIC_POLL_S: Final = 1.0
 """How often a topic is looked for that does not exist yet."""
 
+LINE_SIZE_MAX: Final = 1024 * 1024
+"""Bytes of a body that are shown as a line: one of 60 MB takes minutes and gigabytes to escape."""
+
 
 def consume(  # noqa: PLR0913 - each is an option
     topic: TopicArgument,
@@ -49,7 +52,8 @@ def consume(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Print a topic's messages as they come, until Ctrl-C.
 
-    A body is one line; what does not print, line breaks among it, is shown as an escape.
+    A body is one line, of its first MiB; what does not print, line breaks among it, is shown as an
+    escape. --json and --raw show all of it.
     """
     runtime.log_to_stderr(verbose=False)
     if raw and json:
@@ -149,7 +153,11 @@ class _Printer:
 
 
 def _show_text(message: "InboundMessage") -> None:
-    output.echo(message.body.decode("utf-8", "replace"))
+    body = message.body
+    output.echo(body[:LINE_SIZE_MAX].decode("utf-8", "replace"))
+    if len(body) > LINE_SIZE_MAX:
+        whole = f"the first {LINE_SIZE_MAX:,} of {len(body):,} bytes; --json and --raw show all"
+        output.echo(f"{message.message_id}: {whole}", err=True)
 
 
 def _show_raw(message: "InboundMessage") -> None:
