@@ -73,7 +73,8 @@ def bodies(collector: PopCollector) -> list[bytes]:
 
 def put_failed(broker: Broker, topic: str, body: bytes, origin: str | None) -> None:
     broker.tables.topics.put(TopicConfig(topic_name=topic, read_queue_nums=1), 1)
-    properties = f"RETRY_TOPIC\x01{origin}\x02".encode() if origin else b""
+    named = f"RETRY_TOPIC\x01{origin}\x02" if origin else ""
+    properties = f"{named}1ST_POP_TIME\x011\x02".encode()
     broker.log.store.append(Draft(topic, 0, body, properties, reconsume_times=1), 5)
 
 
@@ -115,6 +116,16 @@ async def test_messages_that_an_older_version_or_apaches_broker_put_there_are_lo
     broker.log.store.append(Draft(shared, 0, b"bad properties", b"\xff", reconsume_times=1), 5)
     for group, topic in (("pay", "eu_orders"), ("pay_eu", "orders")):
         assert look(broker, group=group, topic=topic).count == 3
+
+
+async def test_a_pop_gets_no_message_of_a_pulling_group_from_a_retry_topic_that_they_share(
+    broker: Broker,
+) -> None:
+    shared = "%RETRY%pay_eu_orders"
+    put_failed(broker, shared, b"popped", "eu_orders")
+    sent_back = b"RETRY_TOPIC\x01flights\x02"
+    broker.log.store.append(Draft(shared, 0, b"pulled", sent_back, reconsume_times=1), 5)
+    assert bodies(look(broker, group="pay", topic="eu_orders")) == [b"popped"]
 
 
 @pytest.mark.usefixtures("stored")

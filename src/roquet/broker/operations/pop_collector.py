@@ -4,10 +4,10 @@ retry topics, one time in five ─▶ queues, from a random one ─▶ retry top
 
 Messages that failed are in `%RETRY%group+topic`, or in `%RETRY%group_topic`, which an older version
 or Apache's broker has written. Other groups and topics may share the older name: messages whose
-RETRY_TOPIC is another of its ends are theirs, and skipped.
+RETRY_TOPIC is another of its ends are theirs, and skipped, as are those of a group that pulls.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -289,15 +289,28 @@ class PopCollector:
     # -- from the retry topics ---------------------------------------------------------------
 
     def _own(self, retry_topic: str, messages: Slice) -> Slice:
-        """Messages of a retry topic with an older name that are not another topic's."""
+        """Messages of a retry topic with an older name that may be the popped topic's."""
         origins = {*names.possible_origins(retry_topic)} - {self._request.topic}
         own = [
             record
             for part in messages.parts
             for at in _places(part)
-            if _origin(record := part[at : at + LENGTH.unpack_from(part, at)[0]]) not in origins
+            if self._may_own(record := part[at : at + LENGTH.unpack_from(part, at)[0]], origins)
         ]
         return Slice(own, len(own), sum(map(len, own)), messages.next_offset)
+
+    def _may_own(self, record: memoryview, origins: Container[str]) -> bool:
+        """Whether a record of a shared retry topic may be the popped topic's.
+
+        Those of a group that pulls name their topic, and were never popped.
+        """
+        try:
+            properties = decode_properties(decode(record).properties)
+        except RecordError:
+            return True
+        origin = properties.get(props.RETRY_TOPIC, self._request.topic)
+        was_popped = props.FIRST_POP_TIME in properties
+        return origin == self._request.topic or (was_popped and origin not in origins)
 
     def _renamed(self, part: memoryview, start: int) -> bytes:
         """Records of the retry topic under the name of the topic that the client pops."""
@@ -338,14 +351,6 @@ def _places(part: memoryview) -> list[int]:
         places.append(at)
         at += LENGTH.unpack_from(part, at)[0]
     return places
-
-
-def _origin(record: memoryview) -> str | None:
-    """The topic that a record of a retry topic names as the one that was popped."""
-    try:
-        return decode_properties(decode(record).properties).get(props.RETRY_TOPIC)
-    except RecordError:
-        return None
 
 
 def _offsets(messages: Slice, start: int) -> Sequence[int]:

@@ -23,16 +23,22 @@ def delete_topic_with_retries(
     topic: str,
 ) -> None:
     """Delete a topic with the POP retry topics of its groups, or their part in shared ones."""
-    retry_topics: list[str] = []
+    # Also of groups without progress: one that was deleted may be made again.
+    retry_topics = [
+        each.topic_name
+        for each in tables.topics
+        if names.is_retry(each.topic_name) and each.topic_name.endswith(f"+{topic}")
+    ]
     for group in tables.offsets.groups_of(topic):
         older = names.pop_retry_topic_v1(group, topic)
-        retry_topics += [names.pop_retry_topic(group, topic), older]
-        if tables.topics.get(older) and _is_shared(tables, older, topic):
-            retry_topics.pop()
+        if not tables.topics.get(older):
+            continue
+        if _is_shared(tables, older, topic):
             delivery.revive.settle_all(group, older)
             tables.offsets.commit(group, older, 0, message_log.store.bounds(older, 0)[1])
-    existing = [name for name in retry_topics if tables.topics.get(name)]
-    delete_topics(message_log, delivery, tables, control, [topic, *existing])
+        else:
+            retry_topics.append(older)
+    delete_topics(message_log, delivery, tables, control, [topic, *retry_topics])
 
 
 def _is_shared(tables: BrokerTables, retry_topic: str, topic: str) -> bool:

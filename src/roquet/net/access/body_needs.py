@@ -59,7 +59,7 @@ def batch_ack(facts: RequestFacts) -> Iterator[AccessRequest]:
     """Groups and topics of acknowledged messages."""
     for group, topic in dict.fromkeys((a.group, a.topic) for a in decode_acks(facts.body).acks):
         yield from on_group(group, SUB)
-        yield from on_topic(topic, SUB)
+        yield from on_topic(names.retried_topic(group, topic), SUB)
 
 
 def new_topics(facts: RequestFacts) -> Iterator[AccessRequest]:

@@ -326,6 +326,17 @@ async def test_deleting_a_topic_leaves_the_failed_messages_of_another_that_share
     assert await pop_one(broker, peer, "pay", "eu_orders") is None
 
 
+async def test_deleting_a_topic_deletes_what_failed_in_groups_that_are_gone(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    retry_topic = "%RETRY%pay+orders"
+    broker.tables.topics.create_for_group(retry_topic, 1, 0)
+    broker.bind(send)(message(b"failed", topic="orders"), peer)
+    assert not broker.tables.offsets.groups_of("orders")
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert broker.tables.topics.get(retry_topic) is None
+
+
 async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:

@@ -9,7 +9,7 @@ from roquet.testing.simulation.workloads import run_seed
 SEEDS = {
     "unwaited-acknowledgement": 10,
     "ignored-lease": 1,
-    "unapproved-shrink": 1,
+    "unapproved-shrink": 4,
     "frozen-master": 1,
     "unconfirmed-reads": 6,
     "skipped-truncation": 5,
@@ -18,7 +18,7 @@ SEEDS = {
     "learner-in-set": 1,
     "repeated-epoch": 0,
     "unflushed-report": 46,
-    "trusted-log": 73,
+    "trusted-log": 2,
     "forgotten-epoch": 5,
     "unsafe-answers": 5,
     "unrevived-pops": 5,
