@@ -47,7 +47,8 @@ async def totals(admin: AdminClient, brokers: Mapping[str, str], group: str) -> 
         for queue, read in codec.loads(reply.body, ConsumeStats).offset_table.items()
     }
     left = sum(
-        each.max_offset - max(each.min_offset, done.get(queue, 0)) for queue, each in ends.items()
+        max(0, each.max_offset - max(each.min_offset, done.get(queue, 0)))
+        for queue, each in ends.items()
     )
     return DeadLetterTotals(
         total=sum(each.max_offset - each.min_offset for each in ends.values()),

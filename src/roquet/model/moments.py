@@ -6,6 +6,7 @@ from typing import Final
 
 from roquet.model.errors import ConfigError
 
+DAY_MS: Final = 86_400_000
 PLAUSIBLE_FROM_MS: Final = 946_684_800_000
 """The year 2000. A smaller number is no time in ms: it is seconds, or a date without dashes."""
 
@@ -27,17 +28,21 @@ _UNITS: Final = ((1000, 1), (1, 1000), (1, 1_000_000))
 def parse_moment(text: str, name: str, zone: tzinfo | None = None, *, forms: str = FORMS) -> int:
     """Parse a time into ms since the epoch; `zone` is that of texts without one, None the local.
 
-    A date before 1970 is 0. Raises ConfigError, which begins with `name`, for a text that is
-    neither a date nor plausible ms: a number that means something else offers that reading, since
-    seconds or 20260131 taken as ms are in January 1970.
+    The first moments of 1970, which are before it in some zones, are 0. Raises ConfigError, which
+    begins with `name`, for a text that is neither a date from 1970 to 2199 nor plausible ms: a
+    number that means something else offers that reading, since seconds or 20260131 taken as ms are
+    in January 1970.
     """
     text = text.strip()
     if text.isascii() and text.isdecimal():
         return _parse_ms(text, name)
     try:
-        return max(0, int(_with_zone(datetime.fromisoformat(text), zone).timestamp() * 1000))
+        ms = int(_with_zone(datetime.fromisoformat(text), zone).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise ConfigError(f"{name}: {text!r:.100} is {forms}") from None
+    if not -DAY_MS <= ms < PLAUSIBLE_TO_MS:
+        raise ConfigError(f"{name}: {text:.30} is not in the years 1970 to 2199")
+    return max(0, ms)
 
 
 def _parse_ms(text: str, name: str) -> int:

@@ -11,7 +11,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
 from roquet.model import names
-from roquet.model.errors import StoreFull
+from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.consumption.pop import PopCheckpoint
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.retention import HOUR_MS, DiskUsage
@@ -185,6 +185,19 @@ def test_popped_messages_count_until_they_are_acknowledged(broker: Broker, fill:
     assert expire(broker) == 0
     assert expire(broker, force_unread=True)
     assert taken(broker) == {("g", "orders"): 2}
+
+
+def test_a_search_that_fails_lets_files_go_by_their_age_alone(
+    broker: Broker, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(50)
+
+    def failing(*_: object) -> None:
+        raise StoreError("the queue cannot be read")
+
+    monkeypatch.setattr(type(broker.tables.offsets), "by_place", failing)
+    assert expire(broker) == 0
+    assert expire(broker, hours=100)
 
 
 def test_a_count_that_fails_does_not_hold_up_retention(

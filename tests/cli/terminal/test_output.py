@@ -27,6 +27,7 @@ def test_a_time_is_a_moment_or_a_number_of_milliseconds() -> None:
 
 def test_no_time_is_a_dash() -> None:
     assert (output.time_text(None), output.time_text(0), output.time_text(-1)) == ("-", "-", "-")
+    assert output.time_text(2**63 - 1) == "-"
     assert len(output.time_text(1_700_000_000_000)) == len("2026-01-31 12:00:00")
 
 

@@ -62,12 +62,15 @@ class BrokerUnreadMessages:
         """Topic and group that were last logged as keeping files."""
 
     def first_position(self, file_end: int, usage: DiskUsage) -> int | None:
-        """Position of the first unread message; logs who keeps a file that would be deleted."""
-        found = [(at, unread) for unread in self._all() for at in self._positions(unread)]
-        waiting = self._broker.delivery.timer.context.timers.first_waiting()
-        if waiting is not None:
-            found.append((waiting.position, UnreadFrom(names.TIMER_TOPIC, 0, 0, NOBODY)))
-        position, unread = min(found, default=(None, None))
+        """Position of the first unread message; logs who keeps a file that would be deleted.
+
+        0 if it cannot be found: then files go by their age alone.
+        """
+        try:
+            position, unread = self._first()
+        except Exception:
+            log.exception("it is not known what is unread: no file younger than retention goes")
+            return 0
         if position is None or unread is None:
             return None
         keeper = (unread.topic, unread.group)
@@ -76,11 +79,18 @@ class BrokerUnreadMessages:
             log.warning(
                 "the disk is %.0f %% full, and nothing younger than retention is deleted, because"
                 " of %s (from position %d of the log on). Sends are refused once it is too full."
-                " Let them be read, delete a group that nobody needs, add space, or set"
-                " force_unread, which loses them",
+                " Let them be read, delete a group or a topic that nobody needs, shorten retention,"
+                " add space, or set force_unread, which loses them",
                 usage.ratio * 100, _description(unread.topic, unread.group), position,
             )  # fmt: skip
         return position
+
+    def _first(self) -> tuple[int | None, UnreadFrom | None]:
+        found = [(at, unread) for unread in self._all() for at in self._positions(unread)]
+        waiting = self._broker.delivery.timer.context.timers.first_waiting()
+        if waiting is not None:
+            found.append((waiting.position, UnreadFrom(names.TIMER_TOPIC, 0, 0, NOBODY)))
+        return min(found, default=(None, None))
 
     def deleting(
         self, messages: Sequence[LostMessages], begin: int, forced_by: DiskUsage | None

@@ -113,14 +113,21 @@ def console(*, to_stderr: bool = False, quiet: bool = False) -> "Console":
     return PrintableConsole(stderr=to_stderr, quiet=quiet, width=width)
 
 
+CALENDAR_END_MS: Final = 253_402_214_400_000
+"""The last day of the year 9999, in any zone: `datetime` ends there."""
+
+
 def known_quantity(count: int | None, noun: str) -> str:
     """A count with its noun, or that it is not known."""
     return f"{noun}s not known" if count is None else quantity(count, noun)
 
 
 def time_text(time_ms: int | None) -> str:
-    """A time in ms since the epoch as text, in this machine's zone; a dash for none."""
-    if not time_ms or time_ms < 0:
+    """A time in ms since the epoch as text, in this machine's zone.
+
+    A dash for none, and for times that no calendar has, as clients may send.
+    """
+    if not time_ms or not 0 < time_ms < CALENDAR_END_MS:
         return "-"
     return f"{datetime.fromtimestamp(time_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
 

@@ -58,6 +58,10 @@ class MainThread:
             self._todo.append(function)
             signal.pthread_kill(main, self._wakeup)
 
+    def forget(self) -> None:
+        """Drop what is left to do: a forked child is not to do it."""
+        self._todo.clear()
+
     def _work(self, _number: int, _frame: FrameType | None) -> None:
         while self._todo:
             self._todo.popleft()()
@@ -154,6 +158,8 @@ class ProcessSignals:
         MAIN_THREAD.run(self._install)
 
     def _install(self) -> None:
+        if not self._open:  # it was closed before the main thread came here
+            return
         if len(self._open) > 1 and self._received is not None:  # one may have been dropped unclosed
             return
         for number in STOP_SIGNALS:
@@ -175,6 +181,7 @@ class ProcessSignals:
     def forget(self) -> None:
         """Remove all consumers: in a forked child signals have their former effect."""
         self._open.clear()
+        MAIN_THREAD.forget()
 
     def main_task(self) -> "asyncio.Task[Any] | None":
         """The task that `asyncio.run` runs; None under other runners."""

@@ -77,6 +77,19 @@ async def test_the_end_of_a_connection_gives_its_place_to_the_one_that_follows()
 
 
 @in_virtual_time
+async def test_a_connection_that_may_be_dead_counts_from_its_next_report_on() -> None:
+    master = Master()
+    master.report(1, 100)
+    await master.clock.sleep(9_000)
+    master.report(2, 100)
+    master.places.forget(2, 2)
+    assert master.places.is_holder(1, 2)
+    assert master.wanted == {1}
+    master.report(1, 100)
+    assert master.wanted == {1, 2}
+
+
+@in_virtual_time
 async def test_a_replica_that_comes_back_takes_its_place_from_a_dead_connection_or_a_stranger() -> (
     None
 ):

@@ -61,9 +61,13 @@ class ReplicaPlaces:
         if (heir := next_holder(claims)) is None:
             del self._claims[broker_id]
             self._sync_set.disconnected(broker_id)
-        else:
-            self._holders[broker_id] = heir
-            self._sync_set.reported(claims[heir].facts, claims[heir].sent)
+            return
+        self._holders[broker_id], claim = heir, claims[heir]
+        oldest_ms = self._clock.monotonic_ms() - self._patience_ms()
+        if claim.caught_up_ms is not None and claim.caught_up_ms >= oldest_ms:
+            self._sync_set.reported(claim.facts, claim.sent)
+        else:  # it may be dead: it counts from its next report on
+            self._sync_set.disconnected(broker_id)
 
     def is_holder(self, connection: int, broker_id: int) -> bool:
         """Whether a connection counts as the replica of an id."""
