@@ -411,6 +411,7 @@ class Client:
         is_batch = len(bodies) > 1
         text = "".join(f"{name}\x01{value}\x02" for name, value in more.pop("text", {}).items())
         call = (SendBatch if is_batch else Send)(
+            batch=is_batch,
             producer_group="attack",
             topic=topic,
             queue_id=queue_id,

@@ -101,6 +101,7 @@ async def send_all(port: int, history: History) -> None:
         bodies = [f"{number}-{n}".encode().ljust(400, b".") for n in range(1 + 150 * (number == 5))]
         is_batch = len(bodies) > 1
         call = (SendBatch if is_batch else Send)(
+            batch=is_batch,
             producer_group="attack",
             topic=TOPIC,
             queue_id=0,
