@@ -54,6 +54,7 @@ async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
             queue_id=queue_id,
             born_timestamp=time.time_ns() // 1_000_000,
             properties="WAIT\x01true\x02",
+            batch=len(bodies) > 1,
             body=body,
         )
         try:

@@ -193,11 +193,10 @@ def _checked(kind: Kind) -> Iterator[bytes]:
 
 def _batches(kind: Kind) -> Iterator[bytes]:
     empty = encode_item(0, b"", b"")
-    given = {"batch": True} if kind is not send.SendBatch else {}
     for count in (40_000, 180_000, 700_000):
-        yield frame(kind, empty * count, **given)
+        yield frame(kind, empty * count, batch=True)
     tagged = encode_item(0, b"x", b"KEYS\x01" + b"k " * 100 + b"\x02TAGS\x01a")
-    yield frame(kind, tagged * 15_000, **given)
+    yield frame(kind, tagged * 15_000, batch=True)
 
 
 def _sends(kind: Kind) -> Iterator[bytes]:
