@@ -10,6 +10,7 @@ import pytest
 
 from roquet.client.connection import stop_signals
 from roquet.client.connection.stop_signals import (
+    MainThread,
     ProcessSignals,
     StopSignals,
     is_interactive,
@@ -192,6 +193,27 @@ def test_a_consumer_opened_in_a_thread_is_stopped_while_the_main_thread_waits_fo
     assert consumer.said == ["stop", "end"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_consumer_that_no_signal_can_stop_says_how_one_could(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def use(done: threading.Event) -> None:
+        monkeypatch.setattr(stop_signals, "MAIN_THREAD", MainThread())  # as an import here makes it
+        consumer = FakeConsumer()
+        consumer.signals.open()
+        consumer.signals.close()
+        done.set()
+
+    done = threading.Event()
+    threading.Thread(target=use, args=(done,)).start()
+    assert done.wait(10)
+    assert "will not stop this consumer in good order: import roquet.client in" in caplog.text
+    caplog.clear()
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.signals.close()
+    assert not caplog.text, "the main thread needs nobody to wake it"
 
 
 @pytest.mark.parametrize(

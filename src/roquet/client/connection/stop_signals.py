@@ -22,7 +22,10 @@ from time import sleep
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK
+
+log = logger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -49,6 +52,11 @@ class MainThread:
                 if signal.getsignal(wakeup) is signal.SIG_DFL:
                     signal.signal(wakeup, self._work)
                     self._wakeup = wakeup
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether a function that this thread passes to `run` will run."""
+        return self._wakeup is not None or is_main_thread()
 
     def run(self, function: Callable[[], object]) -> None:
         """Run a function in the main thread, now or soon; never where no signal can wake it."""
@@ -155,6 +163,11 @@ class ProcessSignals:
         if is_interactive():
             return
         self._open.append(watch)
+        if not MAIN_THREAD.is_reachable:
+            log.warning(
+                "SIGTERM and Ctrl-C will not stop this consumer in good order: import roquet.client"
+                " in the main thread, before anything else handles SIGURG, or close it yourself"
+            )
         MAIN_THREAD.run(self._install)
 
     def _install(self) -> None:
