@@ -6,7 +6,7 @@ import pytest
 
 from roquet.admin import brokers, groups
 from roquet.admin.client import AdminClient
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallError, CallTimeout, UsageError
 from roquet.net import loop
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.jobs.lag.sampling import SCHEMA, LagSample, retention, sample
@@ -118,3 +118,15 @@ def test_a_broker_that_is_away_is_named(topic: "Topic") -> None:
     topic.running.stop_broker(1)
     sample = sample_of(topic, "billing")
     assert [row["broker"] for row in sample.rows.to_pylist()] == ["broker-a"] * 2
+
+
+def test_a_broker_that_does_not_say_its_groups_is_named_where_the_others_know_none(
+    topic: "Topic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = CallTimeout("broker-b: no answer")
+
+    async def known_names(_: AdminClient) -> tuple[list[str], dict[str, CallError]]:
+        return [], {"broker-b": refusal}
+
+    monkeypatch.setattr(groups, "known_names", known_names)
+    assert sample_of(topic).silent == ["broker-b"]

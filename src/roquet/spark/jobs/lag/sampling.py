@@ -48,10 +48,10 @@ class LagSample(msgspec.Struct, frozen=True):
 async def sample(admin: AdminClient, names: Sequence[str] = ()) -> LagSample:
     """Sample the groups with these names, by default all groups."""
     addresses = await admin.brokers()
-    chosen = await _chosen_groups(admin, names)
+    chosen, refused = await _chosen_groups(admin, names)
     at_ms = admin.clock.now_ms()
     answers = await asyncio.gather(*(_group_progress(admin, addresses, name) for name in chosen))
-    silent = sorted({broker for answer in answers for broker in answer.silent})
+    silent = sorted(refused.union(*(answer.silent for answer in answers)))
     progress = {name: answer.queues for name, answer in zip(chosen, answers, strict=True)}
     queues = {queue for own in progress.values() for queue in own}
     begins = await _begin_offsets(admin, addresses, queues)
@@ -75,14 +75,17 @@ async def retention(admin: AdminClient) -> dict[str, float]:
     return seconds
 
 
-async def _chosen_groups(admin: AdminClient, names: Sequence[str]) -> Sequence[str]:
+async def _chosen_groups(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[Sequence[str], set[str]]:
+    """The groups to sample, and the brokers whose groups may be missing."""
     known, failed = await groups.known_names(admin)
     for name in names:
         if name not in known:
             for error in failed.values():
                 raise error
             raise UsageError(f"group {name!r} is unknown to every broker{suggest(name, known)}")
-    return list(names) or known
+    return list(names) or known, set() if names else set(failed)
 
 
 class _GroupProgress(NamedTuple):
