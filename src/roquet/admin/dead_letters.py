@@ -55,6 +55,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         topic = values.get(properties.DLQ_ORIGIN_TOPIC) or values.get(properties.RETRY_TOPIC)
         return None if not topic or names.is_retry(topic) or names.is_dlq(topic) else topic
 
+    @property
+    def fault(self) -> str | None:
+        """Why the letter cannot be sent again; None when it can."""
+        try:
+            self.to_message()
+        except UsageError as error:
+            return str(error)
+        return None
+
     def to_message(self) -> Message:
         """The message to resend: as the user sent it, with RESENT_FROM.
 
@@ -64,7 +73,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"dead letter {self.message_id} has no whole body to send: {note}")
         values = self.message.properties
         if (topic := self.origin_topic) is None:
-            raise UsageError(f"dead letter {self.message_id} does not say what topic it is from")
+            raise UsageError(f"dead letter {self.message_id} does not say what topic it came from")
         users = {name: text for name, text in values.items() if name not in properties.RESERVED}
         return Message(
             topic,

@@ -10,9 +10,10 @@ from roquet.admin import dead_letters
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
+from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.send import SendBack
+from roquet.wire.calls.send import Send, SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
 
 
@@ -143,13 +144,22 @@ def test_all_letters_are_sent_once_unless_again_is_given(running: BlockingCluste
     assert len(messages_of_topic(running, "all")) == 31 + 30 + 1 + 31
 
 
-def test_letters_without_a_topic_are_left_out(running: BlockingCluster) -> None:
+def test_letters_that_cannot_be_sent_are_left_out(running: BlockingCluster) -> None:
     make_dead_letters(running, "odd", b"1")
     with blocking.Producer(running.namesrv_addr) as producer:
         producer.send("%DLQ%odd", b"from nowhere")
+    with BlockingChannel(running.broker_addrs[0]) as channel:
+        channel.call(
+            Send(
+                producer_group="p", topic="%DLQ%odd", queue_id=0, born_timestamp=0, sys_flag=1,
+                properties="RETRY_TOPIC\x01odd-topic\x02", body=b"not compressed at all",
+            )
+        )  # fmt: skip
     assert roquet(running, "resend", "odd", "--all", "--dry-run").exit_code == 1
     result = roquet(running, "resend", "odd", "--all", "--yes")
-    assert "1 cannot be sent" in result.output
+    assert "2 letters cannot be sent:" in result.output
+    assert "does not say what topic it came from" in result.output
+    assert "has no whole body to send" in result.output
     assert "1 sent" in result.output
     assert result.exit_code == 1, "scripts can tell"
     assert "from ?" in roquet(running, "show", "odd").output

@@ -131,12 +131,14 @@ class _Resend:
             )
             if not letters:
                 raise RoquetError(self._nothing())
-            lost = [letter for letter in letters if letter.origin_topic is None]
-            letters = [letter for letter in letters if letter.origin_topic is not None]
+            faults = [letter.fault for letter in letters]
+            lost = [letter for letter, fault in zip(letters, faults, strict=True) if fault]
+            letters = [letter for letter, fault in zip(letters, faults, strict=True) if not fault]
             output.show_preview(_preview(letters), dry_run=dry_run, json=json)
             if lost:
-                why = "they do not say what topic they came from"
-                output.echo(f"{len(lost)} cannot be sent: {why}", err=True)
+                output.echo(f"{output.quantity(len(lost), 'letter')} cannot be sent:", err=True)
+            for fault in [fault for fault in faults if fault][:SHOWN]:
+                output.echo(f"  {fault}", err=True)
             if letters and not dry_run:
                 question = f"Send {output.quantity(len(letters), 'message')} again?"
                 await output.confirm(question, yes=yes, to_stderr=json)
