@@ -4,11 +4,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli.main import app
+from roquet.cli.terminal import output
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -28,15 +30,22 @@ def roquet(*arguments: str, text: str | None = None) -> Result:
 
 
 def test_a_missing_topic_is_waited_for_and_a_similar_name_is_suggested(
-    namesrv: str,
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roquet("produce", "invoices", "-m", "x", "-n", namesrv)
+    is_waiting, echo = threading.Event(), output.echo
 
     def send() -> None:
+        assert is_waiting.wait(60)
         with blocking.Producer(namesrv) as producer:
             producer.send("invoicez", b"late")
 
-    sender = threading.Timer(0.3, send)
+    def heard(text: str, **options: Any) -> None:
+        echo(text, **options)
+        is_waiting.set()
+
+    monkeypatch.setattr(output, "echo", heard)
+    sender = threading.Thread(target=send)
     sender.start()
     got = roquet("consume", "invoicez", "--count", "1", "-n", namesrv)
     sender.join()
