@@ -1,7 +1,7 @@
 # Roquet's commands. Each sets up .venv by itself the first time; all it needs is Python 3.11+ and a package index.
 
 BIN := .venv/bin
-PYTHON_CODE := src tests tools $(wildcard bench examples)
+PYTHON_CODE := src simulation tests tools $(wildcard bench examples)
 
 DEMO_ARGS ?=
 FAILOVER_ARGS ?=
@@ -73,7 +73,7 @@ test-spark: install ## restarts, rates, options, tables and the sink, each on a 
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 -n 2 --dist loadfile tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, examples, clusters of processes
-	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/testing tests/tools \
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/simulation tests/tools \
 	  tests/conversation/test_examples.py tests/client/reading/test_graceful_stop.py $(PYTEST_ARGS)
 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install; wheels
@@ -136,7 +136,7 @@ kill-spark: install ## kill -9 of driver, Java, worker and broker under archives
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
-	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
+	$(BIN)/python -m simulation --seeds $(SIM_SEEDS)
 
 interop: install ## against genuine clients and the genuine broker, where they can run
 	$(BIN)/python -m pytest -m interop --timeout 600 -n 2 --dist loadfile tests/interop $(INTEROP_ARGS)

@@ -22,10 +22,18 @@ from roquet.wire.call import Call
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "roquet"
-SOURCES = frozenset((ROOT / "src").rglob("*.py"))
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__"))
+SIMULATION = ROOT / "simulation"
+SOURCES = frozenset((*(ROOT / "src").rglob("*.py"), *SIMULATION.rglob("*.py")))
+MODULES = sorted(
+    path
+    for package in (PACKAGE, SIMULATION)
+    for path in package.rglob("*.py")
+    if not path.stem.startswith("__")
+)
 CODE = sorted(
-    p for folder in ("src", "tests", "tools", "bench") for p in (ROOT / folder).rglob("*.py")
+    p
+    for folder in ("src", "simulation", "tests", "tools", "bench")
+    for p in (ROOT / folder).rglob("*.py")
 )
 
 FUNCTION_LINES_MAX = 60
@@ -65,7 +73,8 @@ def name_of(path: Path) -> str:
 
 def has_tests(module: Path) -> bool:
     """Whether the same path below tests/ holds at least one test."""
-    tests = ROOT / "tests" / module.relative_to(PACKAGE).with_name(f"test_{module.name}")
+    path = module.relative_to(PACKAGE if module.is_relative_to(PACKAGE) else ROOT)
+    tests = ROOT / "tests" / path.with_name(f"test_{module.name}")
     sentence = re.compile(r"^ *(async )?def test_", re.MULTILINE)
     return tests.exists() and sentence.search(tests.read_text("utf-8")) is not None
 

@@ -15,6 +15,7 @@ import house
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "roquet"
+SIMULATION = ROOT / "simulation"
 DOCUMENT = ROOT / "ARCHITECTURE.md"
 BEGIN = "<!-- map: begin (make map) -->\n"
 END = "<!-- map: end -->\n"
@@ -57,15 +58,22 @@ def lines(folder: Path, depth: int = 0) -> Iterator[str]:
 
 def drawn() -> str:
     """The whole map, as ARCHITECTURE.md holds it."""
-    text = "\n".join(line.rstrip() for line in lines(PACKAGE))
+    text = "\n".join(line.rstrip() for line in (*lines(PACKAGE), *lines(SIMULATION)))
     return f"{BEGIN}```\n{text}\n```\n{END}"
 
 
 def modules(folder: Path) -> str:
     """A package's line, and one for each of its modules."""
     files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-    text = f"{folder.relative_to(PACKAGE).as_posix()}/: {summary(folder / '__init__.py')}\n"
+    name = folder.relative_to(PACKAGE if folder.is_relative_to(PACKAGE) else ROOT).as_posix()
+    text = f"{name}/: {summary(folder / '__init__.py')}\n"
     return text + "".join(f"  {path.name:<24}{summary(path)}\n" for path in files)
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a package, named from src/roquet or from the root on."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else ROOT / name
 
 
 def section(document: str) -> str:
@@ -80,10 +88,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--write", action="store_true", help="into its place, not printed")
-    parser.add_argument("packages", nargs="*", help="below src/roquet, e.g. broker/handlers")
+    parser.add_argument("packages", nargs="*", help="e.g. broker/handlers, simulation")
     options = parser.parse_args()
     if options.packages:
-        print("\n".join(modules(PACKAGE / name) for name in options.packages), end="")
+        folders = (folder_of(name) for name in options.packages)
+        print("\n".join(modules(folder) for folder in folders), end="")
     elif options.write:
         document = DOCUMENT.read_text("utf-8")
         DOCUMENT.write_text(document.replace(section(document), drawn()), "utf-8")

@@ -22,8 +22,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP_FOLDERS = ("src", "tests", "tools", "bench", "examples")
-PACKAGES = ("roquet", "pyspark_roquet")
+TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "examples")
+PACKAGES = ("src/roquet", "src/pyspark_roquet", "simulation")
 
 VAGUE = "util utils helper helpers common base manager impl"
 """Words that say where a thing was put, not what it is."""
@@ -57,15 +57,21 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def sources(root: Path = ROOT) -> Mapping[str, Path]:
-    """Every module below src, by its dotted name; a package is its `__init__.py`."""
-    paths = (path for package in PACKAGES for path in (root / "src" / package).rglob("*.py"))
+    """Every module of the packages, by its dotted name; a package is its `__init__.py`."""
+    paths = (path for package in PACKAGES for path in (root / package).rglob("*.py"))
     return {module_name(path, root): path for path in sorted(paths)}
 
 
 def module_name(path: Path, root: Path = ROOT) -> str:
-    """The dotted name of a file below src."""
-    parts = path.relative_to(root / "src").with_suffix("").parts
+    """The dotted name of a file of a package."""
+    parts = importable(path, root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def importable(path: Path, root: Path = ROOT) -> Path:
+    """A path as imports see it: `src` is none of its folders."""
+    inside = path.relative_to(root)
+    return inside.relative_to("src") if inside.is_relative_to("src") else inside
 
 
 def sizes(root: Path = ROOT) -> dict[str, dict[str, int]]:
@@ -80,7 +86,7 @@ def sizes(root: Path = ROOT) -> dict[str, dict[str, int]]:
 def modules_per_folder(root: Path = ROOT) -> dict[str, int]:
     """Modules of each folder without its `__init__.py`, the widest folder first."""
     count = Counter(
-        path.parent.relative_to(root / "src").as_posix()
+        importable(path.parent, root).as_posix()
         for path in sources(root).values()
         if path.name != "__init__.py"
     )
@@ -146,7 +152,7 @@ def import_statements(node: ast.AST, *, type_only: bool = False) -> Iterator[tup
 
 
 def imported_modules(module: str, root: Path, *, with_type_checking: bool) -> set[str]:
-    """Modules below src that a module imports, in functions too."""
+    """Modules of the packages that a module imports, in functions too."""
     known = sources(root)
     names: set[str] = set()
     for statement, type_only in import_statements(tree_of(known[module])):
@@ -223,7 +229,8 @@ def banned_beginnings(root: Path = ROOT) -> dict[str, str]:
     pattern, quoted = re.compile(rf"(?:{words})\b"), re.compile(rf"[\"']\s*(?:{words})\b")
     return {
         f"{path.relative_to(root).as_posix()}:{line}": text.strip().partition("\n")[0]
-        for folder in ("src", "tools", "bench", "examples")
+        for folder in TOP_FOLDERS
+        if folder != "tests"
         for path in sorted((root / folder).rglob("*.py"))
         if quoted.search(path.read_text("utf-8"))  # most files need no look at their trees
         for line, text in docstrings(path)

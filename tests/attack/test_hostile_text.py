@@ -130,7 +130,6 @@ ELSEWHERE: Final = MappingProxyType(
         "dashboard": "its log, which is written as the broker's; its pages: tests/dashboard",
         "demo": "shows only names of its own",
         "failover-demo": "shows only names of its own",
-        "simulate": "shows only names of its own",
         **dict.fromkeys(
             (
                 "acl user list",

@@ -21,12 +21,12 @@ from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import this_loop
-from roquet.testing.simulation.hosts import Hosts
-from roquet.testing.simulation.servers import SMALL_FILES
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.controller import ElectMaster
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.record import decode_many
+from simulation.hosts import Hosts
+from simulation.servers import SMALL_FILES
 
 R = TypeVar("R", bound=Reply)
 

@@ -22,7 +22,7 @@ from roquet.client import (
 )
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster
-from roquet.testing.simulation.hosts import Hosts
+from simulation.hosts import Hosts
 
 
 class Member:

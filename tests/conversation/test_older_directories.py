@@ -10,7 +10,7 @@ from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import in_virtual_time
-from roquet.testing.simulation.servers import SMALL_FILES
+from simulation.servers import SMALL_FILES
 
 DATA = Path("/data")
 EPOCHS = "epochFileCheckpoint"

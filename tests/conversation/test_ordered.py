@@ -20,7 +20,7 @@ from roquet.client import (
 )
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.testing.simulation.hosts import Hosts
+from simulation.hosts import Hosts
 
 
 class Member:

@@ -28,12 +28,12 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import AppendResult, Draft
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.testing.simulation.hosts import Hosts
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
 from roquet.wire.pop_reply import parse_offsets, parse_starts
 from roquet.wire.receipt_handle import ReceiptHandle
 from roquet.wire.records import record
+from simulation.hosts import Hosts
 
 Snapshot = tuple[MemoryFiles, set[bytes], set[bytes]]
 """The files at a moment, and the bodies acknowledged until then: begun, and with a reply."""

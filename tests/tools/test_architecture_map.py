@@ -23,7 +23,8 @@ def test_packages_are_listed_from_the_lowest_layer_up() -> None:
 
 def test_the_map_has_a_line_for_each_package_and_none_for_a_module() -> None:
     text = architecture_map.drawn()
-    inits = [*architecture_map.PACKAGE.rglob("__init__.py")]
+    packages = (architecture_map.PACKAGE, architecture_map.SIMULATION)
+    inits = [init for package in packages for init in package.rglob("__init__.py")]
     assert len(re.findall(r"^ *\w+/ +\S", text, re.MULTILINE)) == len(inits)
     assert ".py" not in text
 
@@ -32,6 +33,11 @@ def test_a_package_is_listed_with_its_modules() -> None:
     listed = architecture_map.modules(architecture_map.PACKAGE / "broker" / "handlers" / "messages")
     assert re.match(r"broker/handlers/messages/: \w.*\n", listed)
     assert re.search(r"^  send.py +\w", listed, re.MULTILINE)
+
+
+def test_the_simulation_is_listed_from_the_root_on() -> None:
+    listed = architecture_map.modules(architecture_map.folder_of("simulation/balance"))
+    assert re.match(r"simulation/balance/: \w.*\n", listed)
 
 
 def test_the_map_is_found_between_its_comments() -> None:

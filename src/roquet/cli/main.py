@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from roquet import __version__
-from roquet.cli import simulate
 from roquet.cli.admin import (
     backups,
     broker,
@@ -57,7 +56,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "support",
         ),
         "Spark": ("spark", "lake"),
-        "Trying out": ("demo", "failover-demo", "balance", "lab", "simulate"),
+        "Trying out": ("demo", "failover-demo", "balance", "lab"),
     }
 )
 """Headings of `roquet --help`, and the commands below each."""
@@ -108,7 +107,6 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     balance.balance,
     demo.demo,
     failover.failover_demo,
-    simulate.simulate,
 )
 for _command in COMMANDS:
     app.command()(_command)
@@ -148,9 +146,14 @@ def _root(
 
 
 def main() -> None:
+    """Run `roquet`."""
+    run(app)
+
+
+def run(command: Callable[[], object]) -> None:
     """Run a command; an error is one line on stderr and an exit code."""
     try:
-        app()
+        command()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has ended, as in `roquet dump FILE | head`

@@ -1,1 +1,1 @@
-"""Testing: clusters, virtual time, a network in memory and a simulator, for tests."""
+"""Testing: clusters, virtual time and a network in memory, for tests."""
