@@ -1,7 +1,7 @@
 # Roquet's commands. Each sets up .venv by itself the first time; all it needs is Python 3.11+ and a package index.
 
 BIN := .venv/bin
-PYTHON_CODE := src simulation tests tools $(wildcard bench examples)
+PYTHON_CODE := src simulation tests tools demos $(wildcard bench examples)
 
 DEMO_ARGS ?=
 FAILOVER_ARGS ?=
@@ -60,7 +60,7 @@ demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a
 	$(BIN)/roquet demo $(DEMO_ARGS)
 
 failover: install ## three brokers: the master is killed, frozen and cut off under load; nothing is lost; a report
-	$(BIN)/roquet failover-demo $(FAILOVER_ARGS)
+	$(BIN)/python -m demos.failover $(FAILOVER_ARGS)
 
 # Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
 # commands that tests start, would each compile everything again.
@@ -73,7 +73,7 @@ test-spark: install ## restarts, rates, options, tables and the sink, each on a 
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 -n 2 --dist loadfile tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, examples, clusters of processes
-	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/simulation tests/tools \
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/demos tests/simulation tests/tools \
 	  tests/conversation/test_examples.py tests/client/reading/test_graceful_stop.py $(PYTEST_ARGS)
 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install; wheels
@@ -186,4 +186,4 @@ map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables
 
 clean: ## everything that can be made again, but .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools demos -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,7 @@ MODULES = sorted(
 )
 CODE = sorted(
     p
-    for folder in ("src", "simulation", "tests", "tools", "bench")
+    for folder in ("src", "simulation", "tests", "tools", "bench", "demos")
     for p in (ROOT / folder).rglob("*.py")
 )
 

@@ -22,7 +22,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "examples")
+TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "demos", "examples")
 PACKAGES = ("src/roquet", "src/pyspark_roquet", "simulation")
 
 VAGUE = "util utils helper helpers common base manager impl"

@@ -129,7 +129,6 @@ ELSEWHERE: Final = MappingProxyType(
         "broker": "its log: test_a_servers_log_is_forged_by_no_client",
         "dashboard": "its log, which is written as the broker's; its pages: tests/dashboard",
         "demo": "shows only names of its own",
-        "failover-demo": "shows only names of its own",
         **dict.fromkeys(
             (
                 "acl user list",
@@ -403,9 +402,9 @@ def demo_page() -> str:
 
 
 def failover_page() -> str:
-    from roquet.cli.demo.failover import report, timeline
-    from roquet.cli.demo.failover.facts import FailoverFacts
-    from roquet.cli.demo.failover.flight_table import TableCounts
+    from demos.failover import report, timeline
+    from demos.failover.facts import FailoverFacts
+    from demos.failover.flight_table import TableCounts
 
     broker, name = f"broker{HOSTILE}", f"killed{HOSTILE}"
     fault = timeline.MasterFault(
@@ -459,19 +458,20 @@ PAGES: Final = MappingProxyType(
         "roquet.spark.jobs.audit.audit_page": audit_page,
         "roquet.lab.report": lab_page,
         "roquet.cli.balance.report": balance_page,
-        "roquet.cli.demo.failover.report": failover_page,
+        "demos.failover.report": failover_page,
         "roquet.cli.demo.report": demo_page,
     }
 )
 """By the module that makes it, a page of hostile names."""
 
-SOURCE: Final = Path(roquet.__file__).parent
+SOURCES: Final = Path(roquet.__file__).parent, Path(__file__).parents[2] / "demos"
 
 
 def modules_that_say(words: str) -> set[str]:
     return {
-        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-        for path in SOURCE.rglob("*.py")
+        ".".join(path.relative_to(source.parent).with_suffix("").parts)
+        for source in SOURCES
+        for path in source.rglob("*.py")
         if re.search(words, path.read_text("utf-8"))
     }
 

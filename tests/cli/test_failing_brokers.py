@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, str] = {
 WITHOUT_BROKERS = {
     *("dev", "serve", "controller", "dashboard", "broker", "namesrv"),  # are servers
     *("dump", "check", "backup", "restore", "health", "support bundle"),  # of this machine
-    *("demo", "failover-demo", "lab run", "lab report", "lab scenarios"),
+    *("demo", "lab run", "lab report", "lab scenarios"),
     "balance",
     *("namesrv settings", "namesrv set", "topic ls"),  # ask name servers
     *("acl migrate", "lake query"),  # of files

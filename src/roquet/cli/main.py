@@ -28,7 +28,6 @@ from roquet.cli.admin.acl import command as acl
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
-from roquet.cli.demo.failover import command as failover
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import controller, dashboard, start, supervisor
@@ -56,7 +55,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "support",
         ),
         "Spark": ("spark", "lake"),
-        "Trying out": ("demo", "failover-demo", "balance", "lab"),
+        "Trying out": ("demo", "balance", "lab"),
     }
 )
 """Headings of `roquet --help`, and the commands below each."""
@@ -106,7 +105,6 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     health.health,
     balance.balance,
     demo.demo,
-    failover.failover_demo,
 )
 for _command in COMMANDS:
     app.command()(_command)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from roquet.cli.demo.failover.facts import failed
-from roquet.cli.demo.failover.faults import PART
-from roquet.cli.demo.failover.orchestration import DemoPace, FailoverRun
-from roquet.cli.demo.failover.timeline import BrokerState
+from demos.failover.facts import failed
+from demos.failover.faults import PART
+from demos.failover.orchestration import DemoPace, FailoverRun
+from demos.failover.timeline import BrokerState
 from roquet.cli.demo.screen import Screen
 from roquet.cli.process.child_processes import ChildProcessFailed
 from roquet.cli.terminal.printable_console import PrintableConsole
 
-SOURCE = Path(__file__).parents[4] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 @pytest.fixture(autouse=True)

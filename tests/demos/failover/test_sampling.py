@@ -1,7 +1,7 @@
 import asyncio
 
-from roquet.cli.demo.failover.sampling import BrokerSampler
-from roquet.cli.demo.failover.timeline import BrokerState
+from demos.failover.sampling import BrokerSampler
+from demos.failover.timeline import BrokerState
 from roquet.client.producer import Producer
 from roquet.testing.cluster import cluster
 

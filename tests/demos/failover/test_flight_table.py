@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.cli.demo.failover import flight_table
-from roquet.cli.demo.failover.flight_table import FlightTable, TableCounts
-from roquet.cli.demo.failover.timeline import Acknowledgement
+from demos.failover import flight_table
+from demos.failover.flight_table import FlightTable, TableCounts
+from demos.failover.timeline import Acknowledgement
 
 
 @pytest.fixture

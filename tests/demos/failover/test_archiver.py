@@ -1,8 +1,8 @@
 import asyncio
 from pathlib import Path
 
-from roquet.cli.demo.failover import archiver, flight_table
-from roquet.cli.demo.failover.archiver import ArchiverSettings
+from demos.failover import archiver, flight_table
+from demos.failover.archiver import ArchiverSettings
 from roquet.client.producer import Producer
 from roquet.model.message import Message
 from roquet.testing.cluster import cluster

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.demo.failover.faults import ALL_FAULTS, FREEZE, KILL, PART, FaultAction
+from demos.failover.faults import ALL_FAULTS, FREEZE, KILL, PART, FaultAction
 
 
 class RecordingBrokers:

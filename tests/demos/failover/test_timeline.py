@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from roquet.cli.demo.failover.timeline import (
+from demos.failover.timeline import (
     SILENT_MS,
     BrokerSample,
     BrokerState,

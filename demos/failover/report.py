@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.cli.demo import event_log
-from roquet.cli.demo.failover.facts import FailoverFacts, checks, failed, verdict
-from roquet.cli.demo.failover.timeline import (
+from demos.failover.facts import FailoverFacts, checks, failed, verdict
+from demos.failover.timeline import (
     BrokerState,
     FailoverTimeline,
     MasterFault,
     confirmed_curve,
     state_spans,
 )
+from roquet.cli.demo import event_log
 from roquet.pictures import plots
 from roquet.pictures.page import Cell, Section, page, table
 from roquet.pictures.plots import OwnershipSpan, PlotEvent, PlotSeries

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.cli.demo.failover.replicated_brokers import ReplicatedBrokers
+from demos.failover.replicated_brokers import ReplicatedBrokers
 
 ActOnBroker = Callable[[ReplicatedBrokers, str], Awaitable[None]]
 

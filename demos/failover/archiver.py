@@ -1,7 +1,7 @@
 """Archiver: a consumer that writes every flight to a table.
 
-A process of its own, `python -m roquet.cli.demo.failover.archiver SETTINGS`. A flight is
-acknowledged once its row is written.
+A process of its own, `python -m demos.failover.archiver SETTINGS`. A flight is acknowledged once
+its row is written.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from roquet.cli.demo.failover.flight_table import FlightTable
+from demos.failover.flight_table import FlightTable
 from roquet.cli.demo.flights import ROW, TOPIC
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer

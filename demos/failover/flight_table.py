@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import msgspec
 
-from roquet.cli.demo.failover.timeline import Acknowledgement
+from demos.failover.timeline import Acknowledgement
 
 SCHEMA: Final = """
 create table if not exists flights (

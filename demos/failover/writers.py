@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from roquet.cli.demo.failover.timeline import Acknowledgement
+from demos.failover.timeline import Acknowledgement
 from roquet.cli.demo.flights import ROW
 from roquet.client.producer import Producer
 from roquet.model.errors import RoquetError

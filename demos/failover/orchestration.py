@@ -8,20 +8,21 @@ Each fault meets the broker that leads at that moment, once all brokers are in s
 """
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from roquet.cli.demo import flights
-from roquet.cli.demo.failover import flight_table
-from roquet.cli.demo.failover.archiver import ArchiverSettings
-from roquet.cli.demo.failover.facts import FailoverFacts
-from roquet.cli.demo.failover.faults import ALL_FAULTS, FaultAction
-from roquet.cli.demo.failover.replicated_brokers import BROKERS, ReplicatedBrokers
-from roquet.cli.demo.failover.sampling import BrokerSampler
-from roquet.cli.demo.failover.timeline import (
+from demos.failover import flight_table
+from demos.failover.archiver import ArchiverSettings
+from demos.failover.facts import FailoverFacts
+from demos.failover.faults import ALL_FAULTS, FaultAction
+from demos.failover.replicated_brokers import BROKERS, ReplicatedBrokers
+from demos.failover.sampling import BrokerSampler
+from demos.failover.timeline import (
     SILENT_MS,
     BrokerState,
     FailoverTimeline,
@@ -29,7 +30,8 @@ from roquet.cli.demo.failover.timeline import (
     leader,
     longest_pause,
 )
-from roquet.cli.demo.failover.writers import FlightWriters
+from demos.failover.writers import FlightWriters
+from roquet.cli.demo import flights
 from roquet.cli.demo.screen import Screen, ShowStatus
 from roquet.cli.process.child_processes import ChildProcess
 from roquet.client.config import ProducerConfig
@@ -40,7 +42,10 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.pool import ChannelPool
 from roquet.wire.calls.admin.topic import CreateTopic
 
-ARCHIVER: Final = "roquet.cli.demo.failover.archiver"
+ARCHIVER: Final = "demos.failover.archiver"
+IMPORTABLE: Final = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+"""Where a child process finds this demo, which is not installed."""
+
 GROUP: Final = "flight-archive"
 QUEUES: Final = 8
 
@@ -235,7 +240,9 @@ class FailoverRun:
             namesrv=self._brokers.namesrv, group=GROUP, table=str(self._table)
         )
         text = msgspec.json.encode(settings).decode()
-        return await ChildProcess.start("archiver", ARCHIVER, text, logs=self._brokers.logs)
+        return await ChildProcess.start(
+            "archiver", ARCHIVER, text, logs=self._brokers.logs, environ=IMPORTABLE
+        )
 
     async def _archived(self, archiver: ChildProcess) -> int:
         """Wait until the table has every stored message; returns how many these are.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.demo.failover import replicated_brokers
-from roquet.cli.demo.failover.replicated_brokers import ReplicatedBrokers, free_port
+from demos.failover import replicated_brokers
+from demos.failover.replicated_brokers import ReplicatedBrokers, free_port
 from roquet.cli.process.child_processes import ChildProcessFailed
 from roquet.testing.tcp_proxy import TcpProxy
 

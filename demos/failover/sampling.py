@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from roquet.cli.demo.failover.timeline import BrokerSample, state_of
+from demos.failover.timeline import BrokerSample, state_of
 from roquet.model.errors import CallError, CallRefused, FieldError
 from roquet.model.flags import PullFlag
 from roquet.net.pool import ChannelPool

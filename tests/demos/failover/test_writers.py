@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.demo.failover.writers import FlightWriters
+from demos.failover.writers import FlightWriters
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import ConnectFailed

@@ -3,10 +3,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from roquet.cli.demo.failover import facts
-from roquet.cli.demo.failover.facts import FailoverFacts
-from roquet.cli.demo.failover.flight_table import TableCounts
-from roquet.cli.demo.failover.timeline import MasterFault
+from demos.failover import facts
+from demos.failover.facts import FailoverFacts
+from demos.failover.flight_table import TableCounts
+from demos.failover.timeline import MasterFault
 
 FAULTS = (
     MasterFault(name="killed", at_ms=0, mended_ms=9, before="a", after="b", pause_ms=250),

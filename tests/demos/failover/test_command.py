@@ -3,12 +3,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.cli.demo.failover.test_report import GOOD
+from tests.demos.failover.test_report import GOOD
 from typer.testing import CliRunner
 
-from roquet.cli.demo.failover import command
-from roquet.cli.demo.failover.command import summary
-from roquet.cli.main import app
+from demos.failover import command
+from demos.failover.__main__ import app
+from demos.failover.command import summary
 from roquet.model.errors import UsageError
 
 
@@ -34,9 +34,7 @@ def test_the_exit_code_says_whether_everything_added_up(
         return succeeded
 
     monkeypatch.setattr(command, "run_failover", run)
-    result = CliRunner().invoke(
-        app, ["failover-demo", "--rate", "70", "--html", "x.html", "--json"]
-    )
+    result = CliRunner().invoke(app, ["--rate", "70", "--html", "x.html", "--json"])
     assert result.exit_code == code
     ((directory, rate, html, is_json),) = seen
     assert (rate, html, is_json) == (70, Path("x.html"), True)
@@ -56,7 +54,7 @@ def test_a_page_in_a_directory_that_is_not_there_is_refused_at_once(tmp_path: Pa
 
 @pytest.mark.parametrize("rate", ["9", "3001", "many"])
 def test_a_rate_that_the_file_does_not_last_for_is_refused(rate: str) -> None:
-    assert CliRunner().invoke(app, ["failover-demo", "--rate", rate]).exit_code == 2
+    assert CliRunner().invoke(app, ["--rate", rate]).exit_code == 2
 
 
 def test_the_counts_are_there_as_json() -> None:

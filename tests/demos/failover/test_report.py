@@ -1,9 +1,9 @@
 import msgspec
 
-from roquet.cli.demo.failover import report
-from roquet.cli.demo.failover.facts import FailoverFacts, verdict
-from roquet.cli.demo.failover.flight_table import TableCounts
-from roquet.cli.demo.failover.timeline import (
+from demos.failover import report
+from demos.failover.facts import FailoverFacts, verdict
+from demos.failover.flight_table import TableCounts
+from demos.failover.timeline import (
     Acknowledgement,
     BrokerSample,
     BrokerState,

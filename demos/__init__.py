@@ -1,0 +1,1 @@
+"""Demos that run from a checkout alone, `python -m demos.NAME`."""

@@ -1,1 +1,0 @@
-"""roquet failover-demo: three brokers whose master is killed, frozen and cut off under load."""
