@@ -31,8 +31,10 @@ async def test_a_table_that_cannot_be_read_is_named_with_the_reason() -> None:
     def source(table: str) -> Sequence[JobRow]:
         if table == "gone":
             raise ConfigError("has no status")
+        if table == "s3://far":
+            raise ImportError("No module named 'deltalake'")
         return [row(table)]
 
-    facts = await read_jobs(source, ["gone", "a"])
+    facts = await read_jobs(source, ["gone", "s3://far", "a"])
     assert [job.table for job in facts.jobs] == ["a"]
-    assert facts.problems == ["gone: has no status"]
+    assert facts.problems == ["gone: has no status", "s3://far: No module named 'deltalake'"]

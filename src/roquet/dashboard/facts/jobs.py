@@ -33,7 +33,7 @@ async def read_jobs(source: JobSource, tables: Sequence[str]) -> JobFacts:
                 return await run_in_thread(partial(source, table), "roquet-jobs")
         except TimeoutError:
             return f"{table}: not read within {READ_TIMEOUT_S:.0f} s"
-        except (RoquetError, OSError) as error:
+        except (RoquetError, OSError, ImportError) as error:
             return f"{table}: {error}"
 
     outcomes = await asyncio.gather(*map(read, tables))

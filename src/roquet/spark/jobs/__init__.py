@@ -9,7 +9,3 @@ resend_rows           archived rows encoded as new messages, and the originals o
 queue_mapping         the destination queue of each source queue
 exactly_once_sender   sends rows in order, each once; rate_limit bounds its speed
 """
-
-from roquet.spark.versions import require_pyspark
-
-require_pyspark()
