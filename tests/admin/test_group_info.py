@@ -17,7 +17,7 @@ def test_a_group_converts_to_json() -> None:
         address="10.0.0.7:5000",
         language="JAVA",
         version=513,
-        wishes={"orders": "*"},
+        subscriptions={"orders": "*"},
         strategy=None,
     )
     queue = GroupQueueInfo(
@@ -37,13 +37,13 @@ def test_a_group_converts_to_json() -> None:
         lag=2,
         members=[member],
         queues=[queue],
-        divisions=[BrokerDecision(topic="orders", strategy="STICKY", number=4)],
+        assignments=[BrokerDecision(topic="orders", strategy="STICKY", number=4)],
         problems=[],
     )
     told = json.loads(msgspec.json.encode(group))
-    assert told["members"][0]["wishes"] == {"orders": "*"}
+    assert told["members"][0]["subscriptions"] == {"orders": "*"}
     assert told["queues"][0]["owners"] is None
-    assert told["divisions"] == [{"topic": "orders", "strategy": "STICKY", "number": 4}]
+    assert told["assignments"] == [{"topic": "orders", "strategy": "STICKY", "number": 4}]
     assert msgspec.json.decode(msgspec.json.encode(group), type=GroupInfo) == group
 
 

@@ -49,11 +49,11 @@ class ScriptedGroup:
     async def join(
         self, member: str, expression: str = "*", brokers: tuple[int, ...] = (0, 1), **fields: Any
     ) -> None:
-        wishes = [
+        subscriptions = [
             Subscription(topic="orders", sub_string=expression),
             Subscription(topic="%RETRY%billing"),
         ]
-        data = ConsumerData(group_name="billing", subscription_data_set=wishes, **fields)
+        data = ConsumerData(group_name="billing", subscription_data_set=subscriptions, **fields)
         body = codec.dumps(HeartbeatData(client_id=member, consumer_data_set=[data]))
         for broker in brokers:
             await (await self.connect(member, broker)).call(Heartbeat(body=body))
@@ -202,7 +202,7 @@ async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
         await story.ask("c1", "STICKY")
         await story.ask("c2", "STICKY")
         found = await story.show()
-        assert [(d.topic, d.strategy, d.number) for d in found.divisions] == [
+        assert [(d.topic, d.strategy, d.number) for d in found.assignments] == [
             ("orders", "STICKY", 1)
         ]
         assert sorted(str(who) for who in owners(found)) == ["['c1']"] * 2 + ["['c2']"] * 2

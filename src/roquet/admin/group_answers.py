@@ -153,7 +153,7 @@ async def ask_group(
 ) -> GroupAnswers:
     """Ask every broker about one group."""
     (members, absent), (progress, silent), dead_letters = await asyncio.gather(
-        admin.ask_each(brokers, GetConnections(consumer_group=name, with_wishes=True)),
+        admin.ask_each(brokers, GetConnections(consumer_group=name, with_subscriptions=True)),
         admin.ask_each(brokers, GetConsumeStats(consumer_group=name, with_owners=True)),
         _dead_letters(admin, brokers, name, tables),
     )
@@ -188,10 +188,13 @@ def problems(group: GroupAnswers) -> Iterator[str]:
             known.setdefault(name, [])
     for broker, unknown in unknown_members(members, known).items():
         yield f"{broker} has not heard of {', '.join(unknown)}: members differ about who they are"
-    wishes = {m.client_id: m.wishes and without_retry_topics(m.wishes) for m in members.values()}
+    filters = {
+        m.client_id: m.subscriptions and without_retry_topics(m.subscriptions)
+        for m in members.values()
+    }
     yield from _disagreement(
         "members listen to different things",
-        [(_subscriptions_text(wish), who) for wish, who in members_by_value(wishes)],
+        [(_subscriptions_text(by_topic), who) for by_topic, who in members_by_value(filters)],
     )
     models = {m.client_id: m.message_model for m in members.values()}
     yield from _disagreement(
@@ -214,9 +217,9 @@ def problems(group: GroupAnswers) -> Iterator[str]:
 
 def _disagreement(what: str, variants: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
     if len(variants) > 1:
-        parts = (f"{wish} ({', '.join(members)})" for wish, members in variants)
+        parts = (f"{text} ({', '.join(members)})" for text, members in variants)
         yield f"{what}: {' · '.join(parts)}"
 
 
-def _subscriptions_text(wishes: Mapping[str, str]) -> str:
-    return ", ".join(f"{topic} {wish}" for topic, wish in sorted(wishes.items())) or "nothing"
+def _subscriptions_text(filters: Mapping[str, str]) -> str:
+    return ", ".join(f"{topic} {text}" for topic, text in sorted(filters.items())) or "nothing"

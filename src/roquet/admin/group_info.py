@@ -13,7 +13,7 @@ class GroupMemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     language: str | None
     version: int
-    wishes: dict[str, str] | None
+    subscriptions: dict[str, str] | None
     """Subscriptions: topic to filter expression; None when the broker does not say."""
     strategy: str | None
     """The allocation strategy that it reports; None when it reports none."""
@@ -53,7 +53,7 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     members: list[GroupMemberInfo] | None
     """None when no broker tells."""
     queues: list[GroupQueueInfo]
-    divisions: list[BrokerDecision]
+    assignments: list[BrokerDecision]
     disabled_on: list[str] = []
     """Brokers on which consumption is disabled for it."""
     problems: list[str]

@@ -90,7 +90,7 @@ def _info(group: GroupAnswers, disabled: list[str]) -> GroupInfo:
         lag=group.lag,
         members=members if group.knows_members else None,
         queues=queues,
-        divisions=[
+        assignments=[
             BrokerDecision(topic=d.topic, strategy=d.strategy, number=d.number)
             for d in group.decisions
         ],
@@ -201,14 +201,15 @@ def _member(connection: ClientConnection) -> GroupMemberInfo:
         address=connection.client_addr,
         language=language.name if language is not None else None,
         version=connection.version,
-        wishes=connection.wishes,
+        subscriptions=connection.subscriptions,
         strategy=connection.strategy,
     )
 
 
 def _queues(group: GroupAnswers) -> Iterator[GroupQueueInfo]:
     decided = {queue: owner for one in group.decisions for queue, owner in one.owners.items()}
-    listened = {topic for member in group.members.values() for topic in member.wishes or ()}
+    members = group.members.values()
+    listened = {topic for member in members for topic in member.subscriptions or ()}
     owned = group.owns_queues
     for stats in group.stats.values():
         for queue, progress in stats.offset_table.items():

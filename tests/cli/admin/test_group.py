@@ -48,7 +48,7 @@ def test_a_live_group_is_shown_with_its_members(namesrv: str) -> None:
     assert lines[0].startswith("shipping  CLUSTERING  1 member  lag ")
     (member,) = group["members"]
     assert member["language"] == "PYTHON"
-    assert member["wishes"]["orders"] == "*"
+    assert member["subscriptions"]["orders"] == "*"
     assert any(line.startswith(member["client_id"]) for line in lines)
 
 

@@ -19,11 +19,11 @@ def group(
     name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = (), **letters: Any
 ) -> GroupInfo:
     one = GroupMemberInfo(
-        client_id="c", address="h:2", language=None, version=0, wishes=None, strategy=None
+        client_id="c", address="h:2", language=None, version=0, subscriptions=None, strategy=None
     )
     return GroupInfo(
         name=name, message_model=None, consume_type=None, lag=lag, members=[one] * members,
-        queues=[], divisions=[], problems=list(problems), **letters,
+        queues=[], assignments=[], problems=list(problems), **letters,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def group(members: int = 3, queues: int = 8, lag: int = 1) -> GroupInfo:
                 address="127.0.0.1:1",
                 language=None,
                 version=0,
-                wishes={"orders": "*"},
+                subscriptions={"orders": "*"},
                 strategy="AVG",
             )
             for number in range(members)
@@ -37,7 +37,7 @@ def group(members: int = 3, queues: int = 8, lag: int = 1) -> GroupInfo:
             )
             for number in range(queues)
         ],
-        divisions=[],
+        assignments=[],
         problems=[],
     )
 

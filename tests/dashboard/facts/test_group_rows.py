@@ -13,7 +13,7 @@ def info(*lags: tuple[str, int]) -> GroupInfo:
     ]  # fmt: skip
     return GroupInfo(
         name="billing", message_model=None, consume_type=None, lag=sum(lag for _, lag in lags),
-        members=[], queues=queues, divisions=[], disabled_on=["broker-a"], problems=["x"],
+        members=[], queues=queues, assignments=[], disabled_on=["broker-a"], problems=["x"],
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def queue(topic: str, queue_id: int, lag: int, owners: list[str] | None) -> Grou
 
 SAMPLE = {
     "billing": GroupInfo(
-        name="billing", message_model=None, consume_type=None, lag=12, members=[], divisions=[],
+        name="billing", message_model=None, consume_type=None, lag=12, members=[], assignments=[],
         queues=[
             queue("orders", 0, 3, ["c1"]), queue("orders", 1, 4, []), queue("orders", 2, 0, None),
             queue("clicks", 0, 5, ["c2"]),

@@ -51,7 +51,7 @@ async def test_a_group_is_shown_with_members_owners_and_trends(open_site: OpenSi
                 await it.clock.sleep(5_000)
             facts = await it.browser.facts("/groups/billing")
             assert facts["trend"]["caught_up_ms"] == 0
-            assert facts["group"]["members"][0]["wishes"]["orders"] == "*"
+            assert facts["group"]["members"][0]["subscriptions"]["orders"] == "*"
             owned = [row for row in facts["queues"] if row["queue"]["topic"] == "orders"]
             assert all(len(row["queue"]["owners"]) == 1 for row in owned)
             html = await it.browser.text("/groups/billing")

@@ -22,7 +22,7 @@ def group(lags: dict[int, int], owners: list[str] | None = None) -> GroupInfo:
     ]  # fmt: skip
     return GroupInfo(
         name="billing", message_model=None, consume_type=None, lag=sum(lags.values()), members=[],
-        queues=queues, divisions=[], problems=[],
+        queues=queues, assignments=[], problems=[],
     )  # fmt: skip
 
 

@@ -53,8 +53,10 @@ def group_parts(group: "GroupInfo") -> Iterator[Any]:
         for index, member in enumerate(group.members or ())
     }
     yield headline(group)
-    for division in group.divisions:
-        yield f"{division.topic}: {division.strategy}, decision {division.number} of its broker"
+    for assignment in group.assignments:
+        yield (
+            f"{assignment.topic}: {assignment.strategy}, decision {assignment.number} of its broker"
+        )
     if group.members:
         yield _members(group, colours)
     if group.queues:
@@ -82,15 +84,15 @@ def _dead_letters(total: int | None, not_resent: int | None) -> str:
 def _members(group: "GroupInfo", colours: Mapping[str, str]) -> "Table":
     shown = table("member", "address", "language", "version", "listens to", "strategy")
     for member in group.members or ():
-        wishes = ", ".join(
-            f"{topic} {wish}" for topic, wish in sorted((member.wishes or {}).items())
+        subscriptions = ", ".join(
+            f"{topic} {text}" for topic, text in sorted((member.subscriptions or {}).items())
         )
         shown.add_row(
             output.styled_text(member.client_id, colours[member.client_id]),
             member.address,
             member.language or "?",
             str(member.version),
-            wishes,
+            subscriptions,
             member.strategy or "",
         )
     return shown

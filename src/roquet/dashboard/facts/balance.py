@@ -131,7 +131,11 @@ def balance_input(info: GroupInfo, topic: str) -> BalanceInput:
         raise UsageError(f"the members of {info.name} are not known: {'; '.join(info.problems)}")
     rows = [row for row in info.queues if row.topic == topic]
     queues = {MessageQueue(topic, row.broker, row.queue_id): row for row in rows}
-    members = [m.client_id for m in info.members if m.wishes is None or topic in m.wishes]
+    members = [
+        member.client_id
+        for member in info.members
+        if member.subscriptions is None or topic in member.subscriptions
+    ]
     if not members:
         raise UsageError(f"no member of group {info.name} reads {topic} now")
     owners = {

@@ -1,4 +1,4 @@
-"""Lag of a group: estimates for unknown queues, and whether a new division is worth its moves."""
+"""Lag of a group: estimates for unknown queues, and whether a new assignment is worth its moves."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

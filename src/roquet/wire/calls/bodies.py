@@ -137,7 +137,7 @@ class ClientConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     client_addr: str = ""
     language: Language | None = None
     version: int = 0
-    wishes: dict[str, str] | None = None
+    subscriptions: dict[str, str] | None = None
     """Ours: its subscriptions, topic to filter."""
     message_model: MessageModel | None = None
     """Ours: whether it shares the messages with the others."""
@@ -174,7 +174,7 @@ class QueueProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A broker's division of a topic's queues: its number, and the owner of each queue."""
+    """A broker's assignment of a topic's queues: its number, and the owner of each queue."""
 
     topic: str
     strategy: str

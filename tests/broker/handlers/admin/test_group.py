@@ -68,7 +68,7 @@ async def test_the_members_of_a_group_are_listed(broker: Broker) -> None:
         ("c2", "10.0.0.7:5000"),
     ]
     assert body.connection_set[0].language is Language.JAVA
-    assert body.connection_set[0].wishes is None, "nobody asked"
+    assert body.connection_set[0].subscriptions is None, "nobody asked"
     assert body.subscription_table["orders"].sub_string == "*"
     assert body.consume_type is ConsumeType.CONSUME_PASSIVELY
 
@@ -77,8 +77,8 @@ async def test_the_subscriptions_of_each_member_are_listed(
     broker: Broker, billing: dict[str, Any]
 ) -> None:
     join(broker, billing["c2"], "c2", "paid")
-    members = connections(broker, with_wishes=True).connection_set
-    assert [c.wishes for c in members] == [{"orders": "*"}, {"orders": "paid"}]
+    members = connections(broker, with_subscriptions=True).connection_set
+    assert [c.subscriptions for c in members] == [{"orders": "*"}, {"orders": "paid"}]
 
 
 async def test_the_allocation_strategy_of_each_member_is_listed(
@@ -87,7 +87,7 @@ async def test_the_allocation_strategy_of_each_member_is_listed(
     data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
     body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
     broker.bind(heartbeat)(Heartbeat(body=body), billing["c2"])
-    members = connections(broker, with_wishes=True).connection_set
+    members = connections(broker, with_subscriptions=True).connection_set
     assert [c.strategy for c in members] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
 

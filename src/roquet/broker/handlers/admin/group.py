@@ -38,9 +38,10 @@ def connections(
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    strategies = coordination.rebalance.assignments.strategies(name) if call.with_wishes else {}
+    with_subscriptions = bool(call.with_subscriptions)
+    strategies = coordination.rebalance.assignments.strategies(name) if with_subscriptions else {}
     members = [
-        _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
+        _connection(member, strategies.get(member.client_id), with_subscriptions=with_subscriptions)
         for member in group.members.values()
     ]
     body = ConsumerConnection(
@@ -51,7 +52,7 @@ def connections(
         consume_from_where=group.consume_from_where,
     )
     rows = len(members) + len(group.subscriptions)
-    if call.with_wishes:
+    if with_subscriptions:
         rows += sum(len(member.wishes) for member in group.members.values())
     return written(rows, body, lambda data: Reply(body=data))
 
@@ -90,7 +91,7 @@ def stats(
 
 
 def _connection(
-    member: GroupMember, requested_strategy: str | None, *, with_wishes: bool
+    member: GroupMember, requested_strategy: str | None, *, with_subscriptions: bool
 ) -> ClientConnection:
     peer = member.peer
     return ClientConnection(
@@ -98,10 +99,10 @@ def _connection(
         client_addr=peer.address,
         language=language_of(peer),
         version=peer.version,
-        wishes=dict(member.wishes) if with_wishes else None,
-        message_model=member.message_model if with_wishes else None,
-        consume_type=member.consume_type if with_wishes else None,
-        strategy=(member.strategy or requested_strategy) if with_wishes else None,
+        subscriptions=dict(member.wishes) if with_subscriptions else None,
+        message_model=member.message_model if with_subscriptions else None,
+        consume_type=member.consume_type if with_subscriptions else None,
+        strategy=(member.strategy or requested_strategy) if with_subscriptions else None,
     )
 
 

@@ -16,7 +16,7 @@ class GetConnections(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.GET_CONSUMER_CONNECTION_LIST
 
     consumer_group: str
-    with_wishes: bool | None = None
+    with_subscriptions: bool | None = None
     """Ours: include each member's subscriptions."""
 
 
