@@ -151,7 +151,7 @@ class FailoverRun:
                 sending = group.create_task(self._writers.run(file, self._pace.rate))
                 showing = group.create_task(self._show(show))
                 try:
-                    await self._suffer_all()
+                    await self._inject_all()
                     self._writers.stop()
                     await self._sent(sending)
                 finally:  # at an error nobody waits for a broker that is frozen
@@ -159,11 +159,11 @@ class FailoverRun:
                     sending.cancel()
                     showing.cancel()
 
-    async def _suffer_all(self) -> None:
+    async def _inject_all(self) -> None:
         """Cause one fault after the other, with calm before each and at the end."""
         for action in self._actions:
             await asyncio.sleep(self._pace.calm_s)
-            await self._suffer(action)
+            await self._inject(action)
         await asyncio.sleep(self._pace.calm_s)
 
     async def _sent(self, sending: asyncio.Task[None]) -> None:
@@ -175,7 +175,7 @@ class FailoverRun:
             await asyncio.wait([sending], timeout=WAIT_S)
         await sending
 
-    async def _suffer(self, action: FaultAction) -> None:
+    async def _inject(self, action: FaultAction) -> None:
         """Cause a fault of the master and mend it; ends when all brokers are in sync again."""
         before = await self._in_sync()
         position, start_ms = len(self._writers.acknowledged), self._now_ms()

@@ -126,7 +126,7 @@ class ReplicatedServers:
     async def _run_start(self, host: str, server: BrokerServer) -> None:
         """Wait until a broker serves, or is killed on the way; a failure is a finding.
 
-        One that has no space is started again by and by, as a supervisor does.
+        One that has no space is restarted after a random delay, as a supervisor does.
         """
         task = self.hosts.run(host, _enter(server))
         await asyncio.wait([task])

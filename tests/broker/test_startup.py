@@ -159,7 +159,7 @@ async def test_where_roles_are_fixed_replicas_are_told_of_all_progress(
         server.broker.log.ingest.append(message(), 0, peer)
         server.broker.tables.delay_offsets.advance(3, 7)
         assert server.broker.log.store.bounds("orders", 0) == (0, 0)
-        assert server.broker.delivery.checkpoints.told().delays.offset_table[3] == 7
+        assert server.broker.delivery.checkpoints.safe_progress().delays.offset_table[3] == 7
 
 
 async def test_a_master_that_hands_over_saves_how_far_its_services_are(

@@ -53,10 +53,10 @@ def test_a_rule_is_answered_as_the_rule_answers(members: list[str], name: str) -
 def test_moves_and_the_least_of_them_are_those_of_the_rules(
     members: list[str], name: str, data: st.DataObject
 ) -> None:
-    went = data.draw(st.integers(0, len(members) - 1))
+    leaver = data.draw(st.integers(0, len(members) - 1))
     before = decide(name, LAYOUT, members, GroupChange(owners=NOBODYS))
-    made = decide(name, LAYOUT, members, GroupChange(owners=before.owners, went=went))
-    remaining = [m for m in members if m != members[went]]
+    made = decide(name, LAYOUT, members, GroupChange(owners=before.owners, leaver=leaver))
+    remaining = [m for m in members if m != members[leaver]]
     old, new = shares_of(members, before), shares_of(remaining, made)
     assert made.moved == len(rebalance_cost.moved_queues(old, new))
     assert made.least == rebalance_cost.fewest_moves(old, LAYOUT.queues, remaining)
@@ -68,10 +68,10 @@ def test_moves_and_the_least_of_them_are_those_of_the_rules(
 def test_a_sticky_decision_equals_that_of_the_rule_for_the_same_names(
     members: list[str], name: str, data: st.DataObject
 ) -> None:
-    came = data.draw(st.integers(0, len(members) - 1))
-    others = [m for m in members if m != members[came]]
+    newcomer = data.draw(st.integers(0, len(members) - 1))
+    others = [m for m in members if m != members[newcomer]]
     owners = decide(name, LAYOUT, others, GroupChange(owners=NOBODYS)).owners
-    change = GroupChange(owners=owners, came=came)
+    change = GroupChange(owners=owners, newcomer=newcomer)
     made = decide(name, LAYOUT, members, change)
     had = {others[p]: [q] for q, p in zip(LAYOUT.queues, owners, strict=True)}
     for queue, place in zip(LAYOUT.queues, owners, strict=True):
@@ -86,7 +86,7 @@ def test_a_member_that_joins_a_hash_ring_moves_queues_only_to_itself() -> None:
     members = [f"10.0.0.{n}@room1-{n}" for n in range(6)]
     for name in ("CONSISTENT_HASH", "RENDEZVOUS"):
         owners = decide(name, LAYOUT, members[:5], GroupChange(owners=NOBODYS)).owners
-        made = decide(name, LAYOUT, members, GroupChange(owners=owners, came=5))
+        made = decide(name, LAYOUT, members, GroupChange(owners=owners, newcomer=5))
         assert made.strayed == 0
         assert made.moved == made.owners.count(5)
 
@@ -95,7 +95,7 @@ def test_avg_moves_queues_between_those_that_stay() -> None:
     members = [f"10.0.0.{n}@room1-{n}" for n in range(4)]
     owners = decide("AVG", LAYOUT, members[:3], GroupChange(owners=NOBODYS)).owners
     assert owners == (0, 0, 0, 1, 1, 1, 2, 2)
-    made = decide("AVG", LAYOUT, members, GroupChange(owners=owners, came=3))
+    made = decide("AVG", LAYOUT, members, GroupChange(owners=owners, newcomer=3))
     assert made.owners == (0, 0, 1, 1, 2, 2, 3, 3)
     assert (made.moved, made.least, made.strayed) == (5, 2, 3)
 
@@ -110,11 +110,11 @@ def test_more_members_than_queues_leave_some_idle() -> None:
 def test_config_leaves_the_queues_of_a_gone_member_without_an_owner() -> None:
     members = ["10.0.0.1@room1-1", "10.0.0.2@room1-2"]
     owners = decide("CONFIG", LAYOUT, members, GroupChange(owners=NOBODYS)).owners
-    made = decide("CONFIG", LAYOUT, members, GroupChange(owners=owners, went=0))
+    made = decide("CONFIG", LAYOUT, members, GroupChange(owners=owners, leaver=0))
     assert (made.unowned, made.moved) == (4, 4)
     assert made.owners == (NOBODY,) * 4 + (0,) * 4
     # Nor does it begin anew once everybody has gone whose queues it knew.
-    newcomer = decide("CONFIG", LAYOUT, members, GroupChange(owners=NOBODYS, came=1))
+    newcomer = decide("CONFIG", LAYOUT, members, GroupChange(owners=NOBODYS, newcomer=1))
     assert newcomer.unowned == 8
 
 

@@ -266,7 +266,7 @@ async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> li
     known = (answers.settings.get(address) for address in [*first, *addresses.values()])
     settings = next((each for each in known if each is not None), None)
     needs = await group_needs(admin, group.broker_name, settings)
-    strangers = _strangers(group.broker_name, master, connections.values())
+    strangers = _unregistered(group.broker_name, master, connections.values())
     return [*_with_needs(rows, needs), *_missing(group.broker_name, rows, needs), *strangers]
 
 
@@ -386,7 +386,7 @@ async def _lag_ms(
     return None
 
 
-def _strangers(
+def _unregistered(
     broker: str, master: HaStatus | None, matched: Iterable[HaConnection]
 ) -> list[ReplicaStatus]:
     """Connections of a master from replicas that name servers do not know."""

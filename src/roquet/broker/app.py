@@ -81,7 +81,7 @@ VIP_BELOW: Final = 2
 """How far below a broker's port old clients expect one that serves senders alone."""
 
 HA_ABOVE: Final = 1
-"""How far above a broker's port replicas expect its log, as at Apache's brokers."""
+"""How far above a broker's port replicas expect its log, as in Apache's broker."""
 
 
 class BrokerServer:

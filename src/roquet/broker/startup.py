@@ -74,9 +74,8 @@ def restore(broker: Broker) -> None:
 async def take_over(broker: Broker) -> bool:
     """Make this replica a master: its log becomes its own, and services go on from there.
 
-    Its stream has ended. Returns False when the role was taken back meanwhile, were it for a
-    moment: it has to be called again then before this broker serves. Raises StoreError, and may be
-    called again then, too.
+    Its stream has ended. Returns False if the role was lost, even briefly: it has to be called
+    again then before this broker serves. Raises StoreError, and may be called again then, too.
     """
     store, position = broker.log.store, -1
     leads = broker.replication.role.unbroken_activity()

@@ -79,7 +79,7 @@ class Liveness:
     def __init__(self) -> None:
         self._brokers: defaultdict[str, dict[HeartbeatSender, LiveBroker]] = defaultdict(dict)
         self._keys_of: dict[Peer, set[HeartbeatSender]] = {}
-        self._strangers: set[HeartbeatSender] = set()
+        self._reported_strangers: set[HeartbeatSender] = set()
         self.count = 0
         """Number of live brokers."""
         self._unregistered: dict[HeartbeatSender, None] = {}
@@ -94,7 +94,7 @@ class Liveness:
         A member of a group then gets the place of one that is not known to be in any.
         """
         key = _key(name, broker_id, broker.site)
-        self._strangers.discard(key)
+        self._reported_strangers.discard(key)
         known = self._living(name, broker_id, broker.site)
         if known is None:
             if not self._has_room(is_member=is_member):
@@ -164,8 +164,8 @@ class Liveness:
     def report_stranger(self, name: str, broker_id: int, site: BrokerSite, reason: str) -> None:
         """Log once why the heartbeats of a process do not count."""
         key = _key(name, broker_id, site)
-        if key not in self._strangers and len(self._strangers) < STRANGERS_MAX:
-            self._strangers.add(key)
+        if key not in self._reported_strangers and len(self._reported_strangers) < STRANGERS_MAX:
+            self._reported_strangers.add(key)
             log.warning(
                 "broker %s:%d at %s does not count: %s", name, broker_id, site.address, reason
             )

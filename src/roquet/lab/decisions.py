@@ -164,9 +164,9 @@ class GroupChange(msgspec.Struct, frozen=True, kw_only=True):
 
     owners: OwnerIndexes
     """The owner of each queue before the change, by indexes of the members before it."""
-    came: int = NOBODY
+    newcomer: int = NOBODY
     """The index of a new member; NOBODY for none."""
-    went: int = NOBODY
+    leaver: int = NOBODY
     """The index of a member that goes; NOBODY for none."""
 
 
@@ -198,13 +198,13 @@ def _placeholder_names(count: int) -> Sequence[str]:
 def _decide(
     name: str, layout: TopicLayout, members: Sequence[str], change: GroupChange, lag: QueueLag
 ) -> AssignmentDecision:
-    stayed = [member for place, member in enumerate(members) if place != change.came]
+    stayed = [member for place, member in enumerate(members) if place != change.newcomer]
     had: dict[str, list[MessageQueue]] = {}
     for queue, place in zip(layout.queues, change.owners, strict=True):
         if place != NOBODY:
             had.setdefault(stayed[place], []).append(queue)
-    present = [member for place, member in enumerate(members) if place != change.went]
-    is_first = not had and change.came == change.went == NOBODY
+    present = [member for place, member in enumerate(members) if place != change.leaver]
+    is_first = not had and change.newcomer == change.leaver == NOBODY
     situation = AssignmentInput(
         layout=layout, members=present, before=had, is_first=is_first, lag=lag
     )
@@ -230,7 +230,7 @@ def _evaluate(
     owner, before = rebalance_cost.owner_map(shares), rebalance_cost.owner_map(had)
     sizes = [len(shares.get(member, ())) for member in present]
     mean = sum(sizes) / len(sizes) or 1
-    newcomer = present[change.came] if change.came != NOBODY else ""
+    newcomer = present[change.newcomer] if change.newcomer != NOBODY else ""
     spread = rebalance_cost.queue_spread({member: shares.get(member, ()) for member in present})
     return AssignmentDecision(
         owners=tuple(place_of[owner[queue]] if queue in owner else NOBODY for queue in queues),

@@ -77,9 +77,9 @@ class SimulatedGroup:
             self._numbers.insert(place, member)
         among = len(self._names)
         if kind == JOIN:
-            made = self._decide(GroupChange(owners=owners, came=place), lag)
+            made = self._decide(GroupChange(owners=owners, newcomer=place), lag)
         else:
-            made = self._decide(GroupChange(owners=owners, went=place), lag)
+            made = self._decide(GroupChange(owners=owners, leaver=place), lag)
             del self._names[place], self._numbers[place]
         self._decision = made
         self.changes += 1

@@ -136,7 +136,7 @@ class _ProgressThread:
     ) -> None:
         self._context, self._done, self._size, self._progress = context, done, size, progress
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._report_progress, daemon=True)
 
     def __enter__(self) -> None:
         self._context.setJobGroup("roquet lab", "histories", interruptOnCancel=True)
@@ -146,7 +146,7 @@ class _ProgressThread:
         self._is_over.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _report_progress(self) -> None:
         tracker = self._context.statusTracker()
         while not self._is_over.wait(PROGRESS_PERIOD_S):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]

@@ -17,7 +17,7 @@ OWN_LABELS: Final = frozenset(
 """Labels of all metrics, or of pages and histograms, that a setting cannot take."""
 
 EXPORTER_PORT: Final = 5557
-"""Default port of a metrics page, as at Apache's brokers."""
+"""Default port of a metrics page, as in Apache's broker."""
 
 
 class MetricsExporterType(StrEnum):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from roquet.metrics.counts import Histogram
 
 LATENCY_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
-"""Upper bounds of the buckets of latencies in ms, as at Apache's brokers."""
+"""Upper bounds of the buckets of latencies in ms, as in Apache's broker."""
 
 KEYS_MAX: Final = 1_000
 """Combinations of codes and results; clients may send any code, and further ones are OTHER_CODE."""

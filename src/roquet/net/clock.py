@@ -114,7 +114,7 @@ class SteadyClock:
         now_ms = self._clock.now_ms()
         if 0 <= now_ms - self._looked_ms < LOOK_MS:
             return now_ms
-        return self._look(now_ms)
+        return self._compare(now_ms)
 
     def monotonic_ms(self) -> int:
         """Monotonic time in ms."""
@@ -128,7 +128,7 @@ class SteadyClock:
         """Return after `ms` milliseconds."""
         await self._clock.sleep(ms)
 
-    def _look(self, now_ms: int) -> int:
+    def _compare(self, now_ms: int) -> int:
         """Compare both clocks; returns the accepted time."""
         stopwatch_ms = self._clock.monotonic_ms()
         ahead_ms = now_ms - stopwatch_ms

@@ -32,7 +32,7 @@ class TopicRemoval:
         """Delete the queues of a topic. Raises StoreFailed, for good."""
         if not self._queues.ids(topic):
             return
-        self._bury(topic, self._log.dispatched)
+        self._write_tombstone(topic, self._log.dispatched)
         with self._removing(topic):
             self._queues.remove(topic)
 
@@ -44,7 +44,7 @@ class TopicRemoval:
         """
         if position <= self._tombstones.position_of(topic):
             return
-        self._bury(topic, position)
+        self._write_tombstone(topic, position)
         if not self._queues.ids(topic):
             return
         has_more = self._has_entries_from(topic, position)
@@ -58,7 +58,7 @@ class TopicRemoval:
         with self._removing(topic):
             self._queues.remove_one(topic, queue_id)
 
-    def _bury(self, topic: str, position: int) -> None:
+    def _write_tombstone(self, topic: str, position: int) -> None:
         """Add a tombstone."""
         # The log up to the tombstone must be durable: other messages must never get its place.
         self._flusher.flush_log()

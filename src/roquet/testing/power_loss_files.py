@@ -54,15 +54,15 @@ class PowerLossFiles(MemoryFiles):
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        self._bury([p for p in self.contents if p == path or is_inside(p, path)])
+        self._note_ghosts([p for p in self.contents if p == path or is_inside(p, path)])
         super().remove(path)
 
     def move(self, path: Path, target: Path) -> None:
         """See Files."""
-        self._bury([p for p in self.contents if is_inside(p, path)])
+        self._note_ghosts([p for p in self.contents if is_inside(p, path)])
         super().move(path, target)
 
-    def _bury(self, paths: list[Path]) -> None:
+    def _note_ghosts(self, paths: list[Path]) -> None:
         for gone in paths:
             if gone in self.named:
                 self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))

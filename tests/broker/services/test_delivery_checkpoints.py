@@ -79,12 +79,12 @@ async def test_replicas_are_told_of_progress_that_is_confirmed(message: MakeSend
         hide_later(broker)
         deliver(broker, message, 5)
         handler, call = broker.bind(inspection.delay_offsets), GetDelayOffsets()
-        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
-        assert told.offset_table == {}
+        safe_progress = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert safe_progress.offset_table == {}
         broker.log.store.set_confirmed(None)
-        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
-        assert told.offset_table == {LEVEL: 5}
-        assert broker.delivery.checkpoints.told().timer == broker.delivery.timer.checkpoint
+        safe_progress = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert safe_progress.offset_table == {LEVEL: 5}
+        assert broker.delivery.checkpoints.safe_progress().timer == broker.delivery.timer.checkpoint
 
 
 @in_virtual_time

@@ -22,7 +22,7 @@ def group(**fields: object) -> GroupInfo:
         "lag": 1_000,
         "members": [],
         "queues": [queue],
-        "divisions": [BrokerDecision(topic="orders", strategy="MACHINE", number=7)],
+        "assignments": [BrokerDecision(topic="orders", strategy="MACHINE", number=7)],
         "problems": ["orders broker-a queue 0 has no owner"],
     }
     return GroupInfo(**{**known, **fields})  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ async def test_groups_are_created_changed_and_listed_by_state(open_site: OpenSit
         await it.browser.post("/groups/billing/update", {"retries": "5", "enabled": "no"})
         assert (await groups.show(it.admin, "billing")).disabled_on == ["broker-a", "broker-b"]
         await it.browser.dashboard.sampler.step()
-        for state, count in (("all", 1), ("idle", 1), ("amiss", 1), ("lagging", 0), ("odd", 1)):
+        for state, count in (("all", 1), ("idle", 1), ("problems", 1), ("lagging", 0), ("odd", 1)):
             facts = await it.browser.facts(f"/groups?state={state}&sort=lag")
             assert facts["groups"]["total"] == count, state
         assert "disabled" in await it.browser.text("/groups?sort=members")

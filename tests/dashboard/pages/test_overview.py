@@ -8,7 +8,7 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_the_overview_says_that_nothing_is_amiss(open_site: OpenSite) -> None:
+async def test_the_overview_says_that_there_are_no_problems(open_site: OpenSite) -> None:
     async with open_site() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         for _ in range(2):
@@ -16,12 +16,12 @@ async def test_the_overview_says_that_nothing_is_amiss(open_site: OpenSite) -> N
         facts = await it.browser.facts("/")
         assert (facts["brokers"], facts["topics"], facts["problems"]) == (2, 1, [])
         html = await it.browser.text("/")
-        assert "Nothing is amiss" in html
+        assert "There are no problems" in html
         assert 'aria-label="lag of all groups"' in html
 
 
 @in_virtual_time
-async def test_a_cluster_that_is_away_is_amiss(open_site: OpenSite) -> None:
+async def test_a_cluster_that_is_away_is_a_problem(open_site: OpenSite) -> None:
     async with open_site() as it:
         for number in range(2):
             await it.running.stop_broker(number)

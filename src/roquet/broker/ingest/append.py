@@ -247,7 +247,7 @@ class Ingest:
             reconsume_times=reconsume_times,
             prepared_position=settles or 0,
         )
-        return self._kept(draft, now_ms)
+        return self._append(draft, now_ms)
 
     def append_due(
         self, record: Record, *, topic: str, queue_id: int, properties: Mapping[str, str]
@@ -257,13 +257,15 @@ class Ingest:
         The level stays in its properties, as in the genuine broker, whose consumers read it there;
         it does not delay the message again. Raises StoreError or MessageIllegal.
         """
-        appended = self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
+        appended = self._append(
+            self._copy(record, topic, queue_id, properties), self._clock.now_ms()
+        )
         self.counts.note_stored(topic, DELAY, appended.size)
         return appended
 
     def append_draft(self, draft: Draft) -> AppendResult:
         """Store a draft of the broker's own unchanged. Raises StoreError or MessageIllegal."""
-        return self._kept(draft, self._clock.now_ms())
+        return self._append(draft, self._clock.now_ms())
 
     def _copy(
         self, record: Record, topic: str, queue_id: int, properties: Mapping[str, str]
@@ -283,7 +285,7 @@ class Ingest:
             reconsume_times=record.reconsume_times,
         )
 
-    def _kept(self, draft: Draft, now_ms: int) -> AppendResult:
+    def _append(self, draft: Draft, now_ms: int) -> AppendResult:
         try:
             appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:

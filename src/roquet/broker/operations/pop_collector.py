@@ -78,7 +78,9 @@ class PopCollector:
         self._tables = tables
         self._control = control
         self._request = request
-        self.revive_queue_id = ORDER_QUEUE if request.order else delivery.revive.next_lane()
+        self.revive_queue_id = (
+            ORDER_QUEUE if request.order else delivery.revive.next_revive_queue_id()
+        )
         self.pop_ms = control.clock.now_ms()
         self.parts: list[bytes | memoryview] = []
         self.count = self.size = self.rest = 0

@@ -92,11 +92,11 @@ class DeliveryCheckpoints:
     def note(self, _now_ms: int = 0) -> None:
         """Note the progress of this moment, and see which notes are safe by now."""
         if self._settle():
-            self._tell_again()
+            self._note_lowered()
         if len(self._pending) < PENDING_MAX:
             self._pending.append(self._progress())
 
-    def told(self) -> DeliveryProgress:
+    def safe_progress(self) -> DeliveryProgress:
         """Progress that replicas are told: the ends of their logs may be cut as well."""
         self._settle()
         return self._safe if self._safe is not None and self._is_unconfirmed else self._progress()
@@ -156,9 +156,9 @@ class DeliveryCheckpoints:
         self._term += 1
         self._pending.clear()
         self._revive.unconfirmed.clear()
-        self._tell_again()
+        self._note_lowered()
 
-    def _tell_again(self) -> None:
+    def _note_lowered(self) -> None:
         """Have rows told and saved again that were lowered before."""
         self._tables.offsets.note_changed(self._lowered)
         self._lowered.clear()

@@ -118,7 +118,7 @@ class PopRevive:
 
     # -- popped and acknowledged --------------------------------------------------------------
 
-    def next_lane(self) -> int:
+    def next_revive_queue_id(self) -> int:
         """The revive queue of the next pop, round robin."""
         self._turn = revive_queue_id = (self._turn + 1) % self._queue_count
         return revive_queue_id
@@ -271,9 +271,9 @@ class PopRevive:
                 self._note(oldest)
                 self.in_flight.moved(oldest, oldest.revive_offset)
                 oldest = self.in_flight.oldest(revive_queue_id)
-            self._settled(revive_queue_id, end if oldest is None else oldest.revive_offset)
+            self._commit_done(revive_queue_id, end if oldest is None else oldest.revive_offset)
 
-    def _settled(self, revive_queue_id: int, offset: int) -> None:
+    def _commit_done(self, revive_queue_id: int, offset: int) -> None:
         """Commit that everything before an offset is done.
 
         Genuine brokers read this as well: for them it is the last record that is done, not the next
@@ -288,16 +288,16 @@ class PopRevive:
         try:
             for offset in offsets_of(checkpoint.left, checkpoint.start)[:REVIVE_COUNT]:
                 try:
-                    self._again(checkpoint, offset)
+                    self._redeliver(checkpoint, offset)
                 except Exception as error:  # the others must not wait behind it
                     if is_transient(error):
                         raise
-                    self._bury(checkpoint, offset, error)
+                    self._make_dead_letter(checkpoint, offset, error)
                 done |= checkpoint.bit(offset)
         finally:
             self.settle(checkpoint, done)
 
-    def _again(self, checkpoint: PopCheckpoint, offset: int) -> None:
+    def _redeliver(self, checkpoint: PopCheckpoint, offset: int) -> None:
         """Redeliver one message or make it a dead letter.
 
         One that retention has deleted is skipped.
@@ -353,7 +353,7 @@ class PopRevive:
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
 
-    def _bury(self, checkpoint: PopCheckpoint, offset: int, why: Exception) -> None:
+    def _make_dead_letter(self, checkpoint: PopCheckpoint, offset: int, why: Exception) -> None:
         """Make a message that cannot be redelivered a dead letter, without further properties."""
         log.error(
             "offset %d of %s queue %d cannot come again: %s",

@@ -45,9 +45,9 @@ class StatisticsSampler:
     async def look(self, topic: str | None = None) -> None:
         """Count messages stored since the last pass, in one topic or in all."""
         async with self._turn:
-            await self._look(topic)
+            await self._count_topics(topic)
 
-    async def _look(self, topic: str | None) -> None:
+    async def _count_topics(self, topic: str | None) -> None:
         queues = list(self._store.queue_stats.ends()) if topic is None else self._of(topic)
         for number, place in enumerate(queues, 1):
             if number % QUEUES_COUNT == 0:

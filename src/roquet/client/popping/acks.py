@@ -158,12 +158,12 @@ class PopAcks:
     def retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         """Let a message come again after a delay, or give it up."""
         task = self._session.background.start(
-            self._again(batch, message, delay_ms), f"next try of {message}"
+            self._retry(batch, message, delay_ms), f"next try of {message}"
         )
         self._changing.add(task)
         task.add_done_callback(self._changing.discard)
 
-    async def _again(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
+    async def _retry(self, batch: PopBatch, message: InboundMessage, delay_ms: int | None) -> None:
         broker, times = batch.target.broker, message.reconsume_times
         try:
             group = await self._settings(broker)

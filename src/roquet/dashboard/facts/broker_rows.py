@@ -3,7 +3,7 @@
 import msgspec
 
 from roquet.admin.brokers import BrokerStatus
-from roquet.dashboard.facts.amiss import disk_share, number_of
+from roquet.dashboard.facts.problems import disk_share, number_of
 from roquet.dashboard.sampling.sampler import rate_of
 
 

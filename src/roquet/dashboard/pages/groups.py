@@ -33,7 +33,7 @@ STATES: dict[str, Callable[[GroupRow], bool]] = {
     "all": lambda _row: True,
     "lagging": lambda row: bool(row.lag),
     "idle": lambda row: row.members == 0,
-    "amiss": lambda row: (
+    "problems": lambda row: (
         row.problems > 0 or bool(row.dead_letters) or (row.members == 0 and bool(row.lag))
     ),
 }

@@ -1,4 +1,4 @@
-"""Overview: rates, lag, and what is amiss, in words."""
+"""Overview: rates, lag, and problems in words."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from roquet.dashboard.facts.amiss import amiss
 from roquet.dashboard.facts.drawings import curve
+from roquet.dashboard.facts.problems import cluster_problems
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of, dashboard_of
 from roquet.wire.calls.route import GetClusterInfo
@@ -44,7 +44,7 @@ async def overview(request: Request) -> Response:
         out_per_s=rates.outs[-1] if rates.outs else None,
         lag=_known_sum(group.lag for group in groups),
         dead_letters=_known_sum(group.dead_letters for group in groups),
-        problems=amiss(sample, {name: str(error) for name, error in silent.items()}),
+        problems=cluster_problems(sample, {name: str(error) for name, error in silent.items()}),
         lagging=sorted((g for g in groups if g.lag), key=lambda group: -(group.lag or 0))[:TOP],
         busiest=sorted(
             (topic for topic in topics if topic.in_per_s), key=lambda one: -(one.in_per_s or 0)

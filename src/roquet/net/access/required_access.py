@@ -265,5 +265,5 @@ UNCHECKED_BY_APACHE: Final = frozenset(
         Code.GET_NAMESRV_CONFIG,
     }
 )
-"""Codes for which a signature is enough at Apache's servers, and here only by
+"""Codes for which a signature is enough in Apache's servers, and here only by
 `access_compatibility=codes`."""

@@ -54,7 +54,7 @@ class RequestLimit:
         self.count += 1
         self.size += size
         self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
-        self._look()
+        self._update_is_tight()
 
     def leave(self, peer: object, size: int) -> None:
         """Count it as waiting no longer."""
@@ -65,19 +65,19 @@ class RequestLimit:
             self._of_peer[peer] = left
         else:
             del self._of_peer[peer]
-        self._look()
+        self._update_is_tight()
 
     def change(self, limits: AdmissionLimits) -> None:
         """Set other limits; requests that wait already go on waiting."""
         self._limits = limits
-        self._look()
+        self._update_is_tight()
 
     def late(self, waited_ms: int) -> None:
         """Note that requests served now have waited for `waited_ms`, at least."""
         self.waited_ms = waited_ms
-        self._look()
+        self._update_is_tight()
 
-    def _look(self) -> None:
+    def _update_is_tight(self) -> None:
         # Far from the limits, as for almost all requests, no call is needed.
         limits = self._limits
         self.is_tight = (

@@ -68,6 +68,6 @@ def pull_outcome(
 
 
 def reply_limits(count: int, size: int | None) -> tuple[int, int]:
-    """Number of messages and bytes that one reply may hold, by the client's wishes."""
+    """Number of messages and bytes that one reply may hold, as far as the client asks for them."""
     size = BYTES_DEFAULT if size is None or size <= 0 else min(size, BYTES_MAX)
     return min(max(count, 1), COUNT_MAX), size

@@ -61,7 +61,7 @@ def drop_from_epoch(epochs: Sequence[EpochEntry], epoch: int) -> Epochs:
 def drop_expired_epochs(epochs: Sequence[EpochEntry], first: int) -> Epochs:
     """Epochs of a log whose files before position `first` are deleted.
 
-    One that ends at `first` stays, as at Apache's broker: a replica may end there.
+    One that ends at `first` stays, as in Apache's broker: a replica may end there.
     """
     ends = [entry.start for entry in epochs[1:]]
     expired = sum(end < first for end in ends)

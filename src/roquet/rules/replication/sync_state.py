@@ -103,14 +103,16 @@ def can_be_replaced(
     """Whether another member can be elected in place of the master, with all that was acknowledged.
 
     `reports` are those of connected replicas; `needed` is the number of logs that have to hold a
-    message, 1 or less where no other than all of the set. The controller compares so many members
+    message, ≤ 1 when only the whole set counts. The controller compares so many members
     that one of them has each acknowledged message (`rules.election.elect`).
     """
     sets = {state.members, state.proposed or state.members}
-    return all(_has_heir(members - {master}, reports, needed, acknowledged) for members in sets)
+    return all(
+        _has_successor(members - {master}, reports, needed, acknowledged) for members in sets
+    )
 
 
-def _has_heir(
+def _has_successor(
     others: frozenset[int], reports: Mapping[int, int], needed: int, acknowledged: int
 ) -> bool:
     connected = [reports[one] for one in others if one in reports]

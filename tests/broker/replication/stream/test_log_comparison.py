@@ -244,7 +244,7 @@ def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_long(
             await missed(comparison, MISSES_MAX - 1)
             assert caplog.text == ""
             await comparison.check(STREAM, made.store.raw.end)
-            assert caplog.text.count("records are not to be had") == 1
+            assert caplog.text.count("records cannot be read") == 1
             await missed(comparison, MISSES_MAX - 1)
             async with FakeMaster(made.clock).server:
                 with pytest.raises(LogDiverged):

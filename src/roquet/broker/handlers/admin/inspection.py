@@ -251,7 +251,7 @@ def _editions(tables: BrokerTables, control: ControlPlane) -> TableEditions:
 
 def delay_offsets(delivery: DeliveryServices, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
     """Return the progress of each delay level that was used."""
-    table = delivery.checkpoints.told().delays
+    table = delivery.checkpoints.safe_progress().delays
     used = {level: offset for level, offset in table.offset_table.items() if offset}
     return Reply(body=codec.dumps(msgspec.structs.replace(table, offset_table=used)))
 

@@ -139,7 +139,7 @@ def change_invisible(
         invisible_ms=call.invisible_time,
         delivered=1,
         left=1,
-        revive_queue_id=delivery.revive.next_lane(),
+        revive_queue_id=delivery.revive.next_revive_queue_id(),
         revive_offset=0,
     )
     delivery.revive.give(fresh)

@@ -54,7 +54,7 @@ def recall(
 
 def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
     """Return the checkpoint of the timer."""
-    return Reply(body=encode_checkpoint(delivery.checkpoints.told().timer))
+    return Reply(body=encode_checkpoint(delivery.checkpoints.safe_progress().timer))
 
 
 def metrics(delivery: DeliveryServices, _call: GetTimerMetrics, _peer: Peer) -> Reply:

@@ -153,8 +153,8 @@ class FlushedNote:
         self._since: int | None = None
         """End of the log when only what is on the disk was acknowledged for the first time."""
         settings.checks.append(self._check)
-        flush.on_flushed.append(self._look)
-        self._look()
+        flush.on_flushed.append(self._note_if_flushed)
+        self._note_if_flushed()
 
     def _check(self, _before: BrokerConfig, after: BrokerConfig) -> str | None:
         """Why settings cannot be in force: a full disk does not take the note that they need."""
@@ -167,7 +167,7 @@ class FlushedNote:
             return f"the file {FILE_NAME} does not take that less is flushed from now on: {error}"
         return None
 
-    def _look(self) -> None:
+    def _note_if_flushed(self) -> None:
         """Note that all is on the disk, once it is; tried again after each flush."""
         if self._note.is_flushed:
             return

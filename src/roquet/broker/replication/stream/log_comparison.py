@@ -219,7 +219,7 @@ class LogComparison:
             self._complaint = reason
             log.warning(
                 "the master's log is copied without a look whether this one is a part of it: its"
-                " records are not to be had at %s: %s",
+                " records cannot be read at %s: %s",
                 address, reason,
             )  # fmt: skip
 

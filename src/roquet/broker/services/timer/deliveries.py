@@ -84,7 +84,7 @@ class TimerDeliveries:
                 return now_ms
             return read_ms if read_ms > now_ms else read_ms + PRECISION_MS
         if not second.is_known:
-            self._look(second)
+            self._read_units(second)
             return now_ms
         store = self._context.message_log.store
         stop = store.end_position + STEP_BYTES
@@ -112,7 +112,7 @@ class TimerDeliveries:
             second = self._second or DueQueue(timers.read_ms, slot.last, timers.cursor)
             self._second = second
             if not second.is_known:
-                self._look(second)
+                self._read_units(second)
                 return False
             if second.first() is None:
                 timers.advance_to(second.begin_ms + PRECISION_MS)
@@ -123,11 +123,11 @@ class TimerDeliveries:
         """Begin the present second anew: another broker has delivered since."""
         self._second = None
 
-    def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
+    def note_written(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
         """Note a unit that was written; one of the second being delivered is still in time."""
         second = self._second
         if second is not None and slot_ms == second.begin_ms:
-            self._see(second, position, kind, record)
+            self._order(second, position, kind, record)
 
     def _next_second(self, now_ms: int) -> DueQueue | None:
         """The first second up to now that is not empty; None without one."""
@@ -154,7 +154,7 @@ class TimerDeliveries:
         self._timers.unsaved = True
         return now_ms
 
-    def _look(self, second: DueQueue) -> None:
+    def _read_units(self, second: DueQueue) -> None:
         """Read when some units of a second are due."""
         left = STEP_BYTES
         for _ in range(LOOK_COUNT):
@@ -167,25 +167,25 @@ class TimerDeliveries:
             second.next = unit.before if unit.before < position else NONE
             raw = raw_of(self._context.message_log.store, unit)
             if raw is not None:
-                self._see_raw(second, position, unit.magic, raw)
+                self._order_raw(second, position, unit.magic, raw)
             left -= unit.size
             if left <= 0:
                 return
 
-    def _see_raw(self, second: DueQueue, position: int, kind: int, raw: bytes) -> None:
+    def _order_raw(self, second: DueQueue, position: int, kind: int, raw: bytes) -> None:
         """Add a unit to the order of its second; one that cannot be read is due at once."""
         try:
             record = decode(raw)
         except RecordError:  # it is set aside when it is due, and only once
             second.add(second.begin_ms, position)
         else:
-            self._see(second, position, kind, record)
+            self._order(second, position, kind, record)
 
-    def _see(self, second: DueQueue, position: int, kind: int, record: Record) -> None:
+    def _order(self, second: DueQueue, position: int, kind: int, record: Record) -> None:
         if record.topic != names.TIMER_TOPIC:
             return  # the position holds another record now
         try:
-            _see(second, position, kind, record)
+            _add_to_order(second, position, kind, record)
         except Exception:  # as above
             second.add(second.begin_ms, position)
 
@@ -279,7 +279,7 @@ def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
     return bytes(view)  # decoding bytes takes half the time of a view
 
 
-def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
+def _add_to_order(second: DueQueue, position: int, kind: int, record: Record) -> None:
     """Add a unit to the order of its second."""
     properties = decode_properties(lossless_text(record.properties))
     topic, out = properties.get(props.REAL_TOPIC, ""), out_of(properties)

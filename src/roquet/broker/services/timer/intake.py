@@ -164,11 +164,11 @@ class TimerIntake:
             bytes_max=STEP_BYTES,
         )
         for record in decode_records(messages.parts, self._unreadable):
-            self._again(record, now_ms)
+            self._retake(record, now_ms)
             timers.note_untaken(record.queue_offset + 1)
         timers.note_untaken(messages.next_offset if messages.next_offset > offset else None)
 
-    def _again(self, record: Record, now_ms: int) -> None:
+    def _retake(self, record: Record, now_ms: int) -> None:
         """Deliver an untaken message that the wheel may lack, store it again, or set it aside."""
         try:
             properties = decode_properties(lossless_text(record.properties))
@@ -277,7 +277,7 @@ class TimerIntake:
             counts = self._context.message_log.counts
             counts.timer_enqueued.add(topic)
             counts.delay_s.observe(topic, value=max(out - now_ms, 0) / 1000)
-        self._deliveries.came(stop, position, kind, record)
+        self._deliveries.note_written(stop, position, kind, record)
         return True
 
     def _too_late(self, record: Record, properties: dict[str, str], now_ms: int) -> None:

@@ -97,7 +97,7 @@ class TransactionChecks:
         await self._transactions.queue.index()
         while offset < end and self._clock.monotonic_ms() < deadline_ms:
             try:
-                goes_on = self._look(offset, round_ms)
+                goes_on = self._examine(offset, round_ms)
             except Exception as error:  # it must not hold up the others
                 self._transactions.keep(offset, error)
                 goes_on = True
@@ -108,7 +108,7 @@ class TransactionChecks:
                 await asyncio.sleep(0)
                 await self._transactions.queue.index()
 
-    def _look(self, offset: int, round_ms: int) -> bool:
+    def _examine(self, offset: int, round_ms: int) -> bool:
         """Check one open half message; whether the round goes on."""
         transactions = self._transactions
         half = transactions.queue.at(offset)

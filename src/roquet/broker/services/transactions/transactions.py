@@ -141,7 +141,7 @@ class Transactions:
 
     def put_back(self, half: HalfMessage, changed: dict[str, str]) -> HalfMessage:
         """Append it to its queue again, with changed properties; returns the new half message."""
-        appended = self._again(half.record, names.HALF_TOPIC, half.properties | changed)
+        appended = self._reappend(half.record, names.HALF_TOPIC, half.properties | changed)
         self.end(half.offset)
         return self.queue.stored_at(appended.position)
 
@@ -149,7 +149,7 @@ class Transactions:
         """Move it to the topic where operators find it."""
         topic = names.CHECK_MAX_TIME_TOPIC
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
-        self._again(half.record, topic, half.properties)
+        self._reappend(half.record, topic, half.properties)
         self.end(half.offset)
 
     def keep(self, offset: int, error: Exception) -> None:
@@ -170,9 +170,9 @@ class Transactions:
         """Put back a message that was given up: checks begin again."""
         properties = decode_properties(lossless_text(record.properties))
         properties[props.TRANSACTION_CHECK_TIMES] = "0"
-        self._again(record, names.HALF_TOPIC, properties)
+        self._reappend(record, names.HALF_TOPIC, properties)
 
-    def _again(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
+    def _reappend(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
         """Store it in one of the broker's own topics."""
         return self._ingest.reappend(
             record,

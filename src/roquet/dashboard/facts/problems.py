@@ -1,4 +1,4 @@
-"""Amiss: what is wrong in a cluster, in sentences with the page that shows more."""
+"""Problems of a cluster, in sentences with the page that shows more."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -19,15 +19,15 @@ LISTED_MAX: Final = 30
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong."""
+    """One problem of a cluster."""
 
     text: str
     path: str
     """Page of the dashboard that shows more."""
 
 
-def amiss(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Problem]:
-    """Everything wrong in a sample, brokers first.
+def cluster_problems(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Problem]:
+    """The problems in a sample, brokers first.
 
     `name_servers` are the errors of those that do not answer, by address.
     """
@@ -46,7 +46,7 @@ def amiss(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Proble
     ]
     if len(found) > LISTED_MAX:
         left = quantity(len(found) - LISTED_MAX, "more problem")
-        return [*found[:LISTED_MAX], Problem(text=f"and {left}", path="/groups?state=amiss")]
+        return [*found[:LISTED_MAX], Problem(text=f"and {left}", path="/groups?state=problems")]
     return found
 
 

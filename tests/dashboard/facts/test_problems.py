@@ -5,7 +5,7 @@ import pytest
 
 from roquet.admin.brokers import BrokerStatus
 from roquet.admin.group_info import GroupInfo, GroupMemberInfo
-from roquet.dashboard.facts.amiss import LISTED_MAX, amiss, disk_share, number_of
+from roquet.dashboard.facts.problems import LISTED_MAX, cluster_problems, disk_share, number_of
 from roquet.dashboard.sampling.sampler import ClusterSample
 
 
@@ -37,7 +37,7 @@ def sample(
 
 
 def texts(shown: ClusterSample, **silent: str) -> list[str]:
-    return [problem.text for problem in amiss(shown, silent)]
+    return [problem.text for problem in cluster_problems(shown, silent)]
 
 
 def test_a_healthy_cluster_has_no_problems() -> None:
@@ -64,14 +64,14 @@ def test_what_is_wrong_with_a_broker_is_a_sentence(one: BrokerStatus, text: str)
     assert texts(sample(one)) == [text]
 
 
-def test_a_group_without_members_is_amiss_once_it_has_work() -> None:
+def test_a_group_without_members_is_a_problem_once_it_has_work() -> None:
     assert texts(sample(groups=(group("a", 1),))) == ["a: 1 message to handle, and no member"]
     assert texts(sample(groups=(group("a", 0, problems=("x", "y")),))) == ["a: x (and 1 more)"]
 
 
-def test_dead_letters_are_amiss_until_they_were_sent_again() -> None:
+def test_dead_letters_are_a_problem_until_they_were_sent_again() -> None:
     letters: Any = {"dead_letters": 140, "dead_letters_not_resent": 139}
-    (problem,) = amiss(sample(groups=(group("a", 0, members=1, **letters),)), {})
+    (problem,) = cluster_problems(sample(groups=(group("a", 0, members=1, **letters),)), {})
     assert (problem.text, problem.path) == ("a: 139 dead letters not sent again", "/dead-letters/a")
     resent = group("a", 0, members=1, dead_letters=140, dead_letters_not_resent=0)
     unknown = group("b", 0, members=1, dead_letters=140, dead_letters_not_resent=None)
