@@ -95,7 +95,7 @@ types: install ## mypy, strict
 	$(BIN)/mypy
 
 contracts: install ## the layers: who may import whom
-	PYTHONPATH=src $(BIN)/lint-imports
+	PYTHONPATH=src:. $(BIN)/lint-imports
 
 coverage: install ## model, rules, wire and store, covered by their own tests
 	$(BIN)/coverage run -m pytest -n auto --maxprocesses 8 --dist loadgroup \
