@@ -77,6 +77,9 @@ SMALLER: Final[Mapping[str, str]] = {
 SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "README.md": ("orders",),
     "archive.md": ("Orders",),
+    "archive-columns.md": ("Orders",),
+    "archive-iceberg.md": ("Orders",),
+    "archive-maintenance.md": ("Orders",),
     "consume.md": ("orders",),
     "filters.md": ("Sales",),
     "lag-and-audit.md": ("orders",),
@@ -105,6 +108,7 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
         "roquet group create billing --enabled",
         "roquet group reset billing --topic Orders --to first --yes",
     ),
+    "roquet spark maintain lake/orders --keep 90d": ("roquet spark archive Orders lake/orders",),
     "roquet spark lag --table lake/orders": ("roquet spark archive orders lake/orders",),
     "roquet spark audit orders lake/orders": ("roquet spark archive orders lake/orders",),
     "roquet spark replay lake/orders OrdersAgain": (
