@@ -111,7 +111,7 @@ for _command in COMMANDS:
 app.add_typer(dlq.app, cls=HelpfulGroup)
 app.add_typer(set_aside.app, cls=HelpfulGroup)
 app.add_typer(group.group, cls=HelpfulGroup)
-app.add_typer(topic.app, cls=HelpfulGroup)
+app.add_typer(topic.app)
 app.add_typer(lookup.app, cls=HelpfulGroup)
 app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(acl.app, cls=HelpfulGroup)

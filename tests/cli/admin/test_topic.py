@@ -4,6 +4,8 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
+from roquet.cli.admin.topic import topic_parts
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
@@ -38,6 +40,23 @@ def test_a_topic_is_shown_with_its_brokers_and_queues(namesrv: str) -> None:
     assert ["broker-a", "1", "0", "1", "1"] in [line[:5] for line in lines]
     topic_fields = json.loads(roquet("topic", "show", "orders", "--json", "-n", namesrv).output)
     assert (topic_fields["messages"], len(topic_fields["queues"])) == (4, 4)
+
+
+def test_a_topic_is_shown_with_everything_known() -> None:
+    place = TopicBrokerInfo(broker="broker-a", read_queues=1, write_queues=1, permission="RW")
+    queue = TopicQueueInfo(broker="broker-a", queue_id=0, begin=0, end=12, stored_ms=None)
+    topic = TopicInfo(
+        name="orders",
+        messages=12,
+        places=[place],
+        queues=[queue],
+        groups=[],
+        order_conf=None,
+        problems=[],
+    )
+    headline, readers, *tables = topic_parts(topic)
+    assert (headline, readers) == ("orders  12 messages", "read by: nobody")
+    assert len(tables) == 2
 
 
 def test_topics_are_listed(namesrv: str) -> None:

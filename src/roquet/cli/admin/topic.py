@@ -1,27 +1,24 @@
 """roquet topic ls, show, create, update, resize, delete: topics on all brokers of a cluster."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli.admin import topic_view
-from roquet.cli.process import runtime
+from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import completion, output
 from roquet.cli.terminal.arguments import TopicArgument
-from roquet.cli.terminal.exit_codes import FAILED
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
-from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
+from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from roquet.admin.client import AdminClient
     from roquet.admin.resizing import ResizeStep
-    from roquet.admin.topics import TopicSettings
+    from roquet.admin.topics import TopicInfo, TopicSettings
 
-app: Final = typer.Typer(
-    name="topic", no_args_is_help=True, rich_markup_mode=None, help="Topics and their queues."
-)
+app: Final = CommandGroup("topic", "Topics and their queues.")
 
 BrokersOption = Annotated[
     list[str] | None,
@@ -37,28 +34,32 @@ AttributesOption = Annotated[
 
 
 @app.command("ls")
-def list_topics(
+async def list_topics(
+    admin: "AdminClient",
     *,
     system: Annotated[
         bool, typer.Option("--system", help="Retry, dead-letter and system topics, too.")
     ] = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """List the topics."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_list(namesrv, system=system, json=json))
+    from roquet.admin import topics
+
+    names = await topics.list_names(admin, system=system)
+    return Result(json=names, text=names or ["no topic"])
 
 
 @app.command()
-def show(name: TopicArgument, *, json: JsonOption = False, namesrv: NamesrvOption = None) -> None:
+async def show(admin: "AdminClient", name: TopicArgument) -> Result:
     """Show a topic: brokers, settings, queues and groups."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_show(namesrv, name, json=json))
+    from roquet.admin import topics
+
+    info = await topics.show(admin, name)
+    return Result(json=[info], text=topic_parts(info), is_failed=bool(info.problems))
 
 
 @app.command()
-def create(  # noqa: PLR0913 - each is an option
+async def create(
+    admin: "AdminClient",
     name: TopicArgument,
     *,
     queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
@@ -66,17 +67,20 @@ def create(  # noqa: PLR0913 - each is an option
     permission: PermissionOption = None,
     order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
     attributes: AttributesOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Create a topic on all brokers, or on those named."""
-    runtime.log_to_stderr(verbose=False)
+    from roquet.admin import topics
+
     settings = _settings((queues, queues), permission, order or None, attributes)
-    runtime.run(_create(namesrv, name, settings, brokers or [], json=json))
+    done = await topics.create(admin, name, settings, brokers or [])
+    line = f"{name}: {output.quantity(queues, 'queue')} on each of {', '.join(done)}"
+    return Result(json=[{"name": name, "brokers": done, "changed": True}], text=[line])
 
 
 @app.command()
-def update(  # noqa: PLR0913 - each is an option
+async def update(  # noqa: PLR0913 - each is an option
+    admin: "AdminClient",
+    approval: Approval,
     name: TopicArgument,
     *,
     read_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
@@ -85,176 +89,98 @@ def update(  # noqa: PLR0913 - each is an option
     permission: PermissionOption = None,
     order: Annotated[bool | None, typer.Option(help="Whether it is an ordered topic.")] = None,
     attributes: AttributesOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Change a topic's settings. `resize` changes the number of queues safely.
 
     Options that are not given stay. Asks before messages end up in queues that cannot be read.
     """
-    runtime.log_to_stderr(verbose=False)
+    from roquet.admin import topic_preview, topics
+
     settings = _settings((read_queues, write_queues), permission, order, attributes)
-    work = _update(namesrv, name, settings, brokers or [], dry_run=dry_run, yes=yes, json=json)
-    runtime.run(work)
+    info = await topics.show(admin, name)
+    change = topic_preview.TopicChange(info, settings, topics.select_brokers(info, brokers or []))
+    is_asked = change.hides or approval.dry_run
+    if not is_asked or await approval.ask(change.preview(), f"Change {name}?"):
+        await topics.update(admin, name, settings, brokers or [])
+    return approval.result([change.fields()], f"{name}: changed on {', '.join(change.brokers)}")
 
 
 @app.command()
-def resize(
+async def resize(
+    admin: "AdminClient",
+    approval: Approval,
     name: TopicArgument,
     queues: Annotated[int, typer.Argument(help="How many, on each broker.")],
     *,
     settle: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for producers to refresh their routes.")
     ] = 35.0,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Give a topic more or fewer queues while it is in use; no message is left behind.
 
     Fewer: the last queues get no new messages, every group reads what is in them, then they are
     removed. That takes as long as the slowest group; after Ctrl-C the same command continues.
     """
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_resize(namesrv, name, queues, settle, dry_run=dry_run, yes=yes, json=json))
+    from roquet.admin import resizing, topic_preview
+
+    resizing.check_queue_count(queues)
+    count = output.quantity(queues, "queue")
+    info = await resizing.whole_topic(admin, name)
+    own = await resizing.broadcasting_groups(admin, info.groups or ())
+    preview = topic_preview.resize_preview(info, queues, own)
+    if await approval.ask(preview, f"Give {name} {count}?"):
+        with closing(_ResizeProgress()) as progress:
+            settle_ms = int(settle * 1000)
+            async for step in resizing.resize(admin, name, queues, settle_ms=settle_ms):
+                progress.show(step)
+    fields = topic_preview.resize_fields(info, queues, own)
+    return approval.result([fields], f"{name}: {count} on each broker")
 
 
 @app.command()
-def delete(
-    name: TopicArgument,
-    *,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+async def delete(admin: "AdminClient", approval: Approval, name: TopicArgument) -> Result:
     """Delete a topic with all its messages."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_delete(namesrv, name, dry_run=dry_run, yes=yes, json=json))
-
-
-async def _list(namesrv: str | None, *, system: bool, json: bool) -> None:
-    from roquet.admin import topics
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        names = await topics.list_names(admin, system=system)
-    if json:
-        output.echo_json(names)
-    else:
-        for name in names or ["no topic"]:
-            output.echo(name)
-
-
-async def _show(namesrv: str | None, name: str, *, json: bool) -> None:
-    from roquet.admin import topics
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        info = await topics.show(admin, name)
-    if json:
-        output.echo_json([info])
-    else:
-        console = output.console()
-        for part in topic_view.topic_parts(info):
-            console.print(part)
-    if info.problems:
-        sys.exit(FAILED)
-
-
-async def _create(
-    namesrv: str | None, name: str, settings: "TopicSettings", brokers: list[str], *, json: bool
-) -> None:
-    from roquet.admin import topics
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        done = await topics.create(admin, name, settings, brokers)
-    if json:
-        output.echo_json([{"name": name, "brokers": done, "changed": True}])
-        return
-    queues = output.quantity(settings.write_queues or 0, "queue")
-    output.echo(f"{name}: {queues} on each of {', '.join(done)}")
-
-
-async def _update(
-    namesrv: str | None,
-    name: str,
-    settings: "TopicSettings",
-    brokers: list[str],
-    *,
-    dry_run: bool,
-    yes: bool,
-    json: bool,
-) -> None:
     from roquet.admin import topic_preview, topics
-    from roquet.admin.client import AdminClient
 
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        info = await topics.show(admin, name)
-        change = topic_preview.TopicChange(info, settings, topics.select_brokers(info, brokers))
-        if dry_run or change.hides:
-            output.show_preview(change.preview(), dry_run=dry_run, json=json)
-        if not dry_run:
-            if change.hides:
-                await output.confirm(f"Change {name}?", yes=yes, to_stderr=json)
-            await topics.update(admin, name, settings, brokers)
-    if json:
-        output.echo_json([{**change.fields(), "changed": not dry_run}])
-    elif not dry_run:
-        output.echo(f"{name}: changed on {', '.join(change.brokers)}")
+    info = await topics.show(admin, name)
+    preview = topic_preview.delete_preview(info)
+    if await approval.ask(preview, f"Delete {name} and all its messages?"):
+        await topics.delete(admin, name)
+    line = f"{name}: deleted on {topic_preview.broker_names(info)}"
+    return approval.result([topic_preview.delete_fields(info)], line)
 
 
-async def _resize(
-    namesrv: str | None,
-    name: str,
-    count: int,
-    settle_s: float,
-    *,
-    dry_run: bool,
-    yes: bool,
-    json: bool,
-) -> None:
-    from roquet.admin import resizing, topic_preview
-    from roquet.admin.client import AdminClient
-
-    resizing.check_queue_count(count)
-    queues = output.quantity(count, "queue")
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        info = await resizing.whole_topic(admin, name)
-        own = await resizing.broadcasting_groups(admin, info.groups or ())
-        preview = topic_preview.resize_preview(info, count, own)
-        output.show_preview(preview, dry_run=dry_run, json=json)
-        if not dry_run:
-            await output.confirm(f"Give {name} {queues}?", yes=yes, to_stderr=json)
-            settle_ms = int(settle_s * 1000)
-            with closing(_ResizeProgress()) as progress:
-                async for step in resizing.resize(admin, name, count, settle_ms=settle_ms):
-                    progress.show(step)
-    if json:
-        fields = topic_preview.resize_fields(info, count, own)
-        output.echo_json([{**fields, "changed": not dry_run}])
-    elif not dry_run:
-        output.echo(f"{name}: {queues} on each broker")
-
-
-async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
-    from roquet.admin import topic_preview, topics
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        info = await topics.show(admin, name)
-        output.show_preview(topic_preview.delete_preview(info), dry_run=dry_run, json=json)
-        if not dry_run:
-            await output.confirm(f"Delete {name} and all its messages?", yes=yes, to_stderr=json)
-            await topics.delete(admin, name)
-    if json:
-        output.echo_json([{**topic_preview.delete_fields(info), "changed": not dry_run}])
-    elif not dry_run:
-        output.echo(f"{name}: deleted on {topic_preview.broker_names(info)}")
+def topic_parts(topic: "TopicInfo") -> Iterator[Any]:
+    """Everything about a topic: lines and tables, one below the other."""
+    yield f"{topic.name}  {output.known_quantity(topic.messages, 'message')}"
+    if topic.order_conf:
+        yield f"ordered queues: {topic.order_conf}"
+    groups = "not known" if topic.groups is None else ", ".join(topic.groups) or "nobody"
+    yield f"read by: {groups}"
+    places = table("broker", "read queues", "write queues", "permission", "settings")
+    for place in topic.places:
+        extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
+        places.add_row(
+            place.broker,
+            str(place.read_queues),
+            str(place.write_queues),
+            place.permission,
+            ", ".join(f"{key}={value}" for key, value in sorted(extra.items())),
+        )
+    yield places
+    queues = table("broker", "queue", "begin", "end", "messages", "last stored", numbers=1)
+    for queue in topic.queues:
+        queues.add_row(
+            queue.broker,
+            str(queue.queue_id),
+            f"{queue.begin:,}",
+            f"{queue.end:,}",
+            f"{queue.end - queue.begin:,}",
+            output.time_text(queue.stored_ms),
+        )
+    yield queues
+    for problem in topic.problems:
+        yield f"! {problem}"
 
 
 class _ResizeProgress:

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from roquet.model.errors import ConfigError
 from roquet.net import loop
 from roquet.net.log_levels import apply_log_levels, parse_log_levels
 from roquet.net.log_lines import JsonFormatter, LineFilter, PrintableFormatter
+
+T = TypeVar("T")
 
 DESCRIPTORS_MAX: Final = 65_536
 """File descriptors: enough for every connection and mapped file of one process."""
@@ -64,15 +66,16 @@ _RECEIVED: Final[list[signal.Signals]] = []
 """The signals that the running program received."""
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a program's coroutine on the fastest loop; raises KeyboardInterrupt after Ctrl-C."""
     _RECEIVED.clear()
     _allow_descriptors()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
-    loop.run(main)
+    result = loop.run(main)
     if signal.SIGINT in _RECEIVED:
         raise KeyboardInterrupt
+    return result
 
 
 def _allow_descriptors() -> None:

@@ -50,6 +50,12 @@ def echo(line: object = "", *, err: bool = False) -> None:
     typer.echo(printable(str(line)), err=err)
 
 
+def echo_errors(lines: Iterable[str]) -> None:
+    """Print lines on stderr."""
+    for line in lines:
+        echo(line, err=True)
+
+
 def echo_lines(text: str, *, indent: str = "") -> None:
     """Print several lines; `indent` marks untrusted ones."""
     for line in text.replace("\r\n", "\n").split("\n"):
