@@ -30,6 +30,7 @@ from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
+from roquet.cli.operator_command import as_command
 from roquet.cli.servers import controller, dashboard, start, supervisor
 from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
 from roquet.cli.terminal import output
@@ -91,7 +92,7 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-COMMANDS: Final[Sequence[Callable[..., None]]] = (
+COMMANDS: Final[Sequence[Callable[..., Any]]] = (
     start.dev,
     supervisor.serve,
     controller.controller,
@@ -107,18 +108,18 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     demo.demo,
 )
 for _command in COMMANDS:
-    app.command()(_command)
+    app.command()(as_command(_command))
 app.add_typer(dlq.app, cls=HelpfulGroup)
 app.add_typer(set_aside.app, cls=HelpfulGroup)
-app.add_typer(group.group, cls=HelpfulGroup)
+app.add_typer(group.app)
 app.add_typer(topic.app)
 app.add_typer(lookup.app, cls=HelpfulGroup)
-app.add_typer(cluster.app, cls=HelpfulGroup)
+app.add_typer(cluster.app)
 app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
-app.add_typer(broker.app, cls=HelpfulGroup)
-app.add_typer(name_server.app, cls=HelpfulGroup)
-app.add_typer(support.app, cls=HelpfulGroup)
+app.add_typer(broker.app)
+app.add_typer(name_server.app)
+app.add_typer(support.app)
 for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)
 app.add_typer(commands.app, cls=HelpfulGroup)

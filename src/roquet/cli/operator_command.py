@@ -37,7 +37,7 @@ JSON_HELP: Final = "JSON, with everything that is known."
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command prints, and whether it failed."""
+    """Output of a command, and its exit code."""
 
     json: Iterable[Any]
     """Values of which --json prints one a line."""
@@ -97,7 +97,9 @@ class CommandGroup(typer.Typer):
 
     def __init__(self, name: str, about: str | None = None, **settings: Any) -> None:
         settings = {"no_args_is_help": True, "cls": HelpfulGroup, **settings}
-        super().__init__(name=name, help=about, rich_markup_mode=None, **settings)
+        if about is not None:
+            settings["help"] = about
+        super().__init__(name=name, rich_markup_mode=None, **settings)
 
     def command(
         self, name: str | None = None, *, json_help: str = JSON_HELP, **settings: Any

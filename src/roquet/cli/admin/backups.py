@@ -1,15 +1,12 @@
 """roquet backup, restore: copies a data directory while its broker runs; makes one of a copy."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli.process import runtime
+from roquet.cli.operator_command import Result
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
-from roquet.cli.terminal.output import JsonOption
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,24 +23,19 @@ def backup(
         int | None,
         typer.Option(min=1, metavar="COUNT", help="Remove all but the newest ones after it."),
     ] = None,
-    json: JsonOption = False,
-) -> None:
+) -> Result:
     """Make a backup of a data directory; its broker goes on. Files that are full are shared."""
     from roquet.net.clock import SystemClock
     from roquet.store.backup.backup import back_up, remove_old
 
-    runtime.log_to_stderr(verbose=False)
     made = back_up(directory, backups, SystemClock().now_ms())
     removed = remove_old(backups, keep) if keep is not None else []
-    if json:
-        facts = {"copied": made.copied, "removed": [str(path) for path in removed]}
-        output.echo_json([{**_facts(made.path, made.manifest), **facts}])
-        return
-    output.echo(
-        f"{made.path}: {_summary(made.manifest)}, {_mebibytes(made.copied)} of them copied now"
+    facts = {"copied": made.copied, "removed": [str(path) for path in removed]}
+    line = f"{made.path}: {_summary(made.manifest)}, {_mebibytes(made.copied)} of them copied now"
+    return Result(
+        json=[{**_facts(made.path, made.manifest), **facts}],
+        text=[line, *(f"{path}: removed" for path in removed)],
     )
-    for path in removed:
-        output.echo(f"{path}: removed")
 
 
 def restore(
@@ -57,8 +49,7 @@ def restore(
     check: Annotated[
         bool, typer.Option("--check", help="Compare all checksums, and restore nothing.")
     ] = False,
-    json: JsonOption = False,
-) -> None:
+) -> Result:
     """Make a data directory of a backup, and compare its checksums; a broker can be started on it.
 
     Exit code 1 when the backup is damaged; then nothing is restored.
@@ -78,15 +69,12 @@ def restore(
         # copied them.
         marks = {machine_boot.FILE_NAME: machine_boot.LACKING.encode()}
         manifest, damaged = store_restore.restore(found, directory, marks), []
-    if json:
-        output.echo_json([{**_facts(found, manifest), "damaged": damaged}])
-    else:
-        for line in damaged:
-            output.echo(line)
-        verdict = "damaged" if damaged else f"restored to {directory}" if directory else "whole"
-        output.echo(f"{found}: {verdict}; {_summary(manifest)}")
-    if damaged:
-        sys.exit(FAILED)
+    verdict = "damaged" if damaged else f"restored to {directory}" if directory else "whole"
+    return Result(
+        json=[{**_facts(found, manifest), "damaged": damaged}],
+        text=[*damaged, f"{found}: {verdict}; {_summary(manifest)}"],
+        is_failed=bool(damaged),
+    )
 
 
 def _facts(path: Path, manifest: "BackupManifest") -> dict[str, Any]:

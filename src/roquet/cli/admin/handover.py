@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.process import runtime
+from roquet.cli.operator_command import Result
 from roquet.cli.terminal import completion, output
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
-from roquet.cli.terminal.output import JsonOption, YesOption
+from roquet.cli.terminal.output import YesOption
 
 if TYPE_CHECKING:
+    from roquet.admin.client import AdminClient
     from roquet.admin.controllers import GroupStatus, ReplicaMember
     from roquet.admin.elect import ElectedMaster
     from roquet.admin.retire import RetiredBroker
@@ -28,7 +28,9 @@ ControllerOption = Annotated[
 ]
 
 
-def elect(
+async def elect(
+    admin: "AdminClient",
+    as_json: bool,
     broker: Annotated[
         str,
         typer.Argument(
@@ -53,19 +55,30 @@ def elect(
     ] = False,
     controller: ControllerOption = None,
     yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Have another broker of a name lead; brokers with a controller only.
 
     Nothing acknowledged is lost, unless by --unclean.
     """
-    runtime.log_to_stderr(verbose=False)
-    servers = namesrv_addresses(namesrv)
-    runtime.run(_elect(servers, broker, to, unclean=unclean, named=controller, yes=yes, json=json))
+    from roquet.admin import controllers
+    from roquet.admin import elect as elections
+
+    group = await controllers.group(admin, broker, _controllers(controller))
+    chosen = elections.candidate(group, to, unclean=unclean)
+    may_lose = unclean and may_lack_messages(group, chosen)
+    if may_lose:
+        output.show_preview(losses(group, chosen), dry_run=False, json=as_json)
+        await output.confirm("Elect it all the same?", yes=yes, to_stderr=as_json)
+    elected = await elections.elect(admin, group, chosen, unclean=unclean)
+    return Result(
+        json=[{**_fields(elected), "unclean": may_lose, "before": group}],
+        text=[_election_line(group, elected)],
+    )
 
 
-def retire(
+async def retire(
+    admin: "AdminClient",
+    as_json: bool,
     broker: Annotated[
         str,
         typer.Argument(
@@ -83,50 +96,24 @@ def retire(
         typer.Option("--for-good", help="It does not come back: wait for its end, remove its id."),
     ] = False,
     controller: ControllerOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
 ) -> None:
     """Make a broker ready to be stopped: hand over the lead, and wait until others can do its work.
 
     A master without a controller takes no more messages, and consumers read what it has. Exit code
     1 if it must not be stopped.
     """
-    runtime.log_to_stderr(verbose=False)
-    servers = namesrv_addresses(namesrv)
-    runtime.run(
-        retire_and_show(
-            servers, broker, wait_ms=wait * 1_000, for_good=for_good, named=controller, json=json
-        )
-    )
+    from roquet.admin import retire as retirement
 
-
-async def _elect(
-    servers: str,
-    broker: str,
-    to: str | None,
-    *,
-    unclean: bool,
-    named: str | None,
-    yes: bool,
-    json: bool,
-) -> None:
-    from roquet.admin import controllers
-    from roquet.admin import elect as elections
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(servers) as admin:
-        group = await controllers.group(admin, broker, _controllers(named))
-        chosen = elections.candidate(group, to, unclean=unclean)
-        may_lose = unclean and may_lack_messages(group, chosen)
-        if may_lose:
-            for line in losses(group, chosen):
-                output.echo(line, err=json)
-            await output.confirm("Elect it all the same?", yes=yes, to_stderr=json)
-        elected = await elections.elect(admin, group, chosen, unclean=unclean)
-    if json:
-        output.echo_json([{**_fields(elected), "unclean": may_lose, "before": group}])
-    else:
-        output.echo(_election_line(group, elected))
+    chosen, wait_ms = _controllers(controller), wait * 1_000
+    retired = await retirement.retire(admin, broker, named=chosen, wait_ms=wait_ms)
+    Result(json=[retired], text=[retired_line(retired)]).show(as_json=as_json)
+    if not for_good:
+        return
+    if retired.broker_id is None:
+        output.echo("it has no id from a controller: nothing is to be removed", err=True)
+        return
+    await retirement.remove(admin, retired, named=chosen, wait_ms=wait_ms)
+    output.echo(f"{retired.broker}: {retired.broker_id} is removed", err=as_json)
 
 
 def _fields(elected: "ElectedMaster") -> dict[str, object]:
@@ -170,29 +157,6 @@ def losses(group: "GroupStatus", chosen: "ReplicaMember | None") -> list[str]:
     amount = "" if lost is None else f", {lost:,} bytes by what is known"
     lines.append(f"messages that were acknowledged, and that {who} lacks, are lost{amount}")
     return lines
-
-
-async def retire_and_show(
-    servers: str, broker: str, *, wait_ms: int, for_good: bool, named: str | None, json: bool
-) -> None:
-    """Retire a broker and print what became of it."""
-    from roquet.admin import retire as retirement
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(servers) as admin:
-        chosen = _controllers(named)
-        retired = await retirement.retire(admin, broker, named=chosen, wait_ms=wait_ms)
-        if json:
-            output.echo_json([retired])
-        else:
-            output.echo(retired_line(retired))
-        if not for_good:
-            return
-        if retired.broker_id is None:
-            output.echo("it has no id from a controller: nothing is to be removed", err=True)
-            return
-        await retirement.remove(admin, retired, named=chosen, wait_ms=wait_ms)
-    output.echo(f"{retired.broker}: {retired.broker_id} is removed", err=json)
 
 
 def retired_line(retired: "RetiredBroker") -> str:

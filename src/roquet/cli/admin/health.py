@@ -1,15 +1,11 @@
 """roquet health: asks a server's health page, for scripts, containers and supervisors."""
 
-import sys
 from http import HTTPStatus
 from typing import Annotated, Final
 
 import typer
 
-from roquet.cli.process import runtime
-from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
-from roquet.cli.terminal.output import JsonOption
+from roquet.cli.operator_command import Result
 from roquet.metrics.exporter_settings import EXPORTER_PORT
 from roquet.model.errors import RoquetError, UsageError
 from roquet.net.address import split_address
@@ -21,7 +17,7 @@ POLL_MS: Final = 500
 """Ms between two questions with `--wait`."""
 
 
-def health(
+async def health(
     address: Annotated[
         str, typer.Argument(metavar="HOST:PORT", help="Where the server shows its metrics.")
     ] = f"127.0.0.1:{EXPORTER_PORT}",
@@ -32,36 +28,26 @@ def health(
     wait: Annotated[
         int, typer.Option(min=0, metavar="SECONDS", help="How long to wait until it is ready.")
     ] = 0,
-    json: JsonOption = False,
-) -> None:
+) -> Result:
     """Ask whether a server with --metrics is ready. Exit code 1 and the reasons when it is not."""
+    from roquet.net.clock import SystemClock
+    from roquet.net.exporter.health import LIVE_PATH, READY_PATH
+
     try:
         split_address(address)
     except RoquetError as error:
         raise UsageError(f"{address!r}: HOST:PORT is wanted") from error
-    reasons: list[str] = []
-    runtime.run(_ask(address, live=live, wait_ms=wait * 1_000, reasons=reasons))
-    if json:
-        output.echo_json([{"address": address, "healthy": not reasons, "reasons": reasons}])
-    else:
-        for reason in reasons or ["ok" if live else "ready"]:
-            output.echo(f"{address}: {reason}")
-    if reasons:
-        sys.exit(FAILED)
-
-
-async def _ask(address: str, *, live: bool, wait_ms: int, reasons: list[str]) -> None:
-    """Ask until the server is ready, or the time is over; `reasons` are those of the last time."""
-    from roquet.net.clock import SystemClock
-    from roquet.net.exporter.health import LIVE_PATH, READY_PATH
-
     clock = SystemClock()
-    deadline_ms = clock.monotonic_ms() + wait_ms
-    while True:
-        reasons[:] = await _reasons(address, LIVE_PATH if live else READY_PATH)
-        if not reasons or clock.monotonic_ms() >= deadline_ms:
-            return
+    deadline_ms = clock.monotonic_ms() + wait * 1_000
+    while reasons := await _reasons(address, LIVE_PATH if live else READY_PATH):
+        if clock.monotonic_ms() >= deadline_ms:
+            break
         await clock.sleep(POLL_MS)
+    return Result(
+        json=[{"address": address, "healthy": not reasons, "reasons": reasons}],
+        text=[f"{address}: {line}" for line in reasons or ["ok" if live else "ready"]],
+        is_failed=bool(reasons),
+    )
 
 
 async def _reasons(address: str, path: str) -> list[str]:

@@ -1,108 +1,80 @@
 """roquet namesrv: starts a name server; roquet namesrv settings, set: running ones."""
 
-from collections.abc import Mapping
-from typing import Annotated, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli.admin.setting_changes import ChangesArgument, parse_changes
-from roquet.cli.process import runtime
+from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
+from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.servers import name_server
 from roquet.cli.terminal import output
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
-from roquet.cli.terminal.output import DryRunOption, JsonOption, YesOption
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import suggest
 
+if TYPE_CHECKING:
+    from roquet.admin.client import AdminClient
+
 FIXED_NOTE: Final = "   (read at the start)"
 
-app: Final = typer.Typer(name="namesrv", rich_markup_mode=None)
+app: Final = CommandGroup("namesrv", no_args_is_help=False)
 app.callback(invoke_without_command=True)(name_server.namesrv)
 
 
 @app.command()
-def settings(
+async def settings(
+    admin: "AdminClient",
     *,
     unused: Annotated[
         bool, typer.Option("--all", help="Also Apache's settings that have no effect on them.")
     ] = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Show the settings of the name servers, and which of them may change while they run."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_settings(namesrv, unused=unused, json=json))
-
-
-@app.command("set")
-def set_settings(
-    changes: ChangesArgument,
-    *,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
-    """Change settings of running name servers, all of them alike, until each one's next start."""
-    from roquet.namesrv.handlers.settings import KEYS
-
-    runtime.log_to_stderr(verbose=False)
-    wanted = parse_changes(changes, KEYS)
-    runtime.run(_change(namesrv, wanted, dry_run=dry_run, yes=yes, json=json))
-
-
-async def _settings(namesrv: str | None, *, unused: bool, json: bool) -> None:
     from roquet.admin import name_servers
-    from roquet.admin.client import AdminClient, failures_text
+    from roquet.admin.client import failures_text
 
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found, failed = await name_servers.settings(admin)
+    found, failed = await name_servers.settings(admin)
+    servers = []
     for address, values in found.items():
         shown = values if unused or not _is_ours(values) else _effective(values)
         changeable = [key for key in shown if may_change(values, key)]
-        if json:
-            server = {"name_server": address, "settings": shown, "changeable": changeable}
-            output.echo_json([server])
-            continue
-        output.echo(address)
-        for key, value in shown.items():
-            note = "" if key in changeable else FIXED_NOTE
-            output.echo(f"  {key} = {value}{note}".rstrip())
-    if failed:
-        raise RoquetError(failures_text(failed))
+        servers.append({"name_server": address, "settings": shown, "changeable": changeable})
+    error = RoquetError(failures_text(failed)) if failed else None
+    return Result(json=servers, text=_lines(servers), error=error)
 
 
-async def _change(
-    namesrv: str | None, wanted: Mapping[str, str], *, dry_run: bool, yes: bool, json: bool
-) -> None:
+def _lines(servers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for server in servers:
+        yield server["name_server"]
+        for key, value in server["settings"].items():
+            note = "" if key in server["changeable"] else FIXED_NOTE
+            yield f"  {key} = {value}{note}".rstrip()
+
+
+@app.command("set")
+async def set_settings(
+    admin: "AdminClient", approval: Approval, changes: ChangesArgument
+) -> Result:
+    """Change settings of running name servers, all of them alike, until each one's next start."""
     from roquet.admin import name_servers
-    from roquet.admin.client import AdminClient, failures_text
+    from roquet.admin.client import failures_text
+    from roquet.namesrv.handlers.settings import KEYS
 
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        found, failed = await name_servers.settings(admin)
-        if failed:
-            raise RoquetError(f"nothing was changed, since not all answer: {failures_text(failed)}")
-        keys = {key: setting_key(found, key) for key in wanted}
-        facts = [
-            {"name_server": address, "key": key, "now": values.get(keys[key]), "then": then}
-            for address, values in found.items()
-            for key, then in wanted.items()
-        ]
-        preview = [
-            f"{one['name_server']}: {one['key']} is {one['now'] or 'not set'}, then {one['then']}"
-            for one in facts
-        ]
-        output.show_preview(preview, dry_run=dry_run, json=json)
-        if not dry_run:
-            where = f"{output.quantity(len(found), 'name server')} until the next start"
-            question = f"Change {output.quantity(len(wanted), 'setting')} of {where}?"
-            await output.confirm(question, yes=yes, to_stderr=json)
-            changes = {keys[key]: then for key, then in wanted.items()}
-            await name_servers.configure(admin, changes)
-    if json:
-        output.echo_json({**one, "changed": not dry_run} for one in facts)
-    elif not dry_run:
-        output.echo(f"{', '.join(found)}: changed until the next start")
+    wanted = parse_changes(changes, KEYS)
+    found, failed = await name_servers.settings(admin)
+    if failed:
+        raise RoquetError(f"nothing was changed, since not all answer: {failures_text(failed)}")
+    keys = {key: setting_key(found, key) for key in wanted}
+    rows = [
+        {"name_server": address, "key": key, "now": values.get(keys[key]), "then": then}
+        for address, values in found.items()
+        for key, then in wanted.items()
+    ]
+    where = f"{output.quantity(len(found), 'name server')} until the next start"
+    question = f"Change {output.quantity(len(wanted), 'setting')} of {where}?"
+    if await approval.ask([change_line(str(row["name_server"]), row) for row in rows], question):
+        await name_servers.configure(admin, {keys[key]: then for key, then in wanted.items()})
+    return approval.result(rows, f"{', '.join(found)}: changed until the next start")
 
 
 def setting_key(servers: Mapping[str, Mapping[str, str]], key: str) -> str:

@@ -1,7 +1,6 @@
 """Replica view: the table of `roquet cluster replicas`, once or every second."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from roquet.admin import replicas
 from roquet.admin.client import AdminClient
 from roquet.admin.replicas import ReplicaStatus, problems
+from roquet.cli.operator_command import Result
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.output import table
 from roquet.model.errors import RoquetError
 
@@ -23,40 +22,29 @@ WATCH_S: Final = 1.0
 """Between two looks of --watch."""
 
 
-async def show(servers: str | Sequence[str] | None, broker: str | None, *, json: bool) -> None:
-    """Print the replicas once; exits with code 1 if something is amiss."""
-    async with AdminClient(servers) as admin:
-        shown = await replicas.statuses(admin, broker)
-        now_ms = admin.clock.now_ms()
-    if json:
-        output.echo_json(shown)
-    else:
-        output.console().print(replica_table(shown, now_ms))
-    found = problems(shown)
-    for line in found:
-        output.echo(line, err=True)
-    if found:
-        sys.exit(FAILED)
+async def show(admin: AdminClient, broker: str | None) -> Result:
+    """The replicas now; a failure if something is amiss."""
+    shown = await replicas.statuses(admin, broker)
+    rows = (replica_table(shown, now_ms) for now_ms in [admin.clock.now_ms()])
+    return Result(json=shown, text=rows, faults=problems(shown))
 
 
-async def watch(servers: str | Sequence[str] | None, broker: str | None, *, json: bool) -> None:
+async def watch(admin: AdminClient, broker: str | None, *, as_json: bool) -> None:
     """Print the replicas every second until a stop signal; in place on a terminal."""
     from rich.live import Live
 
     console = output.console()
-    stop = runtime.stop_signal()
-    async with AdminClient(servers) as admin:
-        looks = _looks(admin, broker, stop)
-        if json:
+    looks = _looks(admin, broker, runtime.stop_signal())
+    if as_json:
+        async for look in looks:
+            output.echo_json(look if isinstance(look, list) else [{"fault": look}])
+    elif not console.is_terminal:
+        async for look in looks:
+            console.print(_picture(look, admin.clock.now_ms()))
+    else:
+        with Live(console=console, auto_refresh=False) as live:
             async for look in looks:
-                output.echo_json(look if isinstance(look, list) else [{"fault": look}])
-        elif not console.is_terminal:
-            async for look in looks:
-                console.print(_picture(look, admin.clock.now_ms()))
-        else:
-            with Live(console=console, auto_refresh=False) as live:
-                async for look in looks:
-                    live.update(_picture(look, admin.clock.now_ms()), refresh=True)
+                live.update(_picture(look, admin.clock.now_ms()), refresh=True)
 
 
 async def _looks(

@@ -1,7 +1,7 @@
 """Changes of settings on a command line: KEY=VALUE, each setting once."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,3 +28,8 @@ def parse_changes(texts: Sequence[str], names: Mapping[str, str]) -> dict[str, s
         seen[name] = text
         changes[key] = value
     return changes
+
+
+def change_line(server: str, row: Mapping[str, Any]) -> str:
+    """A line that says which value a server has now, and which it gets."""
+    return f"{server}: {row['key']} is {row['now'] or 'not set'}, then {row['then']}"

@@ -1,15 +1,14 @@
 """roquet dump, check: prints any store file as text; checks a store directory."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.cli.operator_command import Result
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.printable_text import printable
 
 if TYPE_CHECKING:
@@ -47,22 +46,20 @@ def dump(
 def check(
     directory: Annotated[Path, typer.Argument(help="A data directory that no broker is using.")],
     *,
-    json: StoreJsonOption = False,
+    json: StoreJsonOption = False,  # noqa: ARG001 - the result is printed so
     config: StoreConfigOption = None,
-) -> None:
+) -> Result:
     """Check a data directory for damage. Nothing is changed; exit code 1 when it is damaged."""
+    import msgspec
+
     from roquet.admin.directory_check import check_directory
 
     report = check_directory(directory, _layout(config))
-    if json:
-        import msgspec
-
-        output.echo_json([{"verdict": report.verdict, **msgspec.to_builtins(report)}])
-    else:
-        for line in _report_lines(report):
-            output.echo(line)
-    if report.verdict == "damaged":
-        sys.exit(FAILED)
+    return Result(
+        json=[{"verdict": report.verdict, **msgspec.to_builtins(report)}],
+        text=_report_lines(report),
+        is_failed=report.verdict == "damaged",
+    )
 
 
 def _layout(config: Path | None) -> "StoreConfig | None":

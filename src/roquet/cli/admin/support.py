@@ -2,21 +2,16 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from roquet.cli.operator_command import CommandGroup, Result
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
-from roquet.cli.terminal.output import JsonOption
 from roquet.model.printable_text import size_text
 
-if TYPE_CHECKING:
-    from roquet.admin.support_bundle import BundleSources
-
-app: Final = typer.Typer(
-    name="support", help="What others need to help.", no_args_is_help=True, rich_markup_mode=None
-)
+app: Final = CommandGroup("support", "What others need to help.")
 
 
 @app.callback()
@@ -44,38 +39,28 @@ def bundle(
     check: Annotated[
         bool, typer.Option("--check", help="Check the log, however large it is.")
     ] = False,
-    json: JsonOption = False,
-) -> None:
+) -> Result:
     """Write settings, tables, logs, metrics, stacks and a store's check into one file.
 
     Every option may be given several times. Secrets, users and message bodies are left out.
     """
-    from roquet.admin.support_bundle import BundleSources, pack
+    from roquet.admin.support_bundle import BundleSources, collect, pack
     from roquet.net.clock import SystemClock
     from roquet.store.filesystem.private_files import open_private
 
-    runtime.log_to_stderr(verbose=False)
     sources = BundleSources(
         data=data or (), configs=config or (), logs=log or (), metrics=metrics or (),
         environ=dict(os.environ), checks_all=check,
     )  # fmt: skip
-    found: dict[str, bytes] = {}
-    runtime.run(_collect(sources, found))
-    packed = pack(found, SystemClock().now_ms() // 1000)
+    clock = SystemClock()
+    found = runtime.run(collect(sources, clock))
+    packed = pack(found, clock.now_ms() // 1000)
     with open(file, "wb", opener=open_private) as archive:
         archive.write(packed)
     faults = found["faults.txt"].decode().splitlines()
-    if json:
-        facts = {"file": str(file), "bytes": len(packed), "files": sorted(found), "faults": faults}
-        output.echo_json([facts])
-        return
-    for fault in faults:
-        output.echo(f"left out: {fault}", err=True)
-    output.echo(f"{file}: {output.quantity(len(found), 'file')}, {size_text(len(packed))}")
-
-
-async def _collect(sources: "BundleSources", found: dict[str, bytes]) -> None:
-    from roquet.admin.support_bundle import collect
-    from roquet.net.clock import SystemClock
-
-    found |= await collect(sources, SystemClock())
+    facts = {"file": str(file), "bytes": len(packed), "files": sorted(found), "faults": faults}
+    return Result(
+        json=[facts],
+        text=[f"{file}: {output.quantity(len(found), 'file')}, {size_text(len(packed))}"],
+        hints=[f"left out: {fault}" for fault in faults],
+    )
