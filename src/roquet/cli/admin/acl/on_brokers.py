@@ -1,18 +1,14 @@
 """On brokers: work and changes of `roquet acl` on all brokers of a cluster, or on some."""
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from roquet.cli.process import runtime
+from roquet.cli.operator_command import Result, show_text
 from roquet.cli.terminal import completion, output
-from roquet.cli.terminal.name_servers import namesrv_addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roquet.admin.client import AdminClient
     from roquet.wire.call import Call, Reply
 
@@ -44,57 +40,37 @@ class AccessChange(msgspec.Struct, frozen=True, kw_only=True):
         return f"AccessChange({self.done!r})"
 
 
-def run_change(
-    change: AccessChange, namesrv: str | None, brokers: list[str] | None, *, yes: bool, json: bool
-) -> None:
-    """Make a change on the brokers, after a question if there is one, and say so."""
-    runtime.log_to_stderr(verbose=False)
-
-    async def work(admin: "AdminClient", addresses: "Mapping[str, str]") -> None:
-        from roquet.admin import access
-        from roquet.model.errors import CallError, RoquetError
-
-        if change.question is not None:
-            await output.confirm(change.question, yes=yes, to_stderr=json)
-        secret = change.secret
-        try:
-            names = await access.change(admin, addresses, change.call)
-        except RoquetError as error:
-            if secret is not None and not isinstance(error, CallError):  # some brokers took it
-                output.echo(f"password: {secret}")
-            raise
-        if json:
-            fields = {} if secret is None else {"password": secret}
-            output.echo_json([{"brokers": names, "changed": True, **fields}])
-            return
-        output.echo(f"{change.done}, on {', '.join(names)}")
-        if secret is not None:
-            output.echo(f"password: {secret}")
-
-    runtime.run(on_brokers(namesrv, brokers or [], work))
-
-
-async def on_brokers(
-    namesrv: str | None,
-    brokers: list[str],
-    work: "Callable[[AdminClient, Mapping[str, str]], Awaitable[None]]",
-) -> None:
-    """Do something with the addresses of all brokers, or of those named."""
+async def make_change(
+    admin: "AdminClient",
+    change: AccessChange,
+    brokers: list[str] | None,
+    *,
+    yes: bool = True,
+    as_json: bool = False,
+) -> Result:
+    """Make a change on all brokers or those named, after a question if there is one."""
     from roquet.admin import access
-    from roquet.admin.client import AdminClient
+    from roquet.model.errors import CallError, RoquetError
 
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        await work(admin, await access.every_broker(admin, brokers))
+    addresses = await access.every_broker(admin, brokers or [])
+    if change.question is not None:
+        await output.confirm(change.question, yes=yes, to_stderr=as_json)
+    password = {} if change.secret is None else {"password": change.secret}
+    lines = [f"password: {secret}" for secret in password.values()]
+    try:
+        names = await access.change(admin, addresses, change.call)
+    except RoquetError as error:
+        if not isinstance(error, CallError):  # some brokers took it
+            show_text(lines)
+        raise
+    return Result(
+        json=[{"brokers": names, "changed": True, **password}],
+        text=[f"{change.done}, on {', '.join(names)}", *lines],
+    )
 
 
-async def on_one_broker(
-    namesrv: str | None,
-    broker: str | None,
-    work: "Callable[[AdminClient, str], Awaitable[None]]",
-) -> None:
-    """Do something with the address of a broker, or of the first one by name."""
+async def one_broker(admin: "AdminClient", broker: str | None) -> str:
+    """The address of a broker, or of the first one by name."""
+    from roquet.admin import access
 
-    async def with_first(admin: "AdminClient", addresses: "Mapping[str, str]") -> None:
-        await work(admin, next(iter(addresses.values())))
-
-    await on_brokers(namesrv, [broker] if broker else [], with_first)
+    return next(iter((await access.every_broker(admin, [broker] if broker else [])).values()))

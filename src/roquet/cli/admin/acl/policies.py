@@ -1,6 +1,7 @@
 """roquet acl policy: list, create, update and delete entries of policies on all brokers."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -9,22 +10,18 @@ from roquet.cli.admin.acl.on_brokers import (
     AccessChange,
     OneBrokerOption,
     UserArgument,
-    on_one_broker,
-    run_change,
+    make_change,
+    one_broker,
 )
-from roquet.cli.process import runtime
-from roquet.cli.terminal import output
-from roquet.cli.terminal.name_servers import NamesrvOption
-from roquet.cli.terminal.output import JsonOption, YesOption, table
+from roquet.cli.operator_command import CommandGroup, Result
+from roquet.cli.terminal.output import YesOption, table
 from roquet.model.access import AccessDecision, Action, PolicyType
 
 if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
-    from roquet.wire.calls.access import PolicyEntryInfo
+    from roquet.wire.calls.access import AclInfo, PolicyEntryInfo
 
-app: Final = typer.Typer(
-    name="policy", no_args_is_help=True, rich_markup_mode=None, help="Policies of users."
-)
+app: Final = CommandGroup("policy", "Policies of users.")
 
 ResourceOption = Annotated[
     list[str],
@@ -46,41 +43,37 @@ DefaultOption = Annotated[
 
 
 @app.command("list")
-def list_policies(
+async def list_policies(
+    admin: "AdminClient",
     part: Annotated[str, typer.Argument(metavar="[USER]", help="Part of the names.")] = "",
     *,
     resource: Annotated[str, typer.Option("--resource", "-r", help="Part of resources.")] = "",
     broker: OneBrokerOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """List policies, an entry in a line."""
-    runtime.log_to_stderr(verbose=False)
+    from roquet.admin import access
 
-    async def work(admin: "AdminClient", address: str) -> None:
-        from roquet.admin import access
+    found = await access.acls(admin, await one_broker(admin, broker), part, resource)
+    return Result(json=found, text=_lines(found))
 
-        found = await access.acls(admin, address, part, resource)
-        rows = [
-            (info.subject or "", policy.policy_type or "", entry)
-            for info in found
-            for policy in info.policies or []
-            for entry in policy.entries or []
-        ]
-        if json:
-            output.echo_json(found)
-            return
-        shown = table("subject", "policy", "resource", "actions", "from", "decision")
-        for subject, kind, entry in rows:
-            cells = (subject, kind, entry.resource or "", ", ".join(entry.actions or []))
-            shown.add_row(*cells, ", ".join(entry.source_ips or ["anywhere"]), entry.decision or "")
-        output.console().print(shown if rows else "no policy")
 
-    runtime.run(on_one_broker(namesrv, broker, work))
+def _lines(acls: "Sequence[AclInfo]") -> Iterator[Any]:
+    rows = [
+        (info.subject or "", policy.policy_type or "", entry)
+        for info in acls
+        for policy in info.policies or []
+        for entry in policy.entries or []
+    ]
+    shown = table("subject", "policy", "resource", "actions", "from", "decision")
+    for subject, kind, entry in rows:
+        cells = (subject, kind, entry.resource or "", ", ".join(entry.actions or []))
+        shown.add_row(*cells, ", ".join(entry.source_ips or ["anywhere"]), entry.decision or "")
+    yield shown if rows else "no policy"
 
 
 @app.command("create")
-def create_policy(  # noqa: PLR0913 - each is an option
+async def create_policy(  # noqa: PLR0913 - each is an option
+    admin: "AdminClient",
     name: UserArgument,
     *,
     resource: ResourceOption,
@@ -89,17 +82,16 @@ def create_policy(  # noqa: PLR0913 - each is an option
     deny: DenyOption = False,
     default: DefaultOption = False,
     broker: AccessBrokersOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Allow a user some actions on resources, or deny them, on all brokers."""
     entries = _entries(resource, action, source, deny=deny)
     change = _change(name, entries, _policy(default=default), create=True)
-    run_change(change, namesrv, broker, yes=True, json=json)
+    return await make_change(admin, change, broker)
 
 
 @app.command("update")
-def update_policy(  # noqa: PLR0913 - each is an option
+async def update_policy(  # noqa: PLR0913 - each is an option
+    admin: "AdminClient",
     name: UserArgument,
     *,
     resource: ResourceOption,
@@ -108,17 +100,17 @@ def update_policy(  # noqa: PLR0913 - each is an option
     deny: DenyOption = False,
     default: DefaultOption = False,
     broker: AccessBrokersOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Put entries in the place of those with the same resources, on all brokers."""
     entries = _entries(resource, action, source, deny=deny)
     change = _change(name, entries, _policy(default=default), create=False)
-    run_change(change, namesrv, broker, yes=True, json=json)
+    return await make_change(admin, change, broker)
 
 
 @app.command("delete")
-def delete_policy(
+async def delete_policy(
+    admin: "AdminClient",
+    as_json: bool,
     name: UserArgument,
     *,
     resource: Annotated[
@@ -127,9 +119,7 @@ def delete_policy(
     default: DefaultOption = False,
     broker: AccessBrokersOption = None,
     yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Delete the entry of a resource, or all policies of a user, on all brokers."""
     from roquet.admin import access
 
@@ -139,7 +129,7 @@ def delete_policy(
         done=f"{name}: {what} deleted",
         question=f"Delete {what} of {name}?",
     )
-    run_change(change, namesrv, broker, yes=yes, json=json)
+    return await make_change(admin, change, broker, yes=yes, as_json=as_json)
 
 
 def _policy(*, default: bool) -> PolicyType:

@@ -1,9 +1,10 @@
 """roquet acl user: list, create, update and delete users on all brokers."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,26 +13,23 @@ from roquet.cli.admin.acl.on_brokers import (
     AccessChange,
     OneBrokerOption,
     UserArgument,
-    on_one_broker,
-    run_change,
+    make_change,
+    one_broker,
 )
-from roquet.cli.process import runtime
-from roquet.cli.terminal import output
-from roquet.cli.terminal.name_servers import NamesrvOption
-from roquet.cli.terminal.output import JsonOption, YesOption, table
+from roquet.cli.operator_command import CommandGroup, Result
+from roquet.cli.terminal.output import YesOption, table
 from roquet.model.access import UserStatus, UserType
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
     from roquet.wire.call import Call, Reply
+    from roquet.wire.calls.access import UserInfo
 
 PASSWORD_BYTES: Final = 24
 """Random bytes of a generated password."""
 
-app: Final = typer.Typer(
-    name="user", no_args_is_help=True, rich_markup_mode=None, help="Users of a cluster."
-)
+app: Final = CommandGroup("user", "Users of a cluster.")
 
 PasswordFileOption = Annotated[
     Path | None,
@@ -49,35 +47,32 @@ EnabledOption = Annotated[
 
 
 @app.command("list")
-def list_users(
+async def list_users(
+    admin: "AdminClient",
     part: Annotated[str, typer.Argument(help="Part of the names.")] = "",
     *,
     broker: OneBrokerOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """List users, without their passwords."""
-    runtime.log_to_stderr(verbose=False)
+    from roquet.admin import access
 
-    async def work(admin: "AdminClient", address: str) -> None:
-        from roquet.admin import access
+    found = await access.users(admin, await one_broker(admin, broker), part)
+    return Result(
+        json=({"name": u.username, "type": u.user_type, "status": u.user_status} for u in found),
+        text=_lines(found),
+    )
 
-        found = await access.users(admin, address, part)
-        if json:
-            output.echo_json(
-                {"name": u.username, "type": u.user_type, "status": u.user_status} for u in found
-            )
-            return
-        shown = table("user", "type", "status")
-        for user in found:
-            shown.add_row(user.username or "", user.user_type or "", user.user_status or "")
-        output.console().print(shown if found else "no user")
 
-    runtime.run(on_one_broker(namesrv, broker, work))
+def _lines(users: "Sequence[UserInfo]") -> Iterator[Any]:
+    shown = table("user", "type", "status")
+    for user in users:
+        shown.add_row(user.username or "", user.user_type or "", user.user_status or "")
+    yield shown if users else "no user"
 
 
 @app.command("create")
-def create_user(  # noqa: PLR0913 - each is an option
+async def create_user(
+    admin: "AdminClient",
     name: UserArgument,
     *,
     password_file: PasswordFileOption = None,
@@ -85,20 +80,19 @@ def create_user(  # noqa: PLR0913 - each is an option
     is_super: SuperOption = None,
     enabled: EnabledOption = None,
     broker: AccessBrokersOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Create a user on all brokers. Without a policy a normal one may do nothing."""
     if (password := _password(password_file, generate=generate)) is None:
         raise UsageError("a password is wanted: --password-file FILE, or --generate")
     call = _user_call(name, password, is_super, enabled, create=True)
     secret = password if generate else None
     change = AccessChange(call=call, done=f"{name}: created", secret=secret)
-    run_change(change, namesrv, broker, yes=True, json=json)
+    return await make_change(admin, change, broker)
 
 
 @app.command("update")
-def update_user(  # noqa: PLR0913 - each is an option
+async def update_user(
+    admin: "AdminClient",
     name: UserArgument,
     *,
     password_file: PasswordFileOption = None,
@@ -106,9 +100,7 @@ def update_user(  # noqa: PLR0913 - each is an option
     is_super: SuperOption = None,
     enabled: EnabledOption = None,
     broker: AccessBrokersOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Change a user's password, type or status on all brokers; what is not given stays."""
     password = _password(password_file, generate=generate)
     if password is None and is_super is None and enabled is None:
@@ -116,18 +108,18 @@ def update_user(  # noqa: PLR0913 - each is an option
     call = _user_call(name, password, is_super, enabled, create=False)
     secret = password if generate else None
     change = AccessChange(call=call, done=f"{name}: changed", secret=secret)
-    run_change(change, namesrv, broker, yes=True, json=json)
+    return await make_change(admin, change, broker)
 
 
 @app.command("delete")
-def delete_user(
+async def delete_user(
+    admin: "AdminClient",
+    as_json: bool,
     name: UserArgument,
     *,
     broker: AccessBrokersOption = None,
     yes: YesOption = False,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Delete a user and its policies on all brokers."""
     from roquet.admin import access
 
@@ -136,7 +128,7 @@ def delete_user(
         done=f"{name}: deleted",
         question=f"Delete {name} and its policies?",
     )
-    run_change(change, namesrv, broker, yes=yes, json=json)
+    return await make_change(admin, change, broker, yes=yes, as_json=as_json)
 
 
 def _user_call(
