@@ -22,9 +22,9 @@ KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_STORE_ROUNDS ?= 17
 KILL_SPARK_STORE_KINDS ?= delta iceberg materialize materialize-iceberg
 KILL_SPARK_MESSAGES ?= 400000
-KILL_SPARK_KINDS ?= parquet delta iceberg materialize sink
+KILL_SPARK_KINDS ?= delta iceberg materialize sink
 # The others are killed in the S3 server.
-CI_KILL_SPARK_KINDS ?= parquet iceberg sink
+CI_KILL_SPARK_KINDS ?= delta iceberg sink
 CI_KILL_SPARK_STORE_KINDS ?= delta materialize
 CI_KILL_SPARK_ROUNDS ?= 1
 CI_KILL_SPARK_MESSAGES ?= 60000

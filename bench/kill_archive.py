@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from kill_stage import HERE, Child, Stage
 
 TOPIC = "KillSpark"
@@ -113,13 +112,6 @@ class Archive:
 # -- what a table holds ----------------------------------------------------------------------
 
 
-def parquet(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
-    """The rows, and the files that are shown."""
-    paths = sorted(root.glob("day=*/*.parquet"))
-    tables = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
-    return pa.concat_tables(tables), {path.name for path in paths}
-
-
 def delta(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
     """The rows, and the files that any version names."""
     from deltalake import DeltaTable
@@ -145,4 +137,4 @@ def iceberg(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
         return rows, {Path(path).name for path in named}
 
 
-READERS = {"parquet": parquet, "delta": delta, "iceberg": iceberg, "materialize": delta}
+READERS = {"delta": delta, "iceberg": iceberg, "materialize": delta}

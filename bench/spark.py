@@ -31,7 +31,6 @@ GOALS = {
     "batch to noop": ("batch to noop", 1.0),
     "stream to noop": ("stream to noop", 1.0),
     "batch to Parquet": ("batch to Parquet", 0.9),
-    "archive to parquet": ("batch to Parquet", 2.0),
     "archive to delta": ("batch to Parquet", 2.0),
     "archive to iceberg": ("batch to Parquet", 2.0),
     "store files to noop": ("batch to noop", 1.0),

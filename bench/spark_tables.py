@@ -21,7 +21,7 @@ from roquet.spark.jobs.archive.archive_job import Params, run  # noqa: E402
 from roquet.spark.jobs.job_runner import spark_for  # noqa: E402
 
 PASSES = 3
-KINDS = ("parquet", "delta", "iceberg")
+KINDS = ("delta", "iceberg")
 COLUMNS = ("key", "body", "topic", "broker", "queue_id", "queue_offset", "stored_at")
 
 

@@ -365,7 +365,7 @@ def audit_page() -> str:
     gap = audit_report.RowGap(what="doubled", writer=f"q{HOSTILE}", start=4, end=5, times=2)
     return audit_page.html(
         audit_report.AuditReport(
-            topic=f"t{HOSTILE}", table=f"/lake{HOSTILE}", kind="parquet", number=3, rows=1200,
+            topic=f"t{HOSTILE}", table=f"/lake{HOSTILE}", kind="delta", number=3, rows=1200,
             in_topic=1200, waiting=0, begin_known=True, findings=(gone,), row_gaps=(gap,),
             hours=(findings.HourlyCount(hour=491_628, topic=1200, table=1200),),
         )

@@ -44,7 +44,7 @@ from roquet.wire.fastjson.codec import dumps
 pytestmark = pytest.mark.interop
 
 BROKER: Final = "genuine-a"
-KINDS: Final = ("parquet", "delta", "iceberg")
+KINDS: Final = ("delta", "iceberg")
 PATIENCE_S: Final = 60
 """For what takes a moment, on a machine of two cores that has other work."""
 

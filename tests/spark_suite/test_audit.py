@@ -21,7 +21,7 @@ TWICE = {(0, 20), (1, 0)}
 """Queue and offset."""
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_an_audit_on_spark_finds_duplicate_and_missing_rows(
     spark: SparkSession,
     topics: "TopicCluster",

@@ -44,7 +44,7 @@ from roquet.spark.tables.iceberg import catalog_of
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_staging import ObjectStaging
 from roquet.spark.tables.object_store import StorageFailed
-from roquet.spark.tables.open_table import OBJECT_STORE_KINDS, table_location
+from roquet.spark.tables.open_table import KINDS, table_location
 from roquet.spark.tables.output_files import new_file
 from roquet.spark.tables.snapshot import read_snapshot
 from roquet.spark.tables.table import TableConflict
@@ -109,7 +109,7 @@ def archive(s3: S3Server, orders: PersistentTopic, tmp_path: Path) -> Archive:
     return Archive(orders, "delta", tmp_path)
 
 
-@pytest.fixture(params=OBJECT_STORE_KINDS)
+@pytest.fixture(params=KINDS)
 def any_archive(
     request: pytest.FixtureRequest, s3: S3Server, orders: PersistentTopic, tmp_path: Path
 ) -> Archive:
@@ -711,8 +711,8 @@ def test_a_path_with_files_of_others_is_left_alone(any_archive: Archive, s3: S3S
     assert s3.stored() == [theirs]
 
 
-def test_a_kind_that_needs_a_directory_is_refused(archive: Archive) -> None:
-    with pytest.raises(ConfigError, match="in an object store use --kind delta or iceberg"):
+def test_the_kind_parquet_is_refused(archive: Archive) -> None:
+    with pytest.raises(ConfigError, match="Write --kind delta, the default, or iceberg"):
         archive.run(kind="parquet")
 
 
@@ -725,7 +725,7 @@ def test_a_store_that_refuses_access_says_so(orders: PersistentTopic, tmp_path: 
     """A server of its own: it does not forget that it is strict."""
     with s3_server() as strict, strict.reached():
         strict.forbid()
-        for kind in OBJECT_STORE_KINDS:
+        for kind in KINDS:
             with pytest.raises(RoquetError, match="refuses access to s3://lake/orders") as no:
                 Archive(orders, kind, tmp_path).run()
             assert SECRET not in str(no.value)

@@ -83,7 +83,7 @@ def town(tmp_path: Path) -> Iterator[FourQueueBroker]:
         yield town_of_brokers
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_replay_of_an_archive_is_the_same_topic(
     spark: SparkSession, town: FourQueueBroker, tmp_path: Path, kind: str
 ) -> None:

@@ -58,13 +58,11 @@ def by_polars(table: Table) -> Figures:
     rows: Any
     if table.kind == "delta":
         rows = pl.scan_delta(str(table.root))
-    elif table.kind == "iceberg":
+    else:
         from pyiceberg.catalog.sql import SqlCatalog
 
         catalog = SqlCatalog("roquet", uri=f"sqlite:///{table.root}/catalog.db")
         rows = pl.scan_iceberg(catalog.load_table("roquet.orders"))
-    else:
-        rows = pl.scan_parquet(f"{table.root}/day=*/*.parquet")
     column = pl.col
     sums = rows.select(
         pl.len(),
@@ -90,10 +88,8 @@ def by_pyarrow(table: Table) -> Figures:
 
 def by_spark(spark: SparkSession) -> Callable[[Table], Figures]:
     def read(table: Table) -> Figures:
-        # Without jars Spark knows Parquet: a directory of it as it is, else the files of the log.
-        paths = [str(table.root)] if table.kind == "parquet" else table.files
         [row] = (
-            spark.read.parquet(*paths)
+            spark.read.parquet(*table.files)  # without jars Spark knows Parquet
             .selectExpr(
                 "count(*)", "sum(queue_offset)", "sum(octet_length(body))", "count(distinct key)"
             )
@@ -104,7 +100,7 @@ def by_spark(spark: SparkSession) -> Callable[[Table], Figures]:
     return read
 
 
-@pytest.fixture(params=["parquet", "delta", "iceberg"])
+@pytest.fixture(params=["delta", "iceberg"])
 def table(request: pytest.FixtureRequest, orders: PersistentTopic, tmp_path: Path) -> Table:
     """A table of two runs, the second of which has merged some files."""
     kind, root = request.param, tmp_path / "lake"
@@ -137,8 +133,7 @@ def test_duckdb_pyarrow_and_spark_see_the_same_rows(
 def test_spark_and_duckdb_find_the_same_rows_by_a_condition_on_any_column(
     spark: SparkSession, table: Table
 ) -> None:
-    paths = [str(table.root)] if table.kind == "parquet" else table.files
-    rows = spark.read.parquet(*paths)
+    rows = spark.read.parquet(*table.files)
     rows.createOrReplaceTempView("archived")
     conditions = ["topic = 'orders'", "tag is null", "key = 'k3'", "body is not null"]
     conditions += ["queue_id = 0 and queue_offset >= 100", "stored_at > '2020-01-01'"]

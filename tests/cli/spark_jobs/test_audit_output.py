@@ -25,7 +25,7 @@ TWICE = AuditFinding(what="doubled", broker="broker-b", queue_id=1, start=9, end
 
 def report(**changes: Any) -> AuditReport:
     fields: dict[str, Any] = {
-        "topic": "orders", "table": "lake", "kind": "parquet", "number": 3, "rows": 1200,
+        "topic": "orders", "table": "lake", "kind": "delta", "number": 3, "rows": 1200,
         "in_topic": 1200, "waiting": 0, "begin_known": True, "findings": (), "hours": (),
     }  # fmt: skip
     return AuditReport(**{**fields, **changes})

@@ -98,7 +98,7 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     assert line == {
         "topic": "orders",
         "table": "lake",
-        "kind": "parquet",
+        "kind": "delta",
         "rows": 1200,
         "skipped": 0,
         "commits": 2,
@@ -232,7 +232,7 @@ def test_progress_before_an_error_stays_on_the_screen(
     assert "5 rows" in result.stderr
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_cleaning_needs_no_broker_and_no_spark(tmp_path: Path, kind: str) -> None:
     words = ["spark", "archive", "orders", str(tmp_path), "--kind", kind, "--clean"]
     assert run(app, words).exit_code == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pytest
 
@@ -125,10 +124,6 @@ class TableKind:
         self.name, self.root = name, root
 
     def open(self, disk: Disk | None = None, wanted: ArchiveIdentity = WANTED) -> ArchiveTable:
-        if self.name == "parquet":
-            from roquet.spark.tables.parquet import ParquetTable
-
-            return ParquetTable(self.root, wanted, disk)
         if self.name == "delta":
             from roquet.spark.tables.delta import DeltaTable
 
@@ -139,9 +134,6 @@ class TableKind:
 
     def rows(self) -> pa.Table:
         """The rows that readers see."""
-        if self.name == "parquet":
-            files = [str(path) for path in self.root.glob("day=*/*.parquet")]
-            return ds.dataset(files, schema=schema_of(COLUMNS)).to_table()
         if self.name == "delta":
             from deltalake import DeltaTable
 
@@ -185,7 +177,7 @@ def kinds(tmp_path: Path) -> Callable[[str], TableKind]:
     return lambda name: TableKind(name, tmp_path / "lake of orders")
 
 
-@pytest.fixture(params=["parquet", "delta", "iceberg"])
+@pytest.fixture(params=["delta", "iceberg"])
 def kind(request: pytest.FixtureRequest, kinds: Callable[[str], TableKind]) -> TableKind:
     """A table of each kind."""
     return kinds(request.param)

@@ -12,6 +12,7 @@ from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_store import ObjectStore
 from roquet.spark.tables.open_table import KINDS, directory, open_table, table_location
 from roquet.spark.tables.snapshot import read_snapshot
+from roquet.spark.tables.staging import PARQUET_ARCHIVE
 from roquet.spark.tables.table import ArchiveIdentity
 
 if TYPE_CHECKING:
@@ -32,19 +33,38 @@ def test_a_kind_that_there_is_not_is_named_with_the_right_one(tmp_path: Path) ->
         open_table("icebreg", str(tmp_path), WANTED)
 
 
+@pytest.mark.parametrize("target", ["lake", "s3://lake/orders"])
+def test_the_kind_parquet_is_refused_with_those_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="Write --kind delta, the default, or iceberg"):
+        open_table("parquet", target, WANTED)
+    with pytest.raises(ConfigError, match="are read without --kind"):
+        read_snapshot(target, kind="parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["parquet", *KINDS])
+def test_a_parquet_archive_is_named_and_left_alone(tmp_path: Path, kind: str) -> None:
+    mark = tmp_path / PARQUET_ARCHIVE
+    mark.parent.mkdir()
+    mark.write_text("{}")
+    says = f"^{tmp_path} is an archive of kind parquet, .*: start a new Delta archive .* beside it"
+    with pytest.raises(ConfigError, match=says):
+        open_table(kind, str(tmp_path), WANTED)
+    assert [*tmp_path.rglob("*")] == [mark.parent, mark]
+
+
 def test_catalogs_are_for_iceberg(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="are for Iceberg tables, not for delta"):
         open_table("delta", str(tmp_path), WANTED, name="lake.orders")
 
 
-def test_buckets_and_body_columns_are_for_kinds_that_know_them(tmp_path: Path) -> None:
+def test_buckets_are_for_the_kind_that_knows_them(tmp_path: Path) -> None:
     bucketed = ArchiveIdentity(topic="orders", columns=(), partition_by="bucket(key,4)")
-    for kind in ("parquet", "delta"):
-        with pytest.raises(ConfigError, match=f"{kind} tables have no buckets; use day or hour"):
-            open_table(kind, str(tmp_path), bucketed)
-    typed = ArchiveIdentity(topic="orders", columns=(), body_format="json")
-    with pytest.raises(ConfigError, match="has no schema that columns could be added to"):
-        open_table("parquet", str(tmp_path), typed)
+    with pytest.raises(ConfigError, match="delta tables have no buckets; use day or hour"):
+        open_table("delta", str(tmp_path), bucketed)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,18 +110,10 @@ def test_storage_options_are_for_object_stores() -> None:
         open_table("delta", "/lake", WANTED, storage={"AWS_REGION": "eu-west-1"})
 
 
-def test_a_kind_that_needs_a_directory_names_those_that_do_not() -> None:
-    says = r"of kind parquet needs .*; in an object store use --kind delta or iceberg$"
-    with pytest.raises(ConfigError, match=says):
-        open_table("parquet", "s3://lake/orders", WANTED)
-
-
 def test_an_iceberg_table_of_another_store_than_s3_is_refused() -> None:
     url = "abfss://lake@acme.dfs.core.windows.net/orders"
     with pytest.raises(ConfigError, match="tables in abfss:// are of kind delta, not iceberg"):
         open_table("iceberg", url, WANTED, catalog={"type": "sql", "uri": "sqlite://"})
-    with pytest.raises(ConfigError, match=r"in an object store use --kind delta$"):
-        open_table("parquet", "gs://lake/orders", WANTED)
     with pytest.raises(ConfigError, match="tables in gs:// are of kind delta, not iceberg"):
         read_snapshot("gs://lake/orders", kind="iceberg")
 

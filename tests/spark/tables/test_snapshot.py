@@ -1,7 +1,6 @@
 """Snapshots are read while an archive holds the table, and change nothing."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +11,10 @@ from roquet.spark.tables.open_table import open_table
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import archive_columns, schema_of
 from roquet.spark.tables.snapshot import kind_of, read_snapshot
-from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, TableConflict, TableState
+from roquet.spark.tables.staging import PARQUET_ARCHIVE
+from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, TableState
 
-KINDS = ("parquet", "delta", "iceberg")
+KINDS = ("delta", "iceberg")
 COLUMNS = archive_columns(("broker", "queue_id", "queue_offset", "stored_at"))
 QUEUE = ("orders", "a", 0)
 
@@ -76,52 +76,15 @@ def test_the_table_of_another_topic_is_an_error(kind: str, tmp_path: Path) -> No
 
 
 def test_a_table_knows_its_topic(tmp_path: Path) -> None:
-    with opened("parquet", tmp_path / "lake") as table:
+    with opened("delta", tmp_path / "lake") as table:
         append(table, 0, 1)
     assert read_snapshot(str(tmp_path / "lake")).topic == "orders"
 
 
 def test_an_empty_archive_is_one(tmp_path: Path) -> None:
-    with opened("parquet", tmp_path / "lake"):
+    with opened("delta", tmp_path / "lake"):
         held = read_snapshot(str(tmp_path / "lake"), "orders")
     assert (held.number, held.end, held.begin, held.paths) == (0, {}, None, ())
-
-
-def test_a_beginning_may_be_forgotten(tmp_path: Path) -> None:
-    with opened("parquet", tmp_path / "lake") as table:
-        append(table, 0, 1)
-        append(table, 1, 1)
-    (tmp_path / "lake" / "_roquet" / "commits" / "0000000001.json").unlink()
-    held = read_snapshot(str(tmp_path / "lake"), "orders")
-    assert (held.begin, held.number) == (None, 2)
-
-
-def test_a_commit_in_progress_is_waited_for(tmp_path: Path) -> None:
-    root = tmp_path / "lake"
-    with opened("parquet", root) as table:
-        append(table, 0, 1)
-    [commit] = (root / "_roquet" / "commits").glob("*.json")
-    attempt = root / "_roquet" / "staging" / _attempt(commit)
-    attempt.mkdir(parents=True)
-    pauses = list[int]()
-
-    def done(ms: int) -> None:
-        pauses.append(ms)
-        if len(pauses) == 2:
-            attempt.rmdir()
-
-    assert read_snapshot(str(root), "orders", pause=done).number == 1
-    assert len(pauses) == 2
-    attempt.mkdir()
-    with pytest.raises(TableConflict, match="--clean"):
-        read_snapshot(str(root), "orders", pause=lambda ms: None)
-
-
-def _attempt(commit: Path) -> str:
-    import msgspec
-
-    note: dict[str, Any] = msgspec.json.decode(commit.read_bytes())
-    return str(note["attempt"])
 
 
 def test_files_of_other_writers_are_read(tmp_path: Path) -> None:
@@ -133,6 +96,17 @@ def test_files_of_other_writers_are_read(tmp_path: Path) -> None:
     assert (held.kind, held.end, held.begin, len(held.paths)) == ("files", None, None, 2)
     assert read_snapshot(str(tmp_path)).topic == ""
     assert read_snapshot(held.paths[0]).paths == held.paths[:1], "one file, too"
+
+
+def test_the_files_of_a_parquet_archive_are_read_as_those_of_other_writers(tmp_path: Path) -> None:
+    for name in ("_roquet/staging/a/roquet-2.parquet", "day=2026-01-31/roquet-1.parquet"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_batches([rows(0, 1)]), path)
+    (tmp_path / PARQUET_ARCHIVE).write_text("{}")
+    assert kind_of(tmp_path) == "files"
+    held = read_snapshot(str(tmp_path), "orders")
+    assert (held.kind, offsets(held.paths)) == ("files", [0])
 
 
 def test_a_path_without_a_table_is_an_error(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_placing_twice_is_placing_once(staging: Staging) -> None:
     for _ in range(2):
         staging.place(attempt, [FILE])
         assert staging.path(FILE).read_bytes() == b"rows"
-    assert staging.is_waiting(attempt)
+    assert (staging.home / "staging" / attempt).is_dir()
 
 
 def test_a_missing_file_is_an_error(staging: Staging) -> None:
@@ -42,7 +42,7 @@ def test_a_missing_file_is_an_error(staging: Staging) -> None:
 def test_a_new_attempt_ends_all_earlier_ones(staging: Staging) -> None:
     old = waiting(staging)
     assert staging.begin().is_dir()
-    assert not staging.is_waiting(old)
+    assert not (staging.home / "staging" / old).exists()
 
 
 @pytest.mark.parametrize(("number", "is_there"), [(0, False), (1, True)])

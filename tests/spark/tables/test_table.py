@@ -23,7 +23,7 @@ STEPS_MAX = 200
 
 EVERY = pytest.param(1, marks=pytest.mark.spark_suite, id="every step")
 SOME = pytest.param(None, id="some steps")
-STRIDES = {"parquet": 3, "delta": 5, "iceberg": 9}
+STRIDES = {"delta": 5, "iceberg": 9}
 """ `make test` has no time for all of them."""
 
 
@@ -292,7 +292,7 @@ def test_whenever_the_world_ends_each_message_is_there_once(
         assert kind.places() == kind.whole(9), steps
         assert kind.state() == TableState(3, kind.offsets(9)), steps
         # The merged files of the others are named by their older commits.
-        assert len(kind.on_disk()) == (1 if kind.name == "parquet" else 5), steps
+        assert len(kind.on_disk()) == 5, steps
     pytest.fail("it never comes to its end")
 
 

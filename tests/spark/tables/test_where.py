@@ -45,8 +45,6 @@ ADDED = "carrier string, gate int"
 """Fields that only the second commit's bodies have."""
 
 TABLES = (
-    ("parquet", "", ""),
-    ("parquet", "hour", ""),
     ("delta", "", ""),
     ("delta", "hour", ""),
     ("delta", "", "json"),

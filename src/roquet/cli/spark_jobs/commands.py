@@ -133,7 +133,7 @@ def archive(  # noqa: PLR0913 - each is an option
         typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
     ],
     *,
-    kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
+    kind: Annotated[str, typer.Option("--kind", "-k", help="delta, iceberg.")] = "delta",
     once: OnceOption = False,
     every: EveryOption = None,
     start: StartOption = None,

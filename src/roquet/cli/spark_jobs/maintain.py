@@ -46,7 +46,7 @@ def maintain(  # noqa: PLR0913 - each is an option
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", "-k", help="parquet, delta, iceberg; else as the directory looks."),
+        typer.Option("--kind", "-k", help="delta, iceberg; else as the directory looks."),
     ] = None,
     table: TableOption = "",
     catalog: CatalogOption = None,

@@ -29,7 +29,7 @@ _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(k?)\s*(?:/\s*s(?:ec)?)?", re.ASCI
 
 TableKindOption = Annotated[
     str | None,
-    typer.Option("--kind", "-k", help="parquet, delta, iceberg; else as the directory looks."),
+    typer.Option("--kind", "-k", help="delta, iceberg; else as the directory looks."),
 ]
 ReplayFromOption = Annotated[
     str | None,

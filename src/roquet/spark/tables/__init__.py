@@ -1,1 +1,1 @@
-"""Tables that archives fill: Parquet directories, Delta and Iceberg, each with its commit."""
+"""Tables that archives fill: Delta and Iceberg, each with its commit."""

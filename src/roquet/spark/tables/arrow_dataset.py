@@ -26,14 +26,12 @@ from roquet.spark.tables.delta_storage import (
 from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.object_store import ObjectStore, dataset_source
 from roquet.spark.tables.open_table import table_location
-from roquet.spark.tables.partition_scheme import HOUR
 from roquet.spark.tables.snapshot import TableSnapshot, kind_of, read_snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
 _MS_US: Final = 1000
-_DAY: Final = pa.schema([pa.field("day", pa.date32())])
 
 
 def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
@@ -129,16 +127,13 @@ def _files_below(root: TableLocation) -> pafs.FileSystem:
 
 
 def _files(snapshot: TableSnapshot, root: TableLocation) -> ds.Dataset:
-    """Parquet files, partitioned as their paths say; an archive's have day and hour there."""
+    """Parquet files; those of no table are partitioned as their paths say."""
     sources = [dataset_source(path, snapshot.storage) for path in snapshot.paths]
-    is_hourly = any(f"/{HOUR}=" in path.removeprefix(str(root)) for path in snapshot.paths)
-    divisions = pa.schema([*_DAY, pa.field(HOUR, pa.int32())]) if is_hourly else _DAY
-    by_kind = {"parquet": ds.partitioning(divisions, flavor="hive"), "files": "hive"}
     found = ds.dataset(
         [path for path, _ in sources],
         format="parquet",
         filesystem=sources[0][1],
-        partitioning=by_kind.get(snapshot.kind),
+        partitioning="hive" if snapshot.kind == "files" else None,
         partition_base_dir=str(root),
     )
     if snapshot.kind != "iceberg":

@@ -16,12 +16,11 @@ from roquet.spark.tables.object_location import (
     is_object_url,
     parse_location,
 )
+from roquet.spark.tables.staging import check_no_parquet_archive
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable
 
-KINDS: Final = ("parquet", "delta", "iceberg")
-
-OBJECT_STORE_KINDS: Final = ("delta", "iceberg")
-"""Kinds whose commits need no renames and no locks; each store has those of `kinds_in`."""
+KINDS: Final = ("delta", "iceberg")
+"""S3 has tables of both, other object stores those of `kinds_in`."""
 
 
 def open_table(
@@ -39,8 +38,9 @@ def open_table(
     `storage` are options of the object store.
     Raises ConfigError for wrong arguments and TableConflict when another archive writes to it.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
+    root = table_location(target, storage)
+    check_no_parquet_archive(root)
+    check_kind_name(kind)
     if kind != "iceberg" and (name or catalog):
         raise ConfigError(f"a name and a catalog are for Iceberg tables, not for {kind}")
     if kind != "iceberg" and "bucket" in wanted.partition_by.lower():
@@ -48,26 +48,27 @@ def open_table(
             f"--partition-by {wanted.partition_by}: {kind} tables have no buckets; use day or "
             "hour, or --kind iceberg"
         )
-    if kind == "parquet" and wanted.body_format:
-        raise ConfigError(
-            "--body-format: a directory of Parquet files has no schema that columns could be added "
-            "to; use --kind delta or iceberg"
-        )
-    # Each imports what it needs: deltalake and pyiceberg are extras.
+    # Each imports what it needs: pyiceberg is an extra, and a cluster's own Spark may lack both.
     if kind == "delta":
         from roquet.spark.tables.delta import DeltaTable
 
-        return DeltaTable(table_location(target, storage), wanted)
-    if kind == "iceberg":
-        from roquet.spark.tables.iceberg import IcebergTable
+        return DeltaTable(root, wanted)
+    from roquet.spark.tables.iceberg import IcebergTable
 
-        root = table_location(target, storage)
-        check_kind(root, kind)
-        return IcebergTable(root, wanted, name=name, catalog=catalog)
-    _check_is_directory(kind, target, storage)
-    from roquet.spark.tables.parquet import ParquetTable
+    check_kind(root, kind)
+    return IcebergTable(root, wanted, name=name, catalog=catalog)
 
-    return ParquetTable(directory(target), wanted)
+
+def check_kind_name(kind: str) -> None:
+    """Raise ConfigError for a kind of table that does not exist."""
+    if kind == "parquet":
+        raise ConfigError(
+            "no kind of table 'parquet' any more: its readers saw rows twice while files were "
+            "merged. Write --kind delta, the default, or iceberg; directories of Parquet files "
+            "are read without --kind"
+        )
+    if kind not in KINDS:
+        raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
 
 
 def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocation:
@@ -85,7 +86,7 @@ def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocatio
 
 def kinds_in(location: ObjectLocation) -> tuple[str, ...]:
     """Kinds of tables that may lie in an object store."""
-    return OBJECT_STORE_KINDS if location.provider is S3 else ("delta",)
+    return KINDS if location.provider is S3 else ("delta",)
 
 
 def check_kind(location: TableLocation, kind: str) -> None:
@@ -107,14 +108,3 @@ def directory(target: str) -> Path:
     is_url = target.lower().startswith("file:")
     path = Path(url2pathname(urlsplit(target).path)) if is_url else Path(target)
     return path.expanduser().absolute()
-
-
-def _check_is_directory(kind: str, target: str, storage: Mapping[str, str]) -> None:
-    """ConfigError, which names the kinds that can, for a kind that cannot lie in object stores."""
-    if is_object_url(target):
-        location = parse_location(target, storage, os.environ)
-        raise ConfigError(
-            f"{location}: a table of kind {kind} needs the renames and locks of a directory; in an "
-            f"object store use --kind {' or '.join(kinds_in(location))}"
-        )
-    table_location(target, storage)

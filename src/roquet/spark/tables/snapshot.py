@@ -4,16 +4,14 @@ Directories of Parquet files and Delta tables that are no archives can be read, 
 the columns that identify messages; only an archive knows the offsets at which it begins and ends.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from roquet.model.errors import ConfigError
-from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
 from roquet.spark.tables.delta_storage import (
     LOG,
@@ -24,13 +22,14 @@ from roquet.spark.tables.delta_storage import (
 )
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore
-from roquet.spark.tables.open_table import KINDS, check_kind, directory, table_location
-from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
-from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
-
-ATTEMPTS: Final = 50
-PAUSE_MS: Final = 200
-"""Attempts, and the pause between them: a commit that takes ten seconds was probably killed."""
+from roquet.spark.tables.open_table import (
+    check_kind,
+    check_kind_name,
+    directory,
+    table_location,
+)
+from roquet.spark.tables.staging import KIND_MARKERS
+from roquet.spark.tables.table import ArchiveIdentity, TableNote
 
 
 class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     topic: str = ""
     """The archive's topic; for other tables the one that the caller gave, or empty."""
     kind: str
-    """parquet, delta or iceberg; files for Parquet files without an archive."""
+    """delta or iceberg; files for Parquet files without an archive."""
     paths: tuple[str, ...]
     """Paths, or URLs of an object store."""
     storage: Mapping[str, str] = {}
@@ -62,20 +61,18 @@ def read_snapshot(
     name: str = "",
     catalog: Mapping[str, str] = {},
     storage: Mapping[str, str] = {},
-    pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
 ) -> TableSnapshot:
     """The table's present content; without `kind` the directory is inspected for it.
 
-    Raises ConfigError when it is no table or the archive of another topic, TableConflict when a
-    commit of a Parquet archive stays unfinished.
+    Raises ConfigError when it is no table or the archive of another topic.
     """
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
+    if kind is not None:
+        check_kind_name(kind)
     root = table_location(target, storage)
     if isinstance(root, ObjectLocation):
         snapshot = _of_object_store(root, topic, kind, (name, catalog))
     else:
-        snapshot = _of_directory(root, topic, kind, (name, catalog), pause)
+        snapshot = _of_directory(root, topic, kind, (name, catalog))
     if topic and snapshot.topic not in ("", topic):
         raise ConfigError(f"{root} is the archive of topic {snapshot.topic!r}, not of {topic!r}")
     return snapshot if snapshot.topic else msgspec.structs.replace(snapshot, topic=topic)
@@ -86,20 +83,18 @@ def _of_directory(
     topic: str,
     kind: str | None,
     iceberg_table: tuple[str, Mapping[str, str]],
-    pause: Callable[[int], object],
 ) -> TableSnapshot:
     name, catalog = iceberg_table
     if not root.exists() and not catalog:
         raise ConfigError(f"there is no {root}: give the directory of a table")
     kind = kind or ("iceberg" if catalog else kind_of(root))
-    if kind != "parquet" and not catalog and not (root / KIND_MARKERS[kind]).exists():
+    if kind == "files":
+        return _files(root)
+    if not catalog and not (root / KIND_MARKERS[kind]).exists():
         raise ConfigError(f"{root} is no {kind} table: it has no {KIND_MARKERS[kind]}")
     if kind == "iceberg":
         return _iceberg(root, topic, name, catalog)
-    if kind == "delta":
-        return _delta(root)
-    is_archive = (root / KIND_MARKERS["parquet"]).exists()
-    return _parquet(root, pause) if is_archive else _files(root)
+    return _delta(root)
 
 
 def _of_object_store(
@@ -121,55 +116,8 @@ def _of_object_store(
 
 
 def kind_of(root: Path) -> str:
-    """The kind of the table in a directory; parquet when nothing says otherwise."""
-    return next((kind for kind, mark in KIND_MARKERS.items() if (root / mark).exists()), "parquet")
-
-
-def _parquet(root: Path, pause: Callable[[int], object]) -> TableSnapshot:
-    """The archive at a moment without an unfinished commit."""
-    identity = msgspec.json.decode(
-        (root / KIND_MARKERS["parquet"]).read_bytes(), type=ArchiveIdentity
-    )
-    for _ in range(ATTEMPTS):
-        newest = _newest(root)
-        paths = tuple(str(path) for path in sorted(root.glob("day=*/**/*.parquet")))
-        if not _is_placing(root, newest) and _newest(root) == newest:
-            break
-        pause(PAUSE_MS)
-    else:
-        raise TableConflict(
-            f"the last commit of {root} is unfinished: if no archive is running, "
-            "`roquet spark archive … --clean` finishes it"
-        )
-    first = _commit(root, 1)
-    return TableSnapshot(
-        topic=identity.topic,
-        kind="parquet",
-        paths=paths,
-        end=from_json(newest.after) if newest else {},
-        begin=from_json(first.after) if first else None,
-        number=newest.number if newest else 0,
-        topic_ids=newest.topic_ids if newest else {},
-    )
-
-
-def _is_placing(root: Path, newest: TableCommit | None) -> bool:
-    """Whether the newest commit still moves its files: then its staging directory exists."""
-    return newest is not None and (root / HIDDEN / "staging" / newest.attempt).is_dir()
-
-
-def _newest(root: Path) -> TableCommit | None:
-    numbers = [
-        int(path.stem)
-        for path in (root / HIDDEN / "commits").glob("*.json")
-        if path.stem.isdecimal()
-    ]
-    return _commit(root, max(numbers)) if numbers else None
-
-
-def _commit(root: Path, number: int) -> TableCommit | None:
-    path = root / HIDDEN / "commits" / f"{number:010}.json"
-    return msgspec.json.decode(path.read_bytes(), type=TableCommit) if path.exists() else None
+    """The kind of the table in a directory; files when nothing says otherwise."""
+    return next((kind for kind, mark in KIND_MARKERS.items() if (root / mark).exists()), "files")
 
 
 def _delta(root: TableLocation) -> TableSnapshot:

@@ -20,6 +20,7 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreLocked
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.output_files import OWN_FILE, PREFIX
 from roquet.spark.tables.table import (
     DataFile,
@@ -36,9 +37,12 @@ HIDDEN: Final = "_roquet"
 """The hidden directory: Spark, Delta and Iceberg ignore names that begin with an underscore."""
 
 KIND_MARKERS: Final[Mapping[str, str]] = MappingProxyType(
-    {"parquet": f"{HIDDEN}/archive.json", "delta": "_delta_log", "iceberg": "catalog.db"}
+    {"delta": "_delta_log", "iceberg": "catalog.db"}
 )
 """A path that exists in tables of one kind and in no other."""
+
+PARQUET_ARCHIVE: Final = f"{HIDDEN}/archive.json"
+"""A file of the directories of Parquet files that archives once filled."""
 
 
 class Staging:
@@ -121,10 +125,6 @@ class Staging:
         for directory in sorted(touched, reverse=True):
             self.disk.sync(directory)
 
-    def is_waiting(self, attempt: str) -> bool:
-        """Whether an attempt's directory still exists, perhaps with files to place."""
-        return (self._attempts / attempt).is_dir()
-
     def intend(self, commit: TableCommit) -> None:
         """Record the files of a commit before they are placed."""
         self.disk.put(self._intent, msgspec.json.encode(commit))
@@ -174,9 +174,20 @@ def check_target(root: Path, kind: str) -> None:
         return
     if not root.is_dir():
         raise ConfigError(f"{root} is a file: give a directory")
+    check_no_parquet_archive(root)
     for other, mark in KIND_MARKERS.items():
         if other != kind and (root / mark).exists():
             raise ConfigError(f"{root} holds a table of kind {other}: give another directory")
     marks = (HIDDEN, KIND_MARKERS[kind])
     if not any((root / mark).exists() for mark in marks) and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty and no archive: give another directory")
+
+
+def check_no_parquet_archive(location: TableLocation) -> None:
+    """Raise ConfigError for the archive of a kind that no version writes any more."""
+    if isinstance(location, Path) and (location / PARQUET_ARCHIVE).exists():
+        raise ConfigError(
+            f"{location} is an archive of kind parquet, which is no longer written: start a new "
+            "Delta archive in a directory beside it. Any reader of Parquet reads the old files, "
+            "so do replay, audit and lake query"
+        )

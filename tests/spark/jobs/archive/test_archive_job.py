@@ -28,6 +28,7 @@ from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source import plan, stream
+from roquet.spark.tables.snapshot import read_snapshot
 from roquet.spark.tables.table import TableConflict
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
@@ -58,7 +59,7 @@ class ArchiveRunner:
 
     @property
     def files(self) -> list[str]:
-        return [str(path) for path in self.root.glob("day=*/*.parquet")]
+        return list(read_snapshot(str(self.root)).paths) if self.root.exists() else []
 
     @property
     def bodies(self) -> list[bytes]:
@@ -136,7 +137,7 @@ def test_small_files_are_merged_during_a_run(runner: ArchiveRunner) -> None:
     runner.topic.send(30)
     done = runner.run(options={"maxOffsetsPerTrigger": "50"}, compact=True)
     assert done.merged >= 3
-    assert len(list(runner.root.glob("day=*/*.parquet"))) == 1
+    assert len(runner.files) == 1
     assert runner.bodies == runner.topic.bodies
 
 
@@ -221,13 +222,11 @@ def test_a_run_that_dies_before_its_commit_has_done_nothing(runner: ArchiveRunne
 
 def test_another_table_kind_is_chosen_by_name(runner: ArchiveRunner) -> None:
     runner.topic.send(3)
-    assert runner.run(kind="delta").rows == 12
-    from deltalake import DeltaTable
-
-    table = DeltaTable(str(runner.root)).to_pyarrow_table()
-    assert sorted(table["body"].to_pylist()) == runner.topic.bodies
-    with pytest.raises(ConfigError, match="holds a table of kind delta"):
-        runner.run(kind="parquet")
+    assert runner.run(kind="iceberg").rows == 12
+    assert read_snapshot(str(runner.root)).kind == "iceberg"
+    assert runner.bodies == runner.topic.bodies
+    with pytest.raises(ConfigError, match="holds a table of kind iceberg"):
+        runner.run(kind="delta")
 
 
 def test_a_topic_that_there_is_not_makes_no_table(runner: ArchiveRunner) -> None:

@@ -16,8 +16,8 @@ from roquet.spark.jobs.archive import compaction
 from roquet.spark.jobs.archive.compaction import TARGET_BYTES, compact, merge, merge_groups
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.queue_offsets import QueueOffsets
+from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.open_table import open_table
-from roquet.spark.tables.parquet import ParquetTable
 from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.table import (
@@ -80,8 +80,8 @@ def run_here(task_set: TaskSet) -> list[TaskResult]:
     return [task_set.run(number) for number in range(len(task_set))]
 
 
-def table_with_commits(root: Path, commits: int) -> ParquetTable:
-    table = ParquetTable(root, ArchiveIdentity(topic="orders", columns=COLUMNS))
+def table_with_commits(root: Path, commits: int) -> DeltaTable:
+    table = DeltaTable(root, ArchiveIdentity(topic="orders", columns=COLUMNS))
     fill(table, commits)
     return table
 
@@ -176,7 +176,7 @@ def test_files_grow_to_the_aimed_size_and_are_left_alone_then(
     scale, rng = 1024, random.Random(7)
     monkeypatch.setattr(compaction, "TARGET_BYTES", TARGET_BYTES // scale)
     columns, merged = (*COLUMNS, "body"), set[str]()
-    with ParquetTable(tmp_path, ArchiveIdentity(topic="orders", columns=columns)) as table:
+    with DeltaTable(tmp_path, ArchiveIdentity(topic="orders", columns=columns)) as table:
         for at in range(36):
             directory = table.begin()
             writer = PartitionedWriter(directory, schema_of(columns))
@@ -205,7 +205,7 @@ def test_files_grow_to_the_aimed_size_and_are_left_alone_then(
 def test_a_week_of_hourly_runs_leaves_a_file_a_day(tmp_path: Path) -> None:
     """Each run writes four files and merges what is small: files do not add up."""
     hour, queues, most = timedelta(hours=1), 4, 0
-    with ParquetTable(tmp_path, ArchiveIdentity(topic="orders", columns=COLUMNS)) as table:
+    with DeltaTable(tmp_path, ArchiveIdentity(topic="orders", columns=COLUMNS)) as table:
         for at in range(7 * 24):
             directory = table.begin()
             moment = datetime(2026, 1, 26, tzinfo=UTC) + at * hour

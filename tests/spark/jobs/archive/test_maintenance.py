@@ -26,6 +26,7 @@ from roquet.spark.tables.open_table import KINDS, open_table
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import NO_DAY, schema_of
 from roquet.spark.tables.snapshot import read_snapshot
+from roquet.spark.tables.staging import PARQUET_ARCHIVE
 from roquet.spark.tables.table import ArchiveIdentity, DataFile, TableConflict
 
 if TYPE_CHECKING:
@@ -108,9 +109,6 @@ def test_old_days_are_removed_and_small_files_merged(table: tuple[str, str]) -> 
 def test_replaced_files_go_after_their_time(table: tuple[str, str]) -> None:
     maintain(table, is_preview=False)
     stays = {path.name for path in Path(table[1]).rglob("*.parquet")}
-    if table[0] == "parquet":
-        assert len(stays) == DAYS, "it has no older versions"
-        return
     assert len(stays) == MESSAGES + DAYS, "versions of before still have them"
     report = maintain(table, LATER_MS, versions_ms=HOUR_MS)
     done = maintain(table, LATER_MS, versions_ms=HOUR_MS, is_preview=False)
@@ -159,6 +157,14 @@ def test_times_that_are_too_short_are_refused(params: dict[str, Any], says: str)
 def test_only_archives_are_maintained(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     with pytest.raises(ConfigError, match="is no archive: only tables of archives"):
+        run(Params(target=str(tmp_path)), run_here, NOW_MS)
+
+
+def test_a_parquet_archive_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / PARQUET_ARCHIVE).parent.mkdir()
+    (tmp_path / PARQUET_ARCHIVE).write_text("{}")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=r"is an archive of kind parquet, .* a new Delta archive"):
         run(Params(target=str(tmp_path)), run_here, NOW_MS)
 
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
@@ -23,7 +25,7 @@ from roquet.spark.queue_offsets import QueueKey
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import MakeSpark, Topic
 
-KINDS = ("parquet", "delta", "iceberg")
+KINDS = ("delta", "iceberg")
 
 
 class AuditedArchive:
@@ -33,7 +35,7 @@ class AuditedArchive:
         self.topic, self.eager, self.root = topic, eager, root
         self.options = {"namesrv": topic.namesrv, "timeout": "2s"}
 
-    def archive(self, kind: str = "parquet", **options: str) -> None:
+    def archive(self, kind: str = "delta", **options: str) -> None:
         params = archive_job.Params(
             topic="orders", target=str(self.root), kind=kind, options={**self.options, **options}
         )
@@ -98,7 +100,10 @@ def test_a_file_that_is_gone_is_its_ranges(audited: AuditedArchive) -> None:
     audited.topic.send(5)
     audited.archive(maxPartitions="1")
     newest = max(audited.root.glob("day=*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
-    newest.unlink()
+    log = DeltaTable(str(audited.root))
+    size, day = newest.stat().st_size, newest.parent.name.removeprefix("day=")
+    gone = RemoveAction(f"day={day}/{newest.name}", True, 0, size, {"day": day})
+    log.create_write_transaction([gone], "append", log.schema(), partition_by=["day"])
     assert audited.findings() == [("missing", b, q, "10..14") for b, q in audited.topic.queues]
 
 
@@ -106,7 +111,11 @@ def test_a_file_that_is_there_twice_is_doubled(audited: AuditedArchive) -> None:
     audited.topic.send(10)
     audited.archive(maxPartitions="1")
     [path] = audited.root.glob("day=*/*.parquet")
-    path.with_name("copy.parquet").write_bytes(path.read_bytes())
+    copy, day = path.with_name("copy.parquet"), path.parent.name.removeprefix("day=")
+    copy.write_bytes(path.read_bytes())
+    log, size = DeltaTable(str(audited.root)), path.stat().st_size
+    added = AddAction(f"day={day}/copy.parquet", size, {"day": day}, 0, True, '{"numRecords":40}')
+    log.create_write_transaction([added], "append", log.schema(), partition_by=["day"])
     assert audited.findings() == [("doubled", b, q, "0..9") for b, q in audited.topic.queues]
 
 

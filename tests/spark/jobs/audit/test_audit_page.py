@@ -11,7 +11,7 @@ NOON = 491_628
 
 def report(**changes: object) -> AuditReport:
     fields: dict[str, object] = {
-        "topic": "orders", "table": "lake", "kind": "parquet", "number": 3, "rows": 1200,
+        "topic": "orders", "table": "lake", "kind": "delta", "number": 3, "rows": 1200,
         "in_topic": 1200, "waiting": 0, "begin_known": True, "findings": (),
         "hours": (HourlyCount(hour=NOON, topic=1200, table=1200),),
     }  # fmt: skip

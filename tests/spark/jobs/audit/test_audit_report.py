@@ -14,7 +14,7 @@ from roquet.spark.jobs.intervals import OffsetCounts
 from roquet.spark.tables.snapshot import TableSnapshot
 
 HELD = TableSnapshot(
-    topic="orders", kind="parquet", paths=(), begin={("orders", "a", 0): 0}, number=3
+    topic="orders", kind="delta", paths=(), begin={("orders", "a", 0): 0}, number=3
 )
 COUNTS = OffsetCounts([0, 3], [2, 5], [1, 2])
 FOUND = FileSummary(

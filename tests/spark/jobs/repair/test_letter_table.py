@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from roquet.spark.jobs.repair.letter_table import archive_kind, archive_location
+from roquet.spark.jobs.repair.letter_table import archive_location
 from roquet.spark.tables.object_location import ObjectLocation, parse_location
 
 
 def test_an_archive_of_a_directory_has_the_quoted_name_of_its_topic() -> None:
     where = archive_location(Path("/lake"), "%DLQ%billing")
-    assert where == Path("/lake/raw/%25DLQ%25billing")
-    assert archive_kind(Path("/lake")) == "parquet"
+    assert where == Path("/lake/raw/@25DLQ@25billing")
 
 
 def test_an_archive_of_an_object_store_has_a_path_that_is_accepted() -> None:
@@ -20,4 +19,3 @@ def test_an_archive_of_an_object_store_has_a_path_that_is_accepted() -> None:
     assert len({*map(str, made)}) == len(topics)
     for where in made:
         assert parse_location(str(where), root.options, {}) == where
-    assert archive_kind(root) == "delta"

@@ -71,7 +71,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     target: str
-    kind: str = "parquet"
+    kind: str = "delta"
     options: Mapping[str, str] = {}
     """Options of the source: namesrv, startingOffsets, endingOffsets, failOnDataLoss and so on."""
     columns: tuple[str, ...] = ()

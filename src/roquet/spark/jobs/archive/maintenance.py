@@ -19,10 +19,11 @@ from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive.compaction import RunTaskSet, compact, merge_groups
 from roquet.spark.jobs.archive.refill import RefillCounts, check_refilled, refill
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
-from roquet.spark.tables.open_table import open_table
+from roquet.spark.tables.open_table import open_table, table_location
 from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.partitioning import NO_DAY
 from roquet.spark.tables.snapshot import read_snapshot
+from roquet.spark.tables.staging import check_no_parquet_archive
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     ArchiveTable,
@@ -109,6 +110,7 @@ def run(params: Params, run_task_set: RunTaskSet, now_ms: int) -> MaintenanceRep
         storage=params.storage,
     )
     if not snapshot.topic:
+        check_no_parquet_archive(table_location(params.target, params.storage))
         raise ConfigError(f"{params.target} is no archive: only tables of archives are maintained")
     identity = ArchiveIdentity(topic=snapshot.topic, columns=())
     with open_table(

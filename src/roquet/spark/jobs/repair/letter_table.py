@@ -1,6 +1,6 @@
 """Letter table: archives of dead-letter and retry topics, and the files of letters made of them.
 
-    DIR/raw/TOPIC/    an archive of the topic: Parquet in a directory, Delta in an object store
+    DIR/raw/TOPIC/    an archive of the topic
     DIR/letters/      the letters; a file has the name of the archive's file that it was made of
 
 A file of letters appears whole, and is made anew with the same rows by whoever finds it missing.
@@ -30,21 +30,16 @@ BATCH_ROWS: Final = 4_096
 """Letters that are converted at a time."""
 
 
-def archive_kind(root: TableLocation) -> str:
-    """The kind of the archives in a table of letters."""
-    return "parquet" if isinstance(root, Path) else "delta"
-
-
 def archive_location(root: TableLocation, topic: str) -> TableLocation:
     """Where the archive of a topic of letters lies.
 
-    Topics of letters begin with a percent sign, which libraries spell differently in the paths of
-    objects; so there it is written as an at sign, which topics do not have.
+    Topics of letters begin with a percent sign, which libraries spell differently in paths; so it
+    is written as an at sign, which topics do not have.
     """
-    name = quote(topic, safe="")
+    path = f"raw/{quote(topic, safe='').replace('%', '@')}"
     if isinstance(root, Path):
-        return root / "raw" / name
-    return msgspec.structs.replace(root, url=root.file(f"raw/{name.replace('%', '@')}"))
+        return root / path
+    return msgspec.structs.replace(root, url=root.file(path))
 
 
 def read_letters(root: TableLocation, columns: Sequence[str] | None = None) -> pa.Table:
@@ -64,7 +59,7 @@ def convert_new_files(root: TableLocation, topic: str, tries_max: int) -> int:
     known = {*_letter_files(store)}
     archive = archive_location(root, topic)
     storage = {} if isinstance(root, Path) else root.options
-    snapshot = read_snapshot(str(archive), topic, kind=archive_kind(root), storage=storage)
+    snapshot = read_snapshot(str(archive), topic, kind="delta", storage=storage)
     rows = 0
     for path in snapshot.paths:
         target = f"{LETTERS}/{PurePosixPath(path).name}"

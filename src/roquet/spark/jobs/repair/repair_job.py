@@ -45,7 +45,6 @@ from roquet.spark.jobs.repair.dead_letters import (
     unknown_ids,
 )
 from roquet.spark.jobs.repair.letter_table import (
-    archive_kind,
     archive_location,
     convert_new_files,
     read_letters,
@@ -228,7 +227,6 @@ def _archive_topic(
     archive_params = archive_job.Params(
         topic=topic,
         target=str(archive_location(root, topic)),
-        kind=archive_kind(root),
         options=params.options,
         columns=RAW_COLUMNS,
         storage=params.storage,
