@@ -70,7 +70,7 @@ test: install ## every test, shared by as many processes as there are cores
 	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs $(PYTEST_ARGS)
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
-	$(BIN)/python -m pytest -m spark_suite --timeout 600 -n 2 --dist loadfile tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m spark_suite --timeout 600 -n 2 --dist loadfile tests/cli/demo tests/lab tests/lake tests/spark tests/spark_suite $(PYTEST_ARGS)
 
 test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, examples, clusters of processes
 	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/demos tests/simulation tests/tools \

@@ -12,7 +12,7 @@ from kill_stage import Stage
 from kill_store import ICEBERG, ObjectArchive, ObjectIceberg, ObjectServer
 
 if TYPE_CHECKING:
-    from roquet.spark.tables.table import ArchiveTable
+    from roquet.lake.table import ArchiveTable
 
 MATERIALIZE = "materialize"
 

@@ -156,11 +156,11 @@ def max_offset(address: str, topic: str) -> int:
 
 def read(namesrv: str, topic: str) -> list[tuple[bytes, str]]:
     """The body and the row's key of each message."""
+    from roquet.lake.queue_offsets import ranges
     from roquet.model.properties import SINK_ROW
     from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.cluster.range_reader import RangeReader
     from roquet.spark.options import SourceOptions
-    from roquet.spark.queue_offsets import ranges
 
     cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=30_000))
     pieces = ranges(cluster.earliest(), cluster.latest())

@@ -20,7 +20,7 @@ from kill_stage import Child, Stage, genuine
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IceTable
 
-    from roquet.spark.tables.table import ArchiveTable
+    from roquet.lake.table import ArchiveTable
 
 ICEBERG = "iceberg"
 
@@ -157,7 +157,7 @@ class ObjectArchive(Archive):
 
     def _clean(self) -> int:
         """Remove orphans as if the grace period were over; returns how many."""
-        from roquet.spark.tables import object_staging
+        from roquet.lake.files import object_staging
 
         periods = object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX
         with self.opened() as table:
@@ -169,8 +169,8 @@ class ObjectArchive(Archive):
 
     def opened(self) -> "ArchiveTable":
         """The table as its job opens it."""
-        from roquet.spark.tables.open_table import open_table
-        from roquet.spark.tables.table import ArchiveIdentity
+        from roquet.lake.open_table import open_table
+        from roquet.lake.table import ArchiveIdentity
 
         return open_table("delta", self.target, ArchiveIdentity(topic=TOPIC, columns=()))
 
@@ -186,8 +186,8 @@ class ObjectIceberg(ObjectArchive):
 
     def _loaded(self) -> "IceTable":
         """The table as readers of others open it."""
-        from roquet.spark.tables.iceberg import catalog_of
-        from roquet.spark.tables.open_table import table_location
+        from roquet.lake.kinds.iceberg import catalog_of
+        from roquet.lake.open_table import table_location
 
         catalog = catalog_of(table_location(self.target), self._catalog())
         return catalog.load_table(f"roquet.{TOPIC}")
@@ -197,9 +197,9 @@ class ObjectIceberg(ObjectArchive):
 
     def _named(self) -> set[str]:
         """Those that any metadata names: a run that is killed in its commit may leave some."""
-        from roquet.spark.tables.iceberg.named_files import named_files
-        from roquet.spark.tables.iceberg.table_place import object_home
-        from roquet.spark.tables.open_table import table_location
+        from roquet.lake.kinds.iceberg.named_files import named_files
+        from roquet.lake.kinds.iceberg.table_place import object_home
+        from roquet.lake.open_table import table_location
 
         table, root = self._loaded(), table_location(self.target)
         assert not isinstance(root, Path)
@@ -207,8 +207,8 @@ class ObjectIceberg(ObjectArchive):
         return {url.removeprefix("s3://") for url in urls}
 
     def opened(self) -> "ArchiveTable":
-        from roquet.spark.tables.open_table import open_table
-        from roquet.spark.tables.table import ArchiveIdentity
+        from roquet.lake.open_table import open_table
+        from roquet.lake.table import ArchiveIdentity
 
         identity = ArchiveIdentity(topic=TOPIC, columns=())
         return open_table(self._kind, self.target, identity, catalog=self._catalog())

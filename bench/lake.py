@@ -150,8 +150,8 @@ def write_rows(directory: Any, first: int, count: int) -> list[Any]:
     import numpy as np
     import pyarrow as pa
 
-    from roquet.spark.tables.parquet_writer import PartitionedWriter
-    from roquet.spark.tables.partitioning import schema_of
+    from roquet.lake.columns.partitioning import schema_of
+    from roquet.lake.files.parquet_writer import PartitionedWriter
 
     schema = schema_of(COLUMNS)
     writer = PartitionedWriter(directory, schema)
@@ -265,9 +265,9 @@ def make_flights(target: str, messages: Sequence[Any]) -> None:
     """The flights as an archive's table."""
     import pyarrow as pa
 
+    from roquet.lake.columns.partitioning import schema_of
+    from roquet.lake.files.parquet_writer import PartitionedWriter
     from roquet.spark.jobs.archive.archive_job import Params, open_archive
-    from roquet.spark.tables.parquet_writer import PartitionedWriter
-    from roquet.spark.tables.partitioning import schema_of
 
     columns = (*COLUMNS, "tag")
     params = Params(topic=TOPIC, target=target, kind="delta", columns=columns)
@@ -339,8 +339,8 @@ def planned_share(messages: int, executors: int) -> float:
 
     Batches are those of an archive's default limits; a batch takes as long as its longest task.
     """
+    from roquet.lake.queue_offsets import OffsetRange
     from roquet.spark.jobs.archive.archive_job import DEFAULT_LIMITS
-    from roquet.spark.queue_offsets import OffsetRange
     from roquet.spark.source import plan
 
     limit, longest = int(DEFAULT_LIMITS["maxOffsetsPerTrigger"]), 0

@@ -89,11 +89,11 @@ def visible(namesrv: str) -> Callable[[], int]:
 
 def read(namesrv: str, topic: str = TOPIC) -> Counter[bytes]:
     """The bodies of all messages, counted."""
+    from roquet.lake.queue_offsets import ranges
     from roquet.model.errors import RoquetError
     from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.cluster.range_reader import RangeReader
     from roquet.spark.options import SourceOptions
-    from roquet.spark.queue_offsets import ranges
 
     cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,), timeout_ms=10_000))
     found = Counter[bytes]()

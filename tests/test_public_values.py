@@ -25,7 +25,7 @@ from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 
-PACKAGES: Final = ("model", "client", "admin", "spark", "testing")
+PACKAGES: Final = ("model", "client", "admin", "lake", "spark", "testing")
 """Packages that users import from."""
 
 HANDED_ON: Final[tuple[Callable[[Any], Any], ...]] = (

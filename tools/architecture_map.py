@@ -26,6 +26,7 @@ LAYERS = (
     ("store", "net", "arrow", "pictures"),
     ("namesrv", "broker", "client", "controller"),
     ("admin", "proxy"),
+    ("lake",),
     ("spark", "lab", "dashboard", "testing"),
     ("cli",),
 )

@@ -341,7 +341,7 @@ def test_a_servers_log_is_forged_by_no_client(tmp_path: Path) -> None:
 
 
 def lag_page() -> str:
-    from roquet.spark.jobs.lag import lag_page, lag_summary, sampling, trends
+    from roquet.lake.lag import lag_page, lag_summary, sampling, trends
 
     cut = trends.LagForecast(
         state=trends.LagState.FALLING_BEHIND, lag=5, come=5.0, handled=2.0, cut_off_s=60.0
@@ -357,7 +357,7 @@ def lag_page() -> str:
 
 
 def audit_page() -> str:
-    from roquet.spark.jobs.audit import audit_page, audit_report, findings
+    from roquet.lake.audit import audit_page, audit_report, findings
 
     gone = findings.AuditFinding(
         what="missing", broker=f"b{HOSTILE}", queue_id=3, start=5, end=8, hour=491_628
@@ -454,8 +454,8 @@ def lab_page() -> str:
 
 PAGES: Final = MappingProxyType(
     {
-        "roquet.spark.jobs.lag.lag_page": lag_page,
-        "roquet.spark.jobs.audit.audit_page": audit_page,
+        "roquet.lake.lag.lag_page": lag_page,
+        "roquet.lake.audit.audit_page": audit_page,
         "roquet.lab.report": lab_page,
         "roquet.cli.balance.report": balance_page,
         "demos.failover.report": failover_page,

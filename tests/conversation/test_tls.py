@@ -20,6 +20,7 @@ from roquet.client import (
 )
 from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import CallError, CallRefused
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
@@ -28,7 +29,6 @@ from roquet.net.channel import Channel, Security
 from roquet.net.tls import ClientAuth, ServerTls, TlsMode
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import parse as parse_source
-from roquet.spark.queue_offsets import QueueKey
 from roquet.spark.sink.options import parse as parse_sink
 from roquet.spark.sink.sender import open_connections
 from roquet.testing.cluster import SMALL_BROKER

@@ -18,17 +18,17 @@ from thrift.transport import TSocket, TTransport
 from thrift.transport.TTransport import TTransportException
 
 import genuine
+from roquet.lake.kinds.iceberg import CatalogFailed, catalog_of, commit_tries, parse_catalog
+from roquet.lake.lag.table_lag import table_lag
+from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.open_table import table_location
+from roquet.lake.snapshot import read_snapshot
+from roquet.lake.status import read_statuses
+from roquet.lake.table import TableConflict
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
 from roquet.spark.jobs.audit import audit_job
-from roquet.spark.jobs.lag.table_lag import table_lag
-from roquet.spark.tables.iceberg import CatalogFailed, catalog_of, commit_tries, parse_catalog
-from roquet.spark.tables.job_status import read_statuses
-from roquet.spark.tables.object_location import TableLocation
-from roquet.spark.tables.open_table import table_location
-from roquet.spark.tables.snapshot import read_snapshot
-from roquet.spark.tables.table import TableConflict
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

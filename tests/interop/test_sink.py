@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import genuine
+from roquet.lake.queue_offsets import ranges
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink.commit import commit, commit_record, finish_decided, open_committer
 from roquet.spark.sink.commit_records import CommitRecords
 from roquet.spark.sink.finish_batch import refs_at

@@ -18,6 +18,10 @@ import pytest
 import genuine
 from roquet.arrow.encode import encode
 from roquet.arrow.records import SCHEMA
+from roquet.lake.lag import lag_job
+from roquet.lake.lag.trends import LagState
+from roquet.lake.queue_offsets import ranges
+from roquet.lake.snapshot import read_snapshot
 from roquet.model.errors import CallTimeout
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
@@ -27,14 +31,10 @@ from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs import exactly_once_sender
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.audit import audit_job
-from roquet.spark.jobs.lag import lag_job
-from roquet.spark.jobs.lag.trends import LagState
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.repair.letter_table import read_letters
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
-from roquet.spark.tables.snapshot import read_snapshot
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset

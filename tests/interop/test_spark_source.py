@@ -16,6 +16,7 @@ import genuine
 from java_client import JavaClient
 from roquet.arrow.encode import encode
 from roquet.client.blocking import Producer
+from roquet.lake.schema import TYPES
 from roquet.model.errors import ConfigError
 from roquet.model.flags import SysFlag
 from roquet.model.names import SCHEDULE_TOPIC
@@ -23,7 +24,6 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.options import parse
-from roquet.spark.schema import TYPES
 from roquet.spark.source.batch import BatchReader
 from roquet.spark.source.store_files import StoreFileReader, parse_store
 from roquet.spark.source.stream import StreamReader

@@ -1,10 +1,11 @@
 """A fake cluster with canned replies and scripted failures, and an S3 server."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
+from tests.lake.conftest import s3, s3_of_session  # noqa: F401 - fixtures
 
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
@@ -21,9 +22,6 @@ from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import dumps, loads
 from roquet.wire.records import record
-
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import S3Server
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NAMESRV = "namesrv:9876"
@@ -288,20 +286,3 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)
     monkeypatch.setattr(cluster_client, "SHARED_CHANNELS", {})
     return cluster
-
-
-@pytest.fixture(scope="session")
-def s3_of_session() -> "Iterator[S3Server]":
-    """An S3 server, one for all tests of this process."""
-    from tests.spark_suite.conftest import s3_server
-
-    with s3_server() as server:
-        yield server
-
-
-@pytest.fixture
-def s3(s3_of_session: "S3Server") -> "Iterator[S3Server]":
-    """The server with an empty bucket, and the environment to reach it."""
-    with s3_of_session.reached():
-        yield s3_of_session
-        s3_of_session.files().delete_dir_contents(s3_of_session.bucket)

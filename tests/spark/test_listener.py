@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from roquet.spark import listener, queue_offsets
+from roquet.lake import queue_offsets
+from roquet.spark import listener
 from roquet.spark.listener import (
     ProgressListener,
     PublishListener,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, to_json
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark import offset_spec
 from roquet.spark.offset_spec import AtTime, GroupProgress, SpecByTopic, TimeAgo
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, to_json
 
 A0, A1, B0 = ("orders", "a", 0), ("orders", "a", 1), ("paid", "a", 0)
 EARLIEST: QueueOffsets = {A0: 10, A1: 0, B0: 5}

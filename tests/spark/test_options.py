@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
+from roquet.lake.schema import DEFAULT, TYPES
 from roquet.model.errors import ConfigError
 from roquet.model.names import SPARK_GROUP
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark.offset_spec import AtTime, TimeAgo
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.schema import DEFAULT, TYPES
 
 LEAST = {"namesrv": "127.0.0.1:9876", "topic": "orders"}
 

@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roquet.arrow.encode import batch_bodies, encode
+from roquet.lake.objects import object_store
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
-from roquet.spark.tables import object_store
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.group import GetConsumeStats

@@ -84,8 +84,8 @@ def test_a_task_that_dies_is_done_again(
     spark: SparkSession, orders: PersistentTopic, tmp_path: Path
 ) -> None:
     """Here it has one attempt only, so the job fails, and nothing is half there."""
+    from roquet.lake.task_set import TaskResult
     from roquet.spark.jobs.archive import archive_tasks
-    from roquet.spark.jobs.task_set import TaskResult
 
     table, mark = tmp_path / "lake", tmp_path / "died"
     orders.send()

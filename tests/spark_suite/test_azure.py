@@ -12,18 +12,18 @@ import pytest
 from deltalake import DeltaTable as Log
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
+from roquet.lake.files import object_staging
+from roquet.lake.files.object_staging import ObjectStaging
+from roquet.lake.files.output_files import new_file
+from roquet.lake.objects.cloud_file_systems import EMULATOR_ADDRESS, azure_file_system
+from roquet.lake.objects.object_location import ObjectLocation
+from roquet.lake.objects.object_store import ObjectStore, StorageFailed, file_system
+from roquet.lake.open_table import table_location
+from roquet.lake.table import TableConflict
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.materialize import materialize_job
-from roquet.spark.tables import object_staging
-from roquet.spark.tables.cloud_file_systems import EMULATOR_ADDRESS, azure_file_system
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.object_staging import ObjectStaging
-from roquet.spark.tables.object_store import ObjectStore, StorageFailed, file_system
-from roquet.spark.tables.open_table import table_location
-from roquet.spark.tables.output_files import new_file
-from roquet.spark.tables.table import TableConflict
 
 AZURITE = shutil.which("azurite-blob")
 

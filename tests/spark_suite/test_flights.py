@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from roquet.cli.demo import flights
 from roquet.client import Producer, ProducerConfig
+from roquet.lake.queue_offsets import ranges
 from roquet.model import properties as names
 from roquet.model.errors import UsageError
 from roquet.model.message import Message
@@ -26,7 +27,6 @@ from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.admin.topic import CreateTopic
 

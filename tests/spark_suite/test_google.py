@@ -1,6 +1,6 @@
 """Archives in Google's object store, by fake-gcs-server; skipped where there is none.
 
-A proxy of these tests is in front of it (`tests.spark.google_proxy`). It adds what the server lacks
+A proxy of these tests is in front of it (`tests.lake.google_proxy`). It adds what the server lacks
 of the API that deltalake asks for: uploads in one request, their condition, `start-after` of lists,
 and 404 for a bucket that is not there. The server itself decides about conditions.
 """
@@ -21,34 +21,35 @@ import pytest
 from deltalake import DeltaTable as Log
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
-from tests.spark.fault_proxy import ROOT, Fault, FaultProxy, fault_proxy
+from tests.lake.fault_proxy import ROOT, Fault, FaultProxy, fault_proxy
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
 from roquet.arrow.encode import encode
+from roquet.lake.files import object_staging
+from roquet.lake.files.object_staging import ObjectStaging
+from roquet.lake.files.output_files import new_file
+from roquet.lake.journal.object_journal import ObjectJournal
+from roquet.lake.journal.object_lease import LeaseHeld, ObjectLease
+from roquet.lake.kinds.delta import conditional_puts
+from roquet.lake.kinds.delta.conditional_puts import PutResult, create_twice
+from roquet.lake.kinds.delta.storage import log_options
+from roquet.lake.lag import lag_job
+from roquet.lake.maintain import maintenance
+from roquet.lake.maintain.maintenance import run_here
+from roquet.lake.objects.cloud_file_systems import google_file_system
+from roquet.lake.objects.object_location import ObjectLocation
+from roquet.lake.objects.object_store import ObjectStore, StorageFailed
+from roquet.lake.open_table import table_location
+from roquet.lake.table import TableConflict
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.jobs.archive import maintenance
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
-from roquet.spark.jobs.archive.maintenance import run_here
 from roquet.spark.jobs.audit import audit_job
-from roquet.spark.jobs.lag import lag_job
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.sink.writers import BatchWriter
-from roquet.spark.tables import conditional_puts, object_staging
-from roquet.spark.tables.cloud_file_systems import google_file_system
-from roquet.spark.tables.conditional_puts import PutResult, create_twice
-from roquet.spark.tables.delta_storage import log_options
-from roquet.spark.tables.object_journal import ObjectJournal
-from roquet.spark.tables.object_lease import LeaseHeld, ObjectLease
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.object_staging import ObjectStaging
-from roquet.spark.tables.object_store import ObjectStore, StorageFailed
-from roquet.spark.tables.open_table import table_location
-from roquet.spark.tables.output_files import new_file
-from roquet.spark.tables.table import TableConflict
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import SendBatch
 
@@ -90,7 +91,7 @@ def google() -> Iterator[FaultProxy]:
                     time.sleep(0.1)
             bucket: Any = {"scheme": "http", "endpoint_override": f"127.0.0.1:{port}"}
             pafs.GcsFileSystem(anonymous=True, project_id="tests", **bucket).create_dir("lake")
-            with fault_proxy(f"http://127.0.0.1:{port}", "tests.spark.google_proxy") as proxy:
+            with fault_proxy(f"http://127.0.0.1:{port}", "tests.lake.google_proxy") as proxy:
                 yield proxy
         finally:
             process.kill()
@@ -426,7 +427,7 @@ def test_a_path_without_a_table_is_named(archive: Archive) -> None:
 def test_an_emulator_that_is_away_is_named(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.spark.tables.cloud_file_systems.GOOGLE_RETRY_S", 1)
+    monkeypatch.setattr("roquet.lake.objects.cloud_file_systems.GOOGLE_RETRY_S", 1)
     storage = {"STORAGE_EMULATOR_HOST": "127.0.0.1:1"}
     says = (
         "^http://127.0.0.1:1 cannot be reached for gs://lake/orders: check STORAGE_EMULATOR_HOST "

@@ -20,7 +20,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyspark.sql import SparkSession
-from tests.spark.fault_proxy import Fault, fault_proxy
+from tests.lake.fault_proxy import Fault, fault_proxy
 from tests.spark_suite.conftest import (
     SECRET,
     InProcessSpark,
@@ -29,25 +29,25 @@ from tests.spark_suite.conftest import (
     s3_server,
 )
 
+from roquet.lake.columns.column_statistics import ColumnStatistics, statistics_of
+from roquet.lake.files import object_staging, parquet_writer
+from roquet.lake.files.object_staging import ObjectStaging
+from roquet.lake.files.output_files import new_file
+from roquet.lake.kinds.iceberg import catalog_of
+from roquet.lake.maintain import maintenance
+from roquet.lake.maintain.maintenance import HOUR_MS, MaintenanceReport, run_here
+from roquet.lake.objects.object_location import ObjectLocation
+from roquet.lake.objects.object_store import StorageFailed
+from roquet.lake.open_table import KINDS, table_location
+from roquet.lake.snapshot import read_snapshot
+from roquet.lake.table import TableConflict
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, SystemClock
-from roquet.spark.jobs.archive import maintenance
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
-from roquet.spark.jobs.archive.maintenance import HOUR_MS, MaintenanceReport, run_here
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.replay import replay_job
-from roquet.spark.tables import object_staging, parquet_writer
-from roquet.spark.tables.column_statistics import ColumnStatistics, statistics_of
-from roquet.spark.tables.iceberg import catalog_of
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.object_staging import ObjectStaging
-from roquet.spark.tables.object_store import StorageFailed
-from roquet.spark.tables.open_table import KINDS, table_location
-from roquet.spark.tables.output_files import new_file
-from roquet.spark.tables.snapshot import read_snapshot
-from roquet.spark.tables.table import TableConflict
 
 pytestmark = pytest.mark.spark_suite
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.arrow.encode import encode
+from roquet.lake.queue_offsets import ranges
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
@@ -18,7 +19,6 @@ from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import SendBatch

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
 from roquet.cli.lake.query import results
+from roquet.lake.arrow_dataset import arrow_dataset
+from roquet.lake.snapshot import read_snapshot
 from roquet.spark.jobs.archive.archive_job import Params, run
-from roquet.spark.tables.arrow_dataset import arrow_dataset
-from roquet.spark.tables.snapshot import read_snapshot
 
 pytestmark = pytest.mark.spark_suite
 

@@ -7,9 +7,7 @@ typed             columns parsed from JSON bodies
 listener          lag and rate of running queries
 source/           reads: topics and store files as DataFrames and streams
 sink/             writes: rows become messages, plainly or in transactions
-tables/           Delta and Iceberg tables that archives write
-jobs/             archive, materialize, replay, repair, audit and lag
+jobs/             archive, materialize, replay, repair and audit
 cluster/          calls to name servers and brokers
 options           the options of a read; offset_spec and topic_pattern parse two of them
-queue_offsets     offsets of queues and ranges of them, and their JSON
 """

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from roquet.lake import queue_offsets
+from roquet.lake.queue_offsets import QueueOffsets
 from roquet.log_records import logger
-from roquet.spark import queue_offsets
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import parse
-from roquet.spark.queue_offsets import QueueOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

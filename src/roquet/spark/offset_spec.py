@@ -16,17 +16,17 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from roquet.model.errors import ConfigError
-from roquet.model.moments import parse_moment
-from roquet.model.names import check_group
-from roquet.model.settings import suggest
-from roquet.spark.queue_offsets import (
+from roquet.lake.queue_offsets import (
     EARLIEST_MARK,
     LATEST_MARK,
     QueueKey,
     QueueOffsets,
     queue_text,
 )
+from roquet.model.errors import ConfigError
+from roquet.model.moments import parse_moment
+from roquet.model.names import check_group
+from roquet.model.settings import suggest
 
 
 class AtTime(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.lake.kafka_names import OPTIONS, hint
+from roquet.lake.schema import DEFAULT, TYPES, check_names
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
 from roquet.model.settings import (
@@ -18,9 +20,7 @@ from roquet.model.settings import (
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
 from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
-from roquet.spark.kafka_names import OPTIONS, hint
 from roquet.spark.offset_spec import OffsetSpec
-from roquet.spark.schema import DEFAULT, TYPES, check_names
 from roquet.spark.topic_pattern import matching, parse_pattern
 
 GROUP: Final = "roquet-spark"

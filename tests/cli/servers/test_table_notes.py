@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from roquet.cli.servers.table_notes import job_rows, table_source
+from roquet.lake.status import JobStatus, LagPoint, write_status
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.job_status import JobStatus, LagPoint, write_status
 
 
 def test_notes_beside_a_table_are_read(tmp_path: Path) -> None:

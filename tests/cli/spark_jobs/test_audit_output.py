@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from roquet.cli.main import app
 from roquet.cli.spark_jobs import audit_output
+from roquet.lake.audit.audit_report import AuditReport, RowGap
+from roquet.lake.audit.findings import AuditFinding, CountDifference
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.audit.audit_job import AuditProgress, Params
-from roquet.spark.jobs.audit.audit_report import AuditReport, RowGap
-from roquet.spark.jobs.audit.findings import AuditFinding, CountDifference
 
 run = CliRunner().invoke
 

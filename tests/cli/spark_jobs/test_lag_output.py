@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from roquet.cli.main import app
+from roquet.lake.lag import lag_job
+from roquet.lake.lag.lag_job import LagProgress, Params
+from roquet.lake.lag.lag_summary import GroupLag, LagReport
+from roquet.lake.lag.trends import LagForecast, LagState
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.lag import lag_job
-from roquet.spark.jobs.lag.lag_job import LagProgress, Params
-from roquet.spark.jobs.lag.lag_summary import GroupLag, LagReport
-from roquet.spark.jobs.lag.trends import LagForecast, LagState
 
 run = CliRunner().invoke
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from roquet.cli.main import app
+from roquet.lake.maintain import maintenance
+from roquet.lake.maintain.maintenance import MaintenanceReport, Params
+from roquet.lake.maintain.refill import RefillCounts
 from roquet.model.errors import ConfigError, UsageError
-from roquet.spark.jobs.archive import maintenance
-from roquet.spark.jobs.archive.maintenance import MaintenanceReport, Params
-from roquet.spark.jobs.archive.refill import RefillCounts
 
 run = CliRunner().invoke
 

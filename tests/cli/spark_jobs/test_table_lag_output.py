@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from roquet.cli.main import app
 from roquet.cli.spark_jobs.table_lag_output import duration_text
+from roquet.lake.status import JobStatus, LagPoint, write_status
 from roquet.model.errors import ConfigError, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.tables.job_status import JobStatus, LagPoint, write_status
 
 run = CliRunner().invoke
 HOUR_MS = 3_600_000

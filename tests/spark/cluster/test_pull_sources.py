@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.spark.conftest import CannedReplica
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import (
     CallRefused,
     CallTimeout,
@@ -18,7 +19,6 @@ from roquet.spark.cluster import pull_sources, range_reader
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source.batch import BatchReader
 from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import read_task

@@ -3,6 +3,7 @@
 import pytest
 
 from roquet.arrow.records import RecordColumns
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.spark.cluster import queue_cursors
 from roquet.spark.cluster.queue_cursors import (
     SINGLE_QUEUE_BLOCKS,
@@ -11,7 +12,6 @@ from roquet.spark.cluster.queue_cursors import (
     QueueCursors,
     group_ranges,
 )
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.wire.records import record
 
 HOST = bytes(8)

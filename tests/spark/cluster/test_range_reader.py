@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from roquet.arrow import records as arrow_records
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import ConnectionLost, RecordError
 from roquet.model.flags import PullFlag, SysFlag
 from roquet.spark.cluster import queue_cursors, range_reader
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode

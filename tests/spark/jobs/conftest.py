@@ -10,13 +10,13 @@ import pytest
 
 from roquet.arrow.encode import batch_bodies, encode
 from roquet.arrow.records import SCHEMA
+from roquet.lake.queue_offsets import ranges
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.send import SendBatch

@@ -2,8 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
+from roquet.lake.objects.object_store import StorageFailed
+from roquet.lake.task_set import TaskResult
 from roquet.model.errors import CallTimeout, ConfigError, RoquetError
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs import job_runner
@@ -12,9 +16,9 @@ from roquet.spark.jobs.job_runner import (
     is_session_provided,
     last_line,
     ready_cores,
+    run_in_arrow,
     run_task_set,
 )
-from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.source.tasks import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -178,7 +182,7 @@ def test_a_stand_in_for_spark_has_no_cores(eager: "MakeSpark") -> None:
         (ConfigError("workers have Python 3.12"), ConfigError, "^workers have Python 3.12$"),
         (OSError("the cable is out"), JobFailed, "the Spark job failed: the cable is out"),
         (
-            OSError("roquet.spark.tables.object_store.StorageFailed: the credentials have expired"),
+            OSError("roquet.lake.objects.object_store.StorageFailed: the credentials have expired"),
             JobFailed,
             "the Spark job failed: the credentials have expired",
         ),
@@ -213,3 +217,41 @@ def test_a_server_of_spark_connect_provides_session_and_java(
     monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
     assert is_session_provided(None)
     assert not is_session_provided("local[2]"), "a master that is given counts"
+
+
+class NumberedTasks:
+    """Two tasks; `error` is raised by the second one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def __len__(self) -> int:
+        return 2
+
+    def run(self, number: int) -> TaskResult:
+        if number and self._error is not None:
+            raise self._error
+        return TaskResult(payload=f"task {number}")
+
+
+def results_of(tasks: NumberedTasks) -> list[TaskResult]:
+    numbers: Any = iter([pa.RecordBatch.from_pydict({"id": [0, 1]})])
+    texts = [batch["answer"][0].as_py() for batch in run_in_arrow(tasks, numbers)]
+    return [msgspec.json.decode(text, type=TaskResult) for text in texts]
+
+
+def test_each_number_gets_the_result_of_its_task() -> None:
+    assert [result.payload for result in results_of(NumberedTasks())] == ["task 0", "task 1"]
+
+
+def test_an_error_that_a_retry_would_meet_again_is_a_result() -> None:
+    _, failed = results_of(NumberedTasks(ConfigError("no such column")))
+    assert (failed.error, failed.is_retryable) == ("no such column", False)
+    _, failed = results_of(NumberedTasks(BrokerUnavailable("no broker")))
+    assert (failed.error, failed.is_retryable) == ("no broker", True)
+
+
+@pytest.mark.parametrize("error", [CallTimeout("no answer"), StorageFailed("slow down")])
+def test_a_failed_call_or_request_is_raised_so_that_spark_tries_again(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        results_of(NumberedTasks(error))

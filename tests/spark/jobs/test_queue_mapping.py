@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import UsageError
 from roquet.spark.jobs.queue_mapping import (
     destination_queue,
@@ -11,7 +12,6 @@ from roquet.spark.jobs.queue_mapping import (
     split_among_tasks,
     task_rates,
 )
-from roquet.spark.queue_offsets import QueueKey
 
 queue = st.tuples(st.sampled_from(["orders", "bills"]), st.sampled_from("abc"), st.integers(0, 8))
 target = st.tuples(st.just("again"), st.sampled_from("abx"), st.integers(0, 4))

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from roquet.arrow.records import SCHEMA
+from roquet.lake.queue_offsets import ranges
 from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.spark.sink.options import SinkOptions
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.admin.topic import CreateTopic

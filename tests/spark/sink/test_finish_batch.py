@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.queue_offsets import OffsetsJson
 from roquet.model.errors import CallTimeout
-from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import CommitOutcome, HalfMessageRef
 from roquet.spark.sink.commit_records import CommitRecord
 from roquet.spark.sink.finish_batch import BatchFinisher, refs_at

@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from roquet.lake.journal.object_journal import ObjectJournal
+from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes
+from roquet.lake.objects.object_location import ObjectLocation
+from roquet.lake.open_table import table_location
 from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.spark.sink import commit_records, object_commit_records
 from roquet.spark.sink.commit import commit, decided_batches, finish_decided
@@ -13,10 +17,6 @@ from roquet.spark.sink.half_message_refs import SCHEMA
 from roquet.spark.sink.object_commit_records import ObjectCommitRecords
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
-from roquet.spark.tables.object_journal import ObjectJournal
-from roquet.spark.tables.object_lease import LeaseHeld, LeaseTimes
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.open_table import table_location
 
 if TYPE_CHECKING:
     from tests.spark.sink.conftest import SinkCluster

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from roquet.lake.queue_offsets import QueueOffsets
 from roquet.model.errors import ConnectFailed
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
-from roquet.spark.queue_offsets import QueueOffsets
 from roquet.spark.sink import visibility
 from roquet.spark.sink.half_message_refs import PARTITION_SHIFT
 from roquet.spark.sink.row_encoder import PartitionOrigin

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import ConfigError, ConnectFailed, UsageError
 from roquet.spark.options import parse
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source.batch import BatchReader, PushdownReader
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from roquet.arrow import records
 from roquet.arrow.encode import batch_bodies, encode
+from roquet.lake.schema import DEFAULT, TYPES, ddl
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.schema import DEFAULT, TYPES, ddl
 from roquet.spark.source.batch import BatchReader, PushdownReader
 from roquet.spark.source.data_source import RoquetDataSource, columns_of
 from roquet.spark.typed import read_json

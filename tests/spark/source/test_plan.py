@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, ranges
 from roquet.model.errors import ConfigError
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, ranges
 from roquet.spark.source import plan
 from roquet.spark.source.plan import PARTITION_ROWS_MIN
 

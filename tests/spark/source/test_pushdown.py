@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from roquet.lake.queue_offsets import OffsetRange, QueueKey
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange, QueueKey
 from roquet.spark.source.pushdown import (
     NO_FILTERS,
     SLACK_MS,

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from tests.unpacking import unpack
 
 from roquet.arrow import records as arrow_records
+from roquet.lake.schema import TYPES
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.flags import SysFlag
-from roquet.spark.schema import TYPES
 from roquet.spark.source import log_splits, store_files
 from roquet.spark.source.data_source import RoquetDataSource, fields_of
 from roquet.spark.source.log_splits import LogSplit, plan_splits

@@ -11,12 +11,12 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from roquet.lake import queue_offsets
+from roquet.lake.queue_offsets import AWAY_KEY, OffsetRange
 from roquet.model.errors import ConfigError, ConnectFailed, ConnectionLost
-from roquet.spark import queue_offsets
 from roquet.spark.cluster import cluster_client, latest_offsets
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import AWAY_KEY, OffsetRange
 from roquet.spark.source import stream, trigger_limits
 from roquet.spark.source.stream import StreamReader
 from roquet.wire.call import Call

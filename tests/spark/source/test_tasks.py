@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.session import CORES_VARIABLE
 from roquet.spark.source import tasks
 from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task

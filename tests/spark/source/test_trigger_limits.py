@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import ConfigError
 from roquet.spark.options import parse
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source import trigger_limits
 from roquet.spark.source.trigger_limits import TriggerLimits
 

@@ -103,7 +103,7 @@ def results(
     """
     import duckdb
 
-    from roquet.spark.tables.arrow_dataset import arrow_dataset
+    from roquet.lake.arrow_dataset import arrow_dataset
 
     datasets = {
         name: arrow_dataset(place, storage if "://" in place else {})

@@ -24,8 +24,8 @@ def job_rows(table: str) -> "Sequence[JobRow]":
     An object store is asked with the credentials of the environment.
     """
     from roquet.dashboard.job_notes import JobRow
-    from roquet.spark.jobs.lag.table_lag import table_lag
-    from roquet.spark.tables.job_status import read_statuses
+    from roquet.lake.lag.table_lag import table_lag
+    from roquet.lake.status import read_statuses
 
     now_ms = SYSTEM_CLOCK.now_ms()
     lags = [table_lag(table, status, now_ms) for status in read_statuses(table)]

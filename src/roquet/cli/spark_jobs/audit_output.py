@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table
 
+    from roquet.lake.audit.audit_report import AuditReport
     from roquet.spark.jobs.audit.audit_job import AuditProgress, Params
-    from roquet.spark.jobs.audit.audit_report import AuditReport
 
 PLACES_MAX: Final = 6
 """Messages shown of a row that was sent more than once."""
@@ -26,8 +26,8 @@ SHOWN_MAX: Final = 40
 
 def run(params: "Params", page: str | None, *, as_json: bool) -> None:
     """Run the audit and print its report; ends with code 1 when it is not clean."""
+    from roquet.lake.audit.audit_page import html
     from roquet.spark.jobs.audit import audit_job
-    from roquet.spark.jobs.audit.audit_page import html
 
     with _progress_bar(quiet=as_json) as tell:
         report = audit_job.run(params, _spark(params), tell)
@@ -54,8 +54,8 @@ def _spark(params: "Params") -> "Callable[[], SparkSession] | None":
 
 
 def _print_report(report: "AuditReport", page: str | None) -> None:
-    from roquet.spark.jobs.audit.audit_page import verdict
-    from roquet.spark.jobs.audit.hourly_counts import hour_text
+    from roquet.lake.audit.audit_page import verdict
+    from roquet.lake.audit.hourly_counts import hour_text
 
     output.echo(verdict(report))
     if report.findings:
@@ -79,7 +79,7 @@ def _print_report(report: "AuditReport", page: str | None) -> None:
 
 
 def _findings(report: "AuditReport") -> "Table":
-    from roquet.spark.jobs.audit.hourly_counts import hour_text
+    from roquet.lake.audit.hourly_counts import hour_text
 
     shown = output.table("", "broker", "hour", "queue", "offsets", "messages", "times", numbers=3)
     for one in report.findings[:SHOWN_MAX]:

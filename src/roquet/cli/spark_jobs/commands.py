@@ -161,8 +161,8 @@ def archive(  # noqa: PLR0913 - each is an option
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
+    from roquet.lake.kinds.iceberg import parse_catalog
     from roquet.spark.jobs.archive.archive_job import Params
-    from roquet.spark.tables.iceberg import parse_catalog
 
     if once and every:
         raise UsageError("--once or --every: an archive ends, or it does not")
@@ -233,7 +233,7 @@ def lag(  # noqa: PLR0913 - each is an option
     assert directory is not None
     check_installed(("pyspark", "pyarrow", "numpy", "matplotlib"), "spark,pictures")
     from roquet.cli.spark_jobs import lag_output
-    from roquet.spark.jobs.lag.lag_job import Params
+    from roquet.lake.lag.lag_job import Params
 
     params = Params(
         target=directory,
@@ -289,8 +289,8 @@ def audit(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=False)
     check_installed()
     from roquet.cli.spark_jobs import audit_output
+    from roquet.lake.kinds.iceberg import parse_catalog
     from roquet.spark.jobs.audit.audit_job import Params
-    from roquet.spark.tables.iceberg import parse_catalog
 
     params = Params(
         topic=topic,

@@ -13,16 +13,16 @@ from roquet.cli.terminal.progress import live_bar
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from roquet.spark.jobs.lag.lag_job import LagProgress, Params
-    from roquet.spark.jobs.lag.lag_summary import LagReport
+    from roquet.lake.lag.lag_job import LagProgress, Params
+    from roquet.lake.lag.lag_summary import LagReport
 
 BAD: Final = "bold red"
 
 
 def run(params: "Params", ended: Callable[[], bool], *, as_json: bool) -> None:
     """Run the job and print its forecast; ends with code 1 when a group will not catch up."""
-    from roquet.spark.jobs.lag import lag_job
-    from roquet.spark.jobs.lag.lag_page import is_late
+    from roquet.lake.lag import lag_job
+    from roquet.lake.lag.lag_page import is_late
 
     with _progress_bar(quiet=as_json) as tell:
         done = lag_job.run(params, tell, ended)
@@ -35,7 +35,7 @@ def run(params: "Params", ended: Callable[[], bool], *, as_json: bool) -> None:
 
 
 def _print_result(done: "LagReport") -> None:
-    from roquet.spark.jobs.lag.lag_page import verdict
+    from roquet.lake.lag.lag_page import verdict
 
     if done.standings:
         output.console().print(_table(done))
@@ -46,7 +46,7 @@ def _print_result(done: "LagReport") -> None:
 
 
 def _table(done: "LagReport") -> "Table":
-    from roquet.spark.jobs.lag.lag_page import is_late, time_text
+    from roquet.lake.lag.lag_page import is_late, time_text
 
     shown = output.table(
         "group", "topic", "is", "caught up", "cut off", "lag", "come/s", "handled/s", numbers=5

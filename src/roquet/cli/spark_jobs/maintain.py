@@ -19,9 +19,9 @@ from roquet.model.printable_text import size_text
 from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
-    from roquet.spark.jobs.archive.maintenance import MaintenanceReport, Params
-    from roquet.spark.jobs.archive.refill import RefillCounts
-    from roquet.spark.jobs.task_set import TaskResult, TaskSet
+    from roquet.lake.maintain.maintenance import MaintenanceReport, Params
+    from roquet.lake.maintain.refill import RefillCounts
+    from roquet.lake.task_set import TaskResult, TaskSet
 
 _DAY_MS: Final = 24 * 3_600_000
 
@@ -62,8 +62,8 @@ def maintain(  # noqa: PLR0913 - each is an option
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
-    from roquet.spark.jobs.archive.maintenance import Params
-    from roquet.spark.tables.iceberg import parse_catalog
+    from roquet.lake.kinds.iceberg import parse_catalog
+    from roquet.lake.maintain.maintenance import Params
 
     if preview and yes:
         raise UsageError("--preview or --yes: it is done, or it is not")
@@ -83,8 +83,8 @@ def maintain(  # noqa: PLR0913 - each is an option
 
 
 def _maintain(params: "Params", *, as_json: bool) -> None:
+    from roquet.lake.maintain import maintenance
     from roquet.net.clock import SYSTEM_CLOCK
-    from roquet.spark.jobs.archive import maintenance
     from roquet.spark.jobs.job_runner import run_task_set, spark_for
 
     def merge_on_spark(tasks: "TaskSet") -> "list[TaskResult]":

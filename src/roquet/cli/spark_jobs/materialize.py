@@ -78,8 +78,8 @@ def materialize(  # noqa: PLR0913 - each is an option
     check_installed()
     if kind != "iceberg":
         check_installed(("deltalake",), "delta")
+    from roquet.lake.kinds.iceberg import parse_catalog
     from roquet.spark.jobs.materialize.materialize_job import Params
-    from roquet.spark.tables.iceberg import parse_catalog
 
     edges = {"startingOffsets": start} if start is not None else {}
     params = Params(

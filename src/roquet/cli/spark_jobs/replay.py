@@ -84,8 +84,8 @@ def replay(  # noqa: PLR0913 - each is an option
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
+    from roquet.lake.kinds.iceberg import parse_catalog
     from roquet.spark.jobs.replay.replay_job import Params
-    from roquet.spark.tables.iceberg import parse_catalog
 
     params = Params(
         source=table_directory,

@@ -11,7 +11,7 @@ from roquet.cli.terminal.exit_codes import FAILED
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from roquet.spark.jobs.lag.table_lag import TableLag
+    from roquet.lake.lag.table_lag import TableLag
 
 BAD: Final = "bold red"
 
@@ -20,8 +20,8 @@ def run(
     tables: Sequence[str], storage: Mapping[str, str], retention_ms: int | None, *, as_json: bool
 ) -> None:
     """Print the lag of each table; ends with code 1 when one of them has an alert."""
-    from roquet.spark.jobs.lag.table_lag import table_lag
-    from roquet.spark.tables.job_status import read_statuses
+    from roquet.lake.lag.table_lag import table_lag
+    from roquet.lake.status import read_statuses
 
     now_ms = SYSTEM_CLOCK.now_ms()
     default_s = None if retention_ms is None else retention_ms / 1000

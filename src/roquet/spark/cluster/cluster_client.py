@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.log_records import logger
 from roquet.model.errors import (
     CallError,
@@ -36,7 +37,6 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.access_options import AccessOptions
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.topic_pattern import matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConnections

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
@@ -22,7 +23,6 @@ from roquet.spark.cluster.cluster_client import (
 )
 from roquet.spark.cluster.probe import probe_call
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 
 log = logger(__name__)
 

@@ -1,8 +1,8 @@
 """Probe: an unfiltered pull for a few messages of a queue, to learn their times or sizes."""
 
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import ALL, TAG
-from roquet.spark.queue_offsets import QueueKey
 from roquet.wire.calls.pull import Pull
 
 

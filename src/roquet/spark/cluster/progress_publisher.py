@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from roquet.lake.queue_offsets import QueueOffsets
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError, UsageError
 from roquet.model.flags import Permission
@@ -16,7 +17,6 @@ from roquet.model.names import can_users_join, check_group, retry_topic
 from roquet.model.topic import SubscriptionGroup
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import QueueOffsets
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import ResponseCode

@@ -7,6 +7,7 @@ end, which the master has reported.
 
 from typing import Final
 
+from roquet.lake.queue_offsets import QueueKey
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.topic import MASTER_ID
@@ -21,7 +22,6 @@ from roquet.rules.replication.read_from import (
     usable_ids,
 )
 from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.queue_offsets import QueueKey
 from roquet.wire.calls.pull import Pull, PullReply
 
 log = logger(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roquet.arrow.records import RecordColumns
-from roquet.spark.queue_offsets import OffsetRange
+from roquet.lake.queue_offsets import OffsetRange
 
 TOGETHER_MAX: Final = 64
 """Most queues of one pull; the broker's limit."""

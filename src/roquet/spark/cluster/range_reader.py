@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.arrow.records import BatchTooLarge, RecordColumns
+from roquet.lake.queue_offsets import OffsetRange, queue_text
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.flags import PullFlag
@@ -20,7 +21,6 @@ from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.cluster.pull_sources import PullSources
 from roquet.spark.cluster.queue_cursors import QueueCursor, QueueCursors, group_ranges
 from roquet.spark.cluster.record_filter import RecordFilter
-from roquet.spark.queue_offsets import OffsetRange, queue_text
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import ResponseCode

@@ -7,8 +7,8 @@ message, or any of several stored in the same millisecond. So their answer is ch
 from typing import Final, Protocol, TypeVar
 
 from roquet.arrow.records import RecordColumns
+from roquet.lake.queue_offsets import QueueKey
 from roquet.spark.cluster.probe import probe_call
-from roquet.spark.queue_offsets import QueueKey
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.offset import OffsetByTime
 

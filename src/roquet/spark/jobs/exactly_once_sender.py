@@ -26,6 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.arrow.encode import join_items, split_evenly
+from roquet.lake.intervals import OffsetArray, OffsetSet
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, queue_text
 from roquet.log_records import logger
 from roquet.model.errors import (
     CallError,
@@ -44,10 +46,8 @@ from roquet.spark.cluster.cluster_client import (
 )
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import originals_in
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, queue_text
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode

@@ -2,20 +2,20 @@
 
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
 
-from roquet.model.errors import RoquetError
+from roquet.lake.objects.object_store import StorageFailed
+from roquet.lake.task_set import TaskResult, TaskSet
+from roquet.model.errors import CallError, RoquetError
 from roquet.spark.executors import check_workers, parallel_tasks, worker_fault
-from roquet.spark.jobs.task_set import TaskResult, TaskSet, run_in_arrow
 from roquet.spark.session import is_connect_url, is_local, session
 from roquet.spark.source.tasks import BrokerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*,4]"
@@ -87,6 +87,25 @@ def ready_cores(spark: "SparkSession") -> int | None:
         raise
     except Exception as error:
         raise JobFailed(_failure_text(error)) from error
+
+
+def run_in_arrow(task_set: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: run the task of each number that comes in, and yield its result.
+
+    A CallError or StorageFailed is raised, so that Spark tries again. Every other RoquetError is
+    returned as a result: another attempt of Spark's would meet it again at once.
+    """
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            try:
+                result = task_set.run(number)
+            except (CallError, StorageFailed):
+                raise
+            except RoquetError as error:
+                is_retryable = isinstance(error, BrokerUnavailable)
+                result = TaskResult(error=str(error), is_retryable=is_retryable)
+            text = msgspec.json.encode(result).decode()
+            yield pa.RecordBatch.from_pydict({"answer": [text]})
 
 
 def run_task_set(spark: "SparkSession", task_set: TaskSet) -> list[TaskResult]:

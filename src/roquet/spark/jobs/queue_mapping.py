@@ -9,8 +9,8 @@ the same shape has the same distribution.
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import UsageError
-from roquet.spark.queue_offsets import QueueKey
 
 
 def destination_queue(source: QueueKey, queues: Sequence[QueueKey]) -> QueueKey:

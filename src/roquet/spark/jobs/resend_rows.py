@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.arrow.encode import batch_items
+from roquet.lake.intervals import OffsetSet
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
-from roquet.spark.jobs.intervals import OffsetSet
-from roquet.spark.queue_offsets import QueueKey
 from roquet.spark.sink.property_columns import property_texts_of, without
 
 REQUIRED_COLUMNS: Final = ("broker", "queue_id", "queue_offset", "body")

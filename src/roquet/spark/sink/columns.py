@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from roquet.lake.kafka_names import COLUMNS, hint
 from roquet.model.errors import ConfigError
-from roquet.spark.kafka_names import COLUMNS, hint
 from roquet.spark.sink.options import SinkOptions
 
 STRING_TYPES: Final = ("string",)

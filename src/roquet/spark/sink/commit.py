@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from roquet.client.connection.loop_thread import LoopThread
+from roquet.lake.objects.object_location import ObjectLocation
+from roquet.lake.open_table import table_location
+from roquet.lake.queue_offsets import OffsetsJson
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import Pause, sleep_ms
-from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import (
     CommitOutcome,
     HalfMessageCommitter,
@@ -27,8 +29,6 @@ from roquet.spark.sink.half_message_refs import concat, from_bytes
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions
 from roquet.spark.sink.sender import open_connections
 from roquet.spark.sink.visibility import VisibilityReader
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.open_table import table_location
 
 log = logger(__name__)
 

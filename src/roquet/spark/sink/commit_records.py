@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote
 import msgspec
 import pyarrow as pa
 
+from roquet.lake.queue_offsets import OffsetsJson
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.half_message_refs import SCHEMA, from_bytes, to_bytes
 
 log = logger(__name__)

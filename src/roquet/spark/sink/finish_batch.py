@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from roquet.lake.queue_offsets import OffsetsJson
 from roquet.log_records import logger
 from roquet.model.errors import CallTimeout
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import CommitOutcome, HalfMessageRef
 from roquet.spark.sink.commit_records import CommitRecord
 from roquet.spark.sink.half_message_refs import row_codes

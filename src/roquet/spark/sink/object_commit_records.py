@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from roquet.lake.journal.object_journal import ObjectJournal
+from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes, ObjectLease
+from roquet.lake.objects.object_location import ObjectLocation
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError, StoreError
 from roquet.net.clock import SYSTEM_CLOCK
@@ -23,9 +26,6 @@ from roquet.spark.sink.commit_records import (
     parse_names,
     superseded,
 )
-from roquet.spark.tables.object_journal import ObjectJournal
-from roquet.spark.tables.object_lease import LeaseHeld, LeaseTimes, ObjectLease
-from roquet.spark.tables.object_location import ObjectLocation
 
 log = logger(__name__)
 

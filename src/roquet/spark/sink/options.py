@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roquet.client.config import resolve_name_servers
+from roquet.lake.kafka_names import OPTIONS, hint
+from roquet.lake.objects.object_location import PROVIDERS
 from roquet.model.errors import ConfigError
 from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
 from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
-from roquet.spark.kafka_names import OPTIONS, hint
-from roquet.spark.tables.object_location import PROVIDERS
 
 GROUP: Final = "roquet-spark-sink"
 """The default producer group. Use it for nothing else: brokers would ask other producers of the

@@ -9,14 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.model import properties as names
-from roquet.model.errors import CallRefused, ConnectFailed, UsageError
-from roquet.model.names import CHECK_MAX_TIME_TOPIC
-from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
-from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
-from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import (
+from roquet.lake.queue_offsets import (
     OffsetRange,
     OffsetsJson,
     QueueOffsets,
@@ -24,6 +17,13 @@ from roquet.spark.queue_offsets import (
     queue_text,
     to_json,
 )
+from roquet.model import properties as names
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.model.names import CHECK_MAX_TIME_TOPIC
+from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
+from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.options import SourceOptions
 from roquet.spark.sink.half_message_refs import row_codes
 from roquet.spark.sink.options import SinkOptions
 from roquet.wire.calls.offset import MaxOffset

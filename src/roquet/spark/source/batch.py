@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import UsageError
 from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source import plan, preflight, pushdown
 from roquet.spark.source.tasks import plan_tasks, read_task
 

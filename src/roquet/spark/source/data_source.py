@@ -17,10 +17,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from roquet.lake.schema import check_fields, ddl
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.spark.options import SourceOptions, parse, stream_only
-from roquet.spark.schema import check_fields, ddl
 
 if TYPE_CHECKING:
     from roquet.spark.source.store_files import StoreFileOptions

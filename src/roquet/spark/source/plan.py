@@ -12,9 +12,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.model.errors import ConfigError
-from roquet.rules.topic_id import created_ms, is_other_topic
-from roquet.spark.queue_offsets import (
+from roquet.lake.queue_offsets import (
     OffsetRange,
     QueueKey,
     QueueOffsets,
@@ -22,6 +20,8 @@ from roquet.spark.queue_offsets import (
     queue_text,
     ranges,
 )
+from roquet.model.errors import ConfigError
+from roquet.rules.topic_id import created_ms, is_other_topic
 
 PARTITION_ROWS_MIN: Final = 10_000
 """Fewest rows for a further partition: a task reads them in the time that it takes to start."""

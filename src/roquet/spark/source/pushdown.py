@@ -21,10 +21,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.subscription import ALL
 from roquet.spark.offset_spec import OffsetLookup
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 
 SLACK_MS: Final = 10_000
 """Margin around times: a broker's clock may have been set back."""

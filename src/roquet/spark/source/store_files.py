@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from roquet.lake.schema import check_fields, ddl
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.settings import parse_bool, suggest
 from roquet.spark.offset_spec import AtTime, TimeAgo
 from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, parse
-from roquet.spark.schema import check_fields, ddl
 from roquet.spark.source.log_splits import LogSplit, plan_splits, used_bytes
 from roquet.spark.topic_pattern import matching
 

@@ -20,15 +20,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from roquet.lake import queue_offsets
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark import offset_spec, queue_offsets
+from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.source import plan, preflight, trigger_limits
 from roquet.spark.source.tasks import ReadTask, plan_tasks, read_task
 from roquet.spark.topic_pattern import matching

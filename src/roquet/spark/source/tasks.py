@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from roquet import __version__
+from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import CallError, ConfigError, RoquetError
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.session import cores_of_environment
 from roquet.spark.source import plan
 

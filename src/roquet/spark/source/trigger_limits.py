@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roquet.lake.queue_offsets import OffsetRange, QueueKey
 from roquet.model.errors import ConfigError
-from roquet.spark.queue_offsets import OffsetRange, QueueKey
 
 if TYPE_CHECKING:
     from roquet.spark.options import SourceOptions

@@ -12,12 +12,13 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from roquet.arrow.encode import batch_bodies, encode
+from roquet.lake.arrow_dataset import arrow_dataset
+from roquet.lake.maintain import maintenance
+from roquet.lake.maintain.refill import RefillCounts
 from roquet.model.errors import ConfigError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs.archive import body_inference, maintenance
+from roquet.spark.jobs.archive import body_inference
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
-from roquet.spark.jobs.archive.refill import RefillCounts
-from roquet.spark.tables.arrow_dataset import arrow_dataset
 from roquet.wire.calls.send import SendBatch
 
 if TYPE_CHECKING:

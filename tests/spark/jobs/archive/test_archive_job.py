@@ -9,6 +9,10 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from roquet.lake.queue_offsets import OffsetRange
+from roquet.lake.snapshot import read_snapshot
+from roquet.lake.table import TableConflict
+from roquet.lake.task_set import TaskResult
 from roquet.model.errors import ConfigError, UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import DataLost
@@ -24,12 +28,8 @@ from roquet.spark.jobs.archive.archive_job import (
     transform,
 )
 from roquet.spark.jobs.job_runner import JobFailed
-from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source import plan, stream
-from roquet.spark.tables.snapshot import read_snapshot
-from roquet.spark.tables.table import TableConflict
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ConsumeStats

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from roquet.lake.maintain.compaction import CompactionTasks
+from roquet.lake.queue_offsets import ranges
 from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks, CompactionTasks, count_rows
+from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks, count_rows
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import ranges
 from roquet.spark.source.tasks import plan_tasks
 
 if TYPE_CHECKING:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.columns.body_columns import FIELDS_MAX, BodyField
+from roquet.lake.queue_offsets import OffsetRange, ranges
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import body_inference
 from roquet.spark.jobs.archive.body_inference import (
@@ -16,9 +18,7 @@ from roquet.spark.jobs.archive.body_inference import (
     sample_bodies,
 )
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange, ranges
 from roquet.spark.source.tasks import plan_tasks
-from roquet.spark.tables.body_columns import FIELDS_MAX, BodyField
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import Topic

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from roquet.lake.status import POINTS_MAX, JobStatus, find_status
+from roquet.lake.table import TableState
 from roquet.model.errors import ConnectFailed
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job, status_writer
 from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.options import SourceOptions
-from roquet.spark.tables.job_status import POINTS_MAX, JobStatus, find_status
-from roquet.spark.tables.table import TableState
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply
 
 if TYPE_CHECKING:

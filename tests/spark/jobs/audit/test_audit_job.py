@@ -12,18 +12,20 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from roquet.lake.audit.audit_report import AuditReport
+from roquet.lake.audit.hourly_counts import hour_text
+from roquet.lake.maintain import maintenance
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import ConfigError, UsageError
+from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.audit.audit_job import Params, group_files, topic_options
-from roquet.spark.jobs.audit.audit_report import AuditReport
-from roquet.spark.jobs.audit.hourly_counts import hour_text
 from roquet.spark.jobs.job_runner import JobFailed
-from roquet.spark.queue_offsets import QueueKey
 
 if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import MakeSpark, Topic
+    from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark, Topic
 
 KINDS = ("delta", "iceberg")
 
@@ -309,3 +311,21 @@ def test_a_table_of_a_topic_that_was_deleted_is_not_compared_with_the_new_one(
     audited.topic.send(3)
     with pytest.raises(JobFailed, match=r"not of the same messages: .*deleted and made anew"):
         audited.audit()
+
+
+def test_an_audit_misses_nothing_that_was_retired(archived_topic: "ArchivedTopic") -> None:
+    archived_topic.topic.send(5)
+    archived_topic.archive()
+    root = str(archived_topic.root)
+    tomorrow_ms = SYSTEM_CLOCK.now_ms() + 2 * maintenance.DAY_MS
+    archived_topic.archive()
+    done = maintenance.run(
+        maintenance.Params(target=root, keep_days=1, is_preview=False),
+        maintenance.run_here,
+        tomorrow_ms,
+    )
+    assert done.retired_rows == 20
+    archived_topic.topic.send(5)
+    archived_topic.archive()
+    params = Params(topic="orders", target=root, options={"namesrv": archived_topic.topic.namesrv})
+    assert audit_job.run(params).findings == ()

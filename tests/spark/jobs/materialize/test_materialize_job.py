@@ -9,8 +9,9 @@ import pytest
 from deltalake import DeltaTable as Log
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
-from tests.spark.tables.conftest import Crash, CrashingDisk
+from tests.lake.conftest import Crash, CrashingDisk
 
+from roquet.lake.states.state_table import StateTable, state_identity
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs.materialize import materialize_job
@@ -20,7 +21,6 @@ from roquet.spark.jobs.materialize.materialize_job import (
     Params,
     run,
 )
-from roquet.spark.jobs.materialize.state_table import StateTable, state_identity
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import MakeSpark, Topic

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from roquet.arrow.records import SCHEMA
+from roquet.lake.states.state_table import DELETED, StateIdentity, state_identity
 from roquet.spark.jobs.materialize.materialize_tasks import (
     LatestChanges,
     MergeCounts,
     as_changes,
     merged,
 )
-from roquet.spark.jobs.materialize.state_table import DELETED, StateIdentity, state_identity
 
 WHEN = datetime(2026, 1, 31, tzinfo=UTC)
 

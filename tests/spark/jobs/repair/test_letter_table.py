@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from roquet.lake.objects.object_location import ObjectLocation, parse_location
 from roquet.spark.jobs.repair.letter_table import archive_location
-from roquet.spark.tables.object_location import ObjectLocation, parse_location
 
 
 def test_an_archive_of_a_directory_has_the_quoted_name_of_its_topic() -> None:

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from roquet.arrow.encode import encode
+from roquet.lake.open_table import table_location
+from roquet.lake.queue_offsets import QueueOffsets
 from roquet.model.errors import ConfigError, ConnectFailed, RoquetError, UsageError
 from roquet.model.route import TopicRoute
 from roquet.net.blocking import BlockingChannel
@@ -18,8 +20,6 @@ from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.repair.letter_table import read_letters
 from roquet.spark.jobs.repair.repair_job import Params, RepairProgress, count_letters, run
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
-from roquet.spark.queue_offsets import QueueOffsets
-from roquet.spark.tables.open_table import table_location
 from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendBatch
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.lake.open_table import table_location
 from roquet.model.errors import RoquetError, StoreError
 from roquet.spark.jobs.repair.resend_log import ResendLog, resent_letters
-from roquet.spark.tables.open_table import table_location
 
 if TYPE_CHECKING:
     from tests.spark_suite.conftest import S3Server

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.lake.intervals import OffsetSet
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.intervals import OffsetSet
 from roquet.spark.jobs.replay.archive_scan import RowFilter, filter_rows, read_rows, scan_files
-from roquet.spark.queue_offsets import QueueKey
 
 ALL = RowFilter()
 

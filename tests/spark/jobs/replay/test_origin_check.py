@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from roquet.lake.snapshot import read_snapshot
 from roquet.spark.jobs.replay.archive_scan import RowFilter, scan_files
 from roquet.spark.jobs.replay.origin_check import (
     is_original,
     may_hold_originals,
     queue_with_originals,
 )
-from roquet.spark.tables.snapshot import read_snapshot
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import ArchivedTopic

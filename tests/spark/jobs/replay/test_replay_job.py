@@ -12,6 +12,7 @@ import msgspec
 import pyarrow.compute as pc
 import pytest
 
+from roquet.lake.task_set import TaskResult, TaskSet
 from roquet.model.errors import CallTimeout, ConfigError, ConnectFailed, RoquetError
 from roquet.model.route import TopicRoute
 from roquet.net.blocking import BlockingChannel
@@ -27,7 +28,6 @@ from roquet.spark.jobs.replay.replay_job import (
     row_filter_of,
     run,
 )
-from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.wire.call import Call
 from roquet.wire.calls.route import GetRoute

@@ -3,9 +3,7 @@
 archive_job       the run: reads offsets from the table, plans a batch, commits its files
 archive_tasks     what workers do: read, parse bodies, write files
 archive_columns   the columns for the fields of bodies
-compaction        merges small files of a partition into large ones
-refill            fills body columns for rows that are older than the column
-maintenance       retention by days, compaction, and expiry of older versions
+status_writer     the status beside the table
 """
 
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, main, run, transform

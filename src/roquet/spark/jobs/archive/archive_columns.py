@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from roquet.lake.columns.body_columns import BodyField, parse_fields
+from roquet.lake.table import ArchiveTable
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive.body_inference import infer_fields, sample_bodies
 from roquet.spark.options import SourceOptions
-from roquet.spark.tables.body_columns import BodyField, parse_fields
-from roquet.spark.tables.table import ArchiveTable
 
 if TYPE_CHECKING:
     from roquet.spark.source.tasks import ReadTask

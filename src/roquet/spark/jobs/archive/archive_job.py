@@ -16,26 +16,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from roquet.lake import queue_offsets
+from roquet.lake.columns import partitioning
+from roquet.lake.columns.body_parser import add_counts
+from roquet.lake.files.parquet_writer import COMPRESSION
+from roquet.lake.maintain.compaction import compact
+from roquet.lake.open_table import open_table, table_location
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from_json, queue_text
+from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
+from roquet.lake.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark import offset_spec, queue_offsets
+from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive.archive_columns import batch_fields, set_body_columns
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
-from roquet.spark.jobs.archive.body_parser import add_counts
-from roquet.spark.jobs.archive.compaction import compact
 from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
-from roquet.spark.jobs.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from_json, queue_text
 from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import BrokerUnavailable
-from roquet.spark.tables import partitioning
-from roquet.spark.tables.open_table import open_table, table_location
-from roquet.spark.tables.parquet_writer import COMPRESSION
-from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa

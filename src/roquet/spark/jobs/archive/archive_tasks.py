@@ -1,33 +1,27 @@
-"""Tasks of an archive: each writes ranges of queues, or groups of small files, to new files.
+"""Tasks of an archive: each writes ranges of queues to new files.
 
 One thread pulls and decodes messages while another encodes Parquet; both spend most of their time
 outside Python.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from roquet.spark.jobs.archive.body_parser import BodyParser, FieldCounter
+from roquet.lake.columns.body_columns import BodyField, file_schema
+from roquet.lake.columns.body_parser import BodyParser, FieldCounter
+from roquet.lake.columns.partition_scheme import DAILY, PartitionScheme
+from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter, write_files
+from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, to_json
+from roquet.lake.task_set import TaskResult
 from roquet.spark.jobs.archive.prefetch import prefetched
-from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
-from roquet.spark.tables.body_columns import BodyField, file_schema
-from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.parquet_writer import (
-    COMPRESSION,
-    MERGED_FILE_BYTES,
-    PartitionedWriter,
-    read_sorted,
-)
-from roquet.spark.tables.partition_scheme import DAILY, PartitionScheme
-from roquet.spark.tables.table import DataFile
 
 
 class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,33 +67,6 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
         return BodyParser(self.body_fields, counter).add_columns(batches)
 
 
-class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that write a group of small files as one each, in runs of sorted rows."""
-
-    groups: Sequence[Sequence[str]]
-    columns: tuple[str, ...]
-    directory: StagingDirectory
-    compression: str = COMPRESSION
-    storage: Mapping[str, str] = {}
-    """The options of the object store that the groups lie in."""
-    scheme: PartitionScheme = DAILY
-    sort_by: tuple[str, ...] = ()
-    body_fields: tuple[BodyField, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def run(self, number: int) -> TaskResult:
-        """Merge the files of one group."""
-        schema = file_schema(self.columns, self.body_fields)
-        writer = PartitionedWriter(
-            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
-        )
-        runs = read_sorted(self.groups[number], schema, self.storage, self.sort_by)
-        files = write_files((batch for rows in runs for batch in rows.to_batches()), writer)
-        return TaskResult(files=tuple(files))
-
-
 def count_rows(
     batches: Iterable[pa.RecordBatch], topic: str, rows: Counter[QueueKey]
 ) -> Iterator[pa.RecordBatch]:
@@ -111,14 +78,3 @@ def count_rows(
             for queue_id in np.flatnonzero(counts):
                 rows[topic, broker, int(queue_id)] += int(counts[queue_id])
         yield batch
-
-
-def write_files(batches: Iterable[pa.RecordBatch], writer: PartitionedWriter) -> list[DataFile]:
-    """Write batches to new files; none stays when an error is raised."""
-    try:
-        for batch in batches:
-            writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise

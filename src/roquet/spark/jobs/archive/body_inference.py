@@ -17,16 +17,16 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange
-from roquet.spark.source.tasks import ReadTask, read_task
-from roquet.spark.tables.body_columns import (
+from roquet.lake.columns.body_columns import (
     FIELDS_MAX,
     BodyField,
     column_of,
     may_be_column,
 )
-from roquet.spark.tables.body_types import is_part, type_text
+from roquet.lake.columns.body_types import is_part, type_text
+from roquet.lake.queue_offsets import OffsetRange
+from roquet.spark.options import SourceOptions
+from roquet.spark.source.tasks import ReadTask, read_task
 
 SAMPLE_MAX: Final = 1_000
 """Bodies of a batch that are looked at."""

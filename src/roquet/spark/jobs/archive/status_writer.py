@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from roquet.admin.brokers import decoded_settings, retention_s
-from roquet.log_records import logger
-from roquet.model.errors import CallError, RoquetError
-from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json
-from roquet.spark.tables.job_status import (
+from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json
+from roquet.lake.status import (
     POINTS_MAX,
     JobStatus,
     LagPoint,
     find_status,
     write_status,
 )
-from roquet.spark.tables.object_location import TableLocation
-from roquet.spark.tables.table import TableState
+from roquet.lake.table import TableState
+from roquet.log_records import logger
+from roquet.model.errors import CallError, RoquetError
+from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.wire.calls.admin.settings import GetSettings
 
 log = logger(__name__)

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roquet.lake.audit import file_summary, hourly_counts
+from roquet.lake.audit.audit_report import AuditReport, RowGap, build_report, with_locations
+from roquet.lake.audit.duplicate_rows import RowSearchTasks, SinkRowLocation
+from roquet.lake.audit.file_summary import FileSummary, SummaryTasks
+from roquet.lake.audit.findings import AuditedQueue
+from roquet.lake.intervals import NumberRange, OffsetCounts
+from roquet.lake.objects.object_store import file_sizes
+from roquet.lake.queue_offsets import TopicIds
+from roquet.lake.snapshot import TableSnapshot, read_snapshot
+from roquet.lake.task_set import TaskResult, TaskSet
 from roquet.model.errors import ConfigError
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.jobs.audit import file_summary, hourly_counts
-from roquet.spark.jobs.audit.audit_report import AuditReport, RowGap, build_report, with_locations
-from roquet.spark.jobs.audit.duplicate_rows import RowSearchTasks, SinkRowLocation
-from roquet.spark.jobs.audit.file_summary import FileSummary, SummaryTasks
-from roquet.spark.jobs.audit.findings import AuditedQueue
-from roquet.spark.jobs.intervals import NumberRange, OffsetCounts
+from roquet.spark.jobs.audit import topic_hours
 from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
-from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import TopicIds
 from roquet.spark.source.plan import recreation_texts
-from roquet.spark.tables.object_store import file_sizes
-from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,7 +232,7 @@ def _audited_queues(
         first, end = bounds.earliest.get(key), bounds.latest.get(key)
         hour_starts: tuple[tuple[int, int], ...] = ()
         if first is not None and end is not None:
-            hour_starts = hourly_counts.hour_starts(cluster, key, (first, end))
+            hour_starts = topic_hours.hour_starts(cluster, key, (first, end))
         queues.append(
             AuditedQueue(
                 broker=broker,

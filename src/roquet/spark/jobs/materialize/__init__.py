@@ -2,10 +2,6 @@
 
 materialize_job      the run: plans a batch, merges it and commits state and offsets together
 materialize_tasks    reads changes, and rewrites the buckets that they touch
-latest_rows          the latest change of each key; pure
-buckets              partitions the table by a hash of the key
-state_table          the Delta table and what it remembers of itself
-iceberg_state        the same as a table of an Iceberg catalog
 """
 
 from roquet.spark.jobs.materialize.materialize_job import MaterializeProgress, Params, main, run

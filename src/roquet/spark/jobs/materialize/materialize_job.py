@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from roquet.lake.files.output_files import remove_file
+from roquet.lake.files.parquet_writer import COMPRESSION
+from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.open_table import check_kind, table_location
+from roquet.lake.states.buckets import BUCKETS, NO_KEY, files_of_buckets
+from roquet.lake.states.iceberg_state import IcebergStateTable
+from roquet.lake.states.state_table import KEY, StateTable, state_identity
+from roquet.lake.table import DataFile
+from roquet.lake.task_set import TaskResult, rows_by_queue
 from roquet.model.errors import ConfigError
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job
@@ -22,8 +31,6 @@ from roquet.spark.jobs.archive.archive_job import (
     run_batches,
 )
 from roquet.spark.jobs.job_runner import ready_cores, spark_for
-from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY, files_of_buckets
-from roquet.spark.jobs.materialize.iceberg_state import IcebergStateTable
 from roquet.spark.jobs.materialize.materialize_tasks import (
     BucketFiles,
     ChangeCounts,
@@ -32,14 +39,7 @@ from roquet.spark.jobs.materialize.materialize_tasks import (
     MergeTasks,
     staged_path,
 )
-from roquet.spark.jobs.materialize.state_table import KEY, StateTable, state_identity
-from roquet.spark.jobs.task_set import TaskResult, rows_by_queue
 from roquet.spark.options import SourceOptions
-from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.open_table import check_kind, table_location
-from roquet.spark.tables.output_files import remove_file
-from roquet.spark.tables.parquet_writer import COMPRESSION
-from roquet.spark.tables.table import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

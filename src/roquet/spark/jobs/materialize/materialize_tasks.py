@@ -16,19 +16,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
+from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter
+from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.objects.object_store import explained_read, open_source
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, to_json
+from roquet.lake.states.buckets import NO_KEY, KeyBuckets
+from roquet.lake.states.latest_rows import latest_by_key, latest_by_queue
+from roquet.lake.states.state_table import DELETED, StateIdentity
+from roquet.lake.table import DataFile
+from roquet.lake.task_set import TaskResult
 from roquet.spark.jobs.archive.archive_tasks import count_rows
 from roquet.spark.jobs.archive.prefetch import prefetched
-from roquet.spark.jobs.materialize.buckets import NO_KEY, KeyBuckets
-from roquet.spark.jobs.materialize.latest_rows import latest_by_key, latest_by_queue
-from roquet.spark.jobs.materialize.state_table import DELETED, StateIdentity
-from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
-from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.object_store import explained_read, open_source
-from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter
-from roquet.spark.tables.table import DataFile
 
 TOMBSTONE: Final = "tombstone"
 """Property of a message that deletes its key, with the value `true`."""

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from roquet.lake.files.file_tree import FileTree, file_tree
+from roquet.lake.files.parquet_writer import LEVELS
+from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.objects.object_store import dataset_source
+from roquet.lake.snapshot import read_snapshot
 from roquet.spark.jobs.repair.dead_letters import RAW_COLUMNS, SCHEMA, transform
-from roquet.spark.tables.file_tree import FileTree, file_tree
-from roquet.spark.tables.object_location import TableLocation
-from roquet.spark.tables.object_store import dataset_source
-from roquet.spark.tables.parquet_writer import LEVELS
-from roquet.spark.tables.snapshot import read_snapshot
 
 LETTERS: Final = "letters"
 

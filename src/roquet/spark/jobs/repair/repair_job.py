@@ -24,6 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.admin.dead_letters import RESENT_FROM
+from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.open_table import table_location
+from roquet.lake.queue_offsets import (
+    OffsetsJson,
+    QueueKey,
+    QueueOffsets,
+    from_json,
+    ranges,
+    to_json,
+)
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.names import DLQ_PREFIX, RETRY_PREFIX, check_group, retried_topic
 from roquet.model.settings import suggest
@@ -52,17 +62,7 @@ from roquet.spark.jobs.repair.letter_table import (
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog, resent_letters
 from roquet.spark.jobs.resend_rows import resend_items
 from roquet.spark.options import parse
-from roquet.spark.queue_offsets import (
-    OffsetsJson,
-    QueueKey,
-    QueueOffsets,
-    from_json,
-    ranges,
-    to_json,
-)
 from roquet.spark.sink.task import unique_key_maker
-from roquet.spark.tables.object_location import TableLocation
-from roquet.spark.tables.open_table import table_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,13 +14,13 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
+from roquet.lake.files.disk import Disk
+from roquet.lake.files.staging import HIDDEN
+from roquet.lake.journal.object_journal import ObjectJournal
+from roquet.lake.journal.object_lease import LEASE, ObjectLease
+from roquet.lake.objects.object_location import ObjectLocation, TableLocation
+from roquet.lake.queue_offsets import OffsetsJson, TopicIds
 from roquet.model.errors import RoquetError, StoreError, StoreLocked
-from roquet.spark.queue_offsets import OffsetsJson, TopicIds
-from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.object_journal import ObjectJournal
-from roquet.spark.tables.object_lease import LEASE, ObjectLease
-from roquet.spark.tables.object_location import ObjectLocation, TableLocation
-from roquet.spark.tables.staging import HIDDEN
 from roquet.store.filesystem.directory_lock import FileLock
 
 VERSION: Final = 1

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from roquet.arrow.records import SCHEMA
+from roquet.lake.intervals import OffsetArray, OffsetSet
+from roquet.lake.objects.object_store import dataset_source, explained_read
+from roquet.lake.queue_offsets import QueueKey
 from roquet.model import properties as names
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
-from roquet.spark.queue_offsets import QueueKey
-from roquet.spark.tables.object_store import dataset_source, explained_read
 
 BATCH_ROWS: Final = 4_096
 """Rows that are held in memory of each queue; a task reads many queues at the same time."""

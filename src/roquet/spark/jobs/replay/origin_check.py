@@ -11,15 +11,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roquet.lake.intervals import OffsetSet
+from roquet.lake.queue_offsets import OffsetRange, QueueKey
+from roquet.lake.snapshot import TableSnapshot
 from roquet.model import properties as names
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.jobs.intervals import OffsetSet
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows
 from roquet.spark.jobs.resend_rows import coordinates
-from roquet.spark.queue_offsets import OffsetRange, QueueKey
-from roquet.spark.tables.snapshot import TableSnapshot
 
 IDENTITY_COLUMNS: Final = ("body", "message_id")
 """Columns that identify a message; a table without ids is compared by bodies alone."""

@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from roquet.lake.files.staging import HIDDEN
+from roquet.lake.intervals import OffsetSet
+from roquet.lake.open_table import directory, table_location
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, queue_text, ranges
+from roquet.lake.snapshot import TableSnapshot, read_snapshot
+from roquet.lake.task_set import TaskResult, rows_by_queue
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreError, StoreLocked
 from roquet.model.names import can_clients_send_to, is_dlq, is_retry
@@ -25,20 +31,14 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.jobs.exactly_once_sender import read_originals, writable_queues
-from roquet.spark.jobs.intervals import OffsetSet
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_rates
 from roquet.spark.jobs.replay import origin_check
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
 from roquet.spark.jobs.replay.replay_tasks import ReplayTasks, TaskPlan
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
-from roquet.spark.jobs.task_set import TaskResult, rows_by_queue
 from roquet.spark.offset_spec import TimeAgo, parse_time
 from roquet.spark.options import SourceOptions, parse
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, queue_text, ranges
-from roquet.spark.tables.open_table import directory, table_location
-from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
-from roquet.spark.tables.staging import HIDDEN
 from roquet.store.filesystem.directory_lock import FileLock
 
 if TYPE_CHECKING:

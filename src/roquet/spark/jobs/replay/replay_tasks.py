@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from roquet.lake.intervals import OffsetSet
+from roquet.lake.queue_offsets import QueueKey, QueueOffsets, to_json
+from roquet.lake.task_set import TaskResult
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender
-from roquet.spark.jobs.intervals import OffsetSet
 from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows
 from roquet.spark.jobs.replay.time_merge import merge_by_time
 from roquet.spark.jobs.resend_rows import resend_items
-from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
-from roquet.spark.queue_offsets import QueueKey, QueueOffsets, to_json
 from roquet.spark.sink.task import unique_key_maker
 
 

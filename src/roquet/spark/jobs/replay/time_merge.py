@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from roquet.spark.jobs.intervals import OffsetArray
+from roquet.lake.intervals import OffsetArray
 
 K = TypeVar("K", bound=Hashable)
 

@@ -1,0 +1,1 @@
+"""Files of tables: written by tasks, staged until a commit names them, durable on a disk."""

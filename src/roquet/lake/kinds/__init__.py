@@ -1,0 +1,1 @@
+"""Kinds of tables that archives fill: Delta and Iceberg, each with its commit."""

@@ -1,0 +1,8 @@
+"""Delta tables: archives as Delta tables, each commit an entry of the log.
+
+delta_table       the archive's table: its state, its commits, its files
+storage           how deltalake reaches a log; conditional_puts checks that a store obeys it
+entries           entries of a log, newest first; restores are found there
+actions           files of a table as entries of its log; statistics completes what they say
+columns           the schema, body columns, columns with statistics
+"""

@@ -1,0 +1,93 @@
+"""Layout of an Iceberg table: its partition fields and its sort order, and a file's partition."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from roquet.lake.columns.column_check import check_columns
+from roquet.lake.columns.partition_scheme import HOUR, PartitionScheme, number_within
+from roquet.lake.columns.partitioning import day_of
+from roquet.lake.table import ArchiveIdentity, DataFile
+from roquet.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
+    from pyiceberg.table import Transaction
+    from pyiceberg.typedef import Record
+
+DAY: Final = "day"
+
+_EPOCH: Final = date(1970, 1, 1)
+_HOURS: Final = 24
+
+
+def set_layout(making: "Transaction", identity: ArchiveIdentity) -> None:
+    """Give a new table the partition fields and the sort order of an archive."""
+    from pyiceberg.transforms import (
+        BucketTransform,
+        DayTransform,
+        HourTransform,
+        IdentityTransform,
+    )
+
+    scheme = identity.scheme
+    with making.update_spec() as spec:
+        if scheme.is_hourly:
+            spec.add_field("stored_at", HourTransform(), HOUR)
+        else:
+            spec.add_field("stored_at", DayTransform(), DAY)
+        if scheme.buckets:
+            bucket = BucketTransform[str](scheme.buckets)
+            spec.add_field(scheme.bucket_column, bucket, scheme.bucket_name)
+    if identity.sort_by:
+        with making.update_sort_order() as order:
+            for name in identity.sort_by:
+                order.asc(name, IdentityTransform[Any]())
+
+
+def partition_fields(identity: ArchiveIdentity) -> list[tuple[str, str]]:
+    """The column and the transform of each partition field that `set_layout` makes."""
+    scheme = identity.scheme
+    fields = [("stored_at", HOUR if scheme.is_hourly else DAY)]
+    if scheme.buckets:
+        fields.append((scheme.bucket_column, f"bucket[{scheme.buckets}]"))
+    return fields
+
+
+def check_writable(
+    table: "IceTable", columns: pa.Schema, fields: Sequence[tuple[str, str]], where: object
+) -> None:
+    """Raise ConfigError when another writer has changed the columns or the partition fields.
+
+    Files have values for `fields`, which are columns and transforms, and for no others.
+    """
+    schema = table.schema()
+    check_columns(schema.as_arrow(), columns, where)
+    found = [
+        (schema.find_column_name(field.source_id), str(field.transform))
+        for field in table.spec().fields
+    ]
+    if found != [*fields]:
+        names = ", ".join(f"{transform}({column})" for column, transform in fields)
+        raise ConfigError(
+            f"{where} is not partitioned by {names} any more: another writer changed the table. "
+            "Nothing was committed; give it the partition fields that it had, or archive to "
+            "another place"
+        )
+
+
+def partition_record(file: DataFile, scheme: PartitionScheme) -> "Record":
+    """The values of a file's partition fields, in the order of `set_layout`."""
+    from pyiceberg.typedef import Record
+
+    day = day_of(file.day)
+    days = None if day is None else (day - _EPOCH).days
+    values = [days]
+    if scheme.is_hourly:
+        hour = number_within(file.partition, HOUR)
+        values = [None if days is None or hour is None else days * _HOURS + hour]
+    if scheme.buckets:
+        values.append(number_within(file.partition, scheme.bucket_name))
+    return Record(*values)

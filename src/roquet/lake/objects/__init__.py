@@ -1,0 +1,1 @@
+"""Object stores: the locations of tables in them, their files and credentials."""

@@ -1,1 +1,0 @@
-"""Tables that archives fill: Delta and Iceberg, each with its commit."""

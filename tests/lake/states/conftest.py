@@ -1,0 +1,3 @@
+"""The topic of the tests of Spark's jobs."""
+
+from tests.spark.jobs.conftest import eager, topic  # noqa: F401 - fixtures
