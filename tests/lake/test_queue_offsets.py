@@ -89,3 +89,13 @@ def test_a_checkpoint_keeps_its_topic_ids_and_an_older_one_has_none() -> None:
     assert queue_offsets.topic_ids_of_checkpoint(kept) == {("orders", "a"): "1-1"}
     assert queue_offsets.topic_ids_of_checkpoint(queue_offsets.to_json(offsets)) == {}
     assert queue_offsets.checkpoint(offsets, {}) == queue_offsets.to_json(offsets)
+
+
+@pytest.mark.parametrize(
+    ("next_offset", "end", "begin", "count"),
+    [(3, 10, 0, 7), (3, 10, 5, 5), (10, 10, 0, 0), (12, 10, 0, 0), (3, 10, 12, 0)],
+)
+def test_messages_that_were_deleted_are_not_waited_for(
+    next_offset: int, end: int, begin: int, count: int
+) -> None:
+    assert queue_offsets.unread(next_offset, end, begin) == count

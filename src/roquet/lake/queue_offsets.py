@@ -174,3 +174,11 @@ def ranges(start: QueueOffsets, end: QueueOffsets) -> list[OffsetRange]:
         for queue, last in sorted(end.items())
         if start.get(queue, last) < last
     ]
+
+
+def unread(next_offset: int, end: int, begin: int = 0) -> int:
+    """The lag of a reader in one queue: messages from its next offset up to the queue's end.
+
+    Messages before `begin` were deleted, and wait no more.
+    """
+    return max(end - max(next_offset, begin), 0)

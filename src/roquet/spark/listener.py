@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from roquet.lake import queue_offsets
-from roquet.lake.queue_offsets import QueueOffsets
+from roquet.lake.queue_offsets import QueueOffsets, unread
 from roquet.log_records import logger
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import parse
@@ -87,7 +87,7 @@ def _latest(source: Mapping[str, Any]) -> tuple[QueueOffsets, Mapping[str, int]]
 def _lag(ends: QueueOffsets, latest: QueueOffsets) -> dict[str, int]:
     lag = {topic: 0 for topic, _, _ in sorted(ends)}
     for queue, last in latest.items():
-        lag[queue[0]] = lag.get(queue[0], 0) + max(last - ends.get(queue, 0), 0)
+        lag[queue[0]] = lag.get(queue[0], 0) + unread(ends.get(queue, 0), last)
     return lag
 
 

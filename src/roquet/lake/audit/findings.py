@@ -14,6 +14,7 @@ from roquet.lake.intervals import (
     gaps,
     ranges_from,
 )
+from roquet.lake.queue_offsets import unread
 
 FindingKind: TypeAlias = Literal["missing", "lost", "doubled", "unknown"]
 
@@ -98,7 +99,7 @@ def count_waiting(queue: AuditedQueue) -> int:
     """Messages in the topic that the archive has not reached yet."""
     if queue.next is None:
         return 0
-    return max(queue.next - max(_end_of(queue), queue.first or 0), 0)
+    return unread(_end_of(queue), queue.next, queue.first or 0)
 
 
 def count_by_hour(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from roquet.admin import brokers, groups
 from roquet.admin.client import AdminClient
+from roquet.lake.queue_offsets import unread
 from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
@@ -171,6 +172,6 @@ def _rows(
             "begin": begin,
             "committed": committed,
             "end": progress.broker_offset,
-            "lag": max(progress.broker_offset - max(committed, begin), 0),
+            "lag": unread(committed, progress.broker_offset, begin),
             "consumed_at": consumed_ms if consumed_ms > 0 else None,
         }

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from roquet.admin.brokers import decoded_settings, retention_s
 from roquet.lake.objects.object_location import TableLocation
-from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json
+from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json, unread
 from roquet.lake.status import (
     POINTS_MAX,
     JobStatus,
@@ -96,7 +96,7 @@ class StatusWriter:
         waiting = [
             OffsetRange(*queue, max(offset, begins[queue]), ends[queue])
             for queue, offset in offsets.items()
-            if max(offset, begins[queue]) < ends[queue]
+            if unread(offset, ends[queue], begins[queue])
         ]
         return LagPoint(
             at_ms=now_ms,
