@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from roquet.broker.handlers.messages import send_back
+from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.services.timer.deliveries import TimerDeliveries
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
@@ -71,16 +72,16 @@ def skipped_level() -> Iterator[None]:
 @contextmanager
 def dropped_dead_letter() -> Iterator[None]:
     """After its last try a message is dropped, though its consumer is told that it is stored."""
-    stored = send_back._stored
+    stored = SendBackHandler._stored
 
-    def drop(message_log: Any, delivery: Any, control: Any, call: Any, group: Any) -> AppendResult:
-        record = send_back._record(message_log, call.offset)
+    def drop(handler: SendBackHandler, call: Any, group: Any) -> AppendResult:
+        record = handler._record(call.offset)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         if next_level(call.delay_level, record.reconsume_times, limit) == DEAD_LETTER:
             return AppendResult(record.queue_offset, record.position, record.size)
-        return stored(message_log, delivery, control, call, group)
+        return stored(handler, call, group)
 
-    with patched(send_back, "_stored", drop):
+    with patched(SendBackHandler, "_stored", drop):
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.net.clock import Clock, SteadyClock
@@ -101,7 +101,7 @@ class ClockRun:
             producer_group="pg", topic="orders", queue_id=0, properties=text, body=body,
             born_timestamp=self.broker.control.clock.now_ms(),
         )  # fmt: skip
-        self.broker.bind(send)(call, Peer())  # type: ignore[arg-type]
+        self.broker.bind(SendHandler.send)(call, Peer())  # type: ignore[arg-type]
         self.sent[topic].add(body)
 
     def _pop(self, body: bytes) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
@@ -66,7 +66,7 @@ async def put(
         properties=encode_properties(properties).decode(),
     )  # fmt: skip
     peer: Any = Peer()
-    answer: Any = broker.bind(send)(call, peer)
+    answer: Any = broker.bind(SendHandler.send)(call, peer)
     reply = await answer if hasattr(answer, "__await__") else answer
     assert reply.code == 0, reply
 

@@ -9,7 +9,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
     CallError,
@@ -48,7 +48,7 @@ async def test_stored_messages_are_there_after_a_restart(
     tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.bind(send)(message(b"kept"), peer)
+        server.broker.bind(SendHandler.send)(message(b"kept"), peer)
         server.broker.tables.groups.find("billing", 0)
         server.broker.tables.offsets.commit("billing", "orders", 0, 1)
     async with BrokerServer(config_of(tmp_path)) as server:
@@ -97,7 +97,7 @@ async def test_a_damaged_table_stops_the_start_and_lets_the_directory_go(tmp_pat
 
 async def test_messages_name_the_port_that_was_found(peer: FakePeer, message: MakeSend) -> None:
     async with BrokerServer(config_of()) as server:
-        reply: Any = server.broker.bind(send)(message(), peer)
+        reply: Any = server.broker.bind(SendHandler.send)(message(), peer)
         assert int(reply.msg_id[8:16], 16) == server.port
 
 
@@ -108,7 +108,7 @@ async def test_the_advertised_address_is_what_name_servers_and_records_hold(
         config = config_of(advertise="10.9.8.7:6543", name_servers=(names.address,))
         async with BrokerServer(config) as server:
             assert server.address == "10.9.8.7:6543"
-            reply: Any = server.broker.bind(send)(message(), peer)
+            reply: Any = server.broker.bind(SendHandler.send)(message(), peer)
             assert reply.msg_id.startswith("0A09080700")
             channel = await Channel.connect("127.0.0.1", names.port)
             route = await channel.call(GetRoute(topic="TBW102"))
@@ -127,7 +127,7 @@ async def test_a_new_topic_is_routed_soon(peer: FakePeer, message: MakeSend) -> 
     async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
         config = config_of(name_servers=(names.address,))
         async with BrokerServer(config) as server:
-            server.broker.bind(send)(message(), peer)
+            server.broker.bind(SendHandler.send)(message(), peer)
             channel = await Channel.connect("127.0.0.1", names.port)
             async with asyncio.timeout(5):
                 while "orders" not in routing.topics(names.state.brokers.registrations):  # noqa: ASYNC110
@@ -146,7 +146,7 @@ async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
 ) -> None:
     server = BrokerServer(config_of(tmp_path))
     await server.__aenter__()
-    server.broker.bind(send)(message(), peer)
+    server.broker.bind(SendHandler.send)(message(), peer)
     channel = await Channel.connect("127.0.0.1", server.port)
     call = Pull(
         consumer_group="billing",
@@ -185,7 +185,7 @@ async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
 
 async def test_several_brokers_live_in_one_process(peer: FakePeer, message: MakeSend) -> None:
     async with BrokerServer(config_of()) as first, BrokerServer(config_of()) as second:
-        first.broker.bind(send)(message(), peer)
+        first.broker.bind(SendHandler.send)(message(), peer)
         assert second.broker.tables.topics.get("orders") is None
         assert first.port != second.port
 

@@ -6,7 +6,7 @@ import msgspec
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 
@@ -22,7 +22,7 @@ async def test_a_broker_without_a_directory_keeps_everything_in_memory(
 ) -> None:
     async with BrokerServer(config_of()) as server:
         assert server.address == f"127.0.0.1:{server.port}"
-        reply: Any = server.broker.bind(send)(message(), peer)
+        reply: Any = server.broker.bind(SendHandler.send)(message(), peer)
         assert reply.code == 0
     async with BrokerServer(config_of()) as server:
         assert server.broker.tables.topics.get("orders") is None
@@ -32,7 +32,7 @@ async def test_tables_are_saved_in_apaches_directory(
     tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.bind(send)(message(), peer)
+        server.broker.bind(SendHandler.send)(message(), peer)
         topics = json.loads((tmp_path / "config" / "topics.json").read_text("utf-8"))
         assert topics["topicConfigTable"]["orders"]["writeQueueNums"] == 4, "before it is stored"
     assert (tmp_path / "config" / "subscriptionGroup.json").exists()

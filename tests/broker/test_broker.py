@@ -1,3 +1,4 @@
+from importlib import import_module
 from inspect import signature
 from typing import Any, get_type_hints
 
@@ -15,37 +16,84 @@ def handler_name(handler: BrokerHandler) -> str:
     return f"{handler.__module__.rpartition('.')[2]}.{handler.__name__}"
 
 
-async def test_a_handler_gets_the_parts_that_it_names(broker: Broker, peer: FakePeer) -> None:
-    def handler(control: ControlPlane, log: MessageLog, call: str, peer: FakePeer) -> Any:
-        return control, log, call, peer
+class Echo:
+    """A handler that returns what it was made from and called with."""
 
-    assert broker.bind(handler)("call", peer) == (broker.control, broker.log, "call", peer)
+    def __init__(self, control: ControlPlane, log: MessageLog) -> None:
+        self.parts = control, log
+
+    def echo(self, call: str, peer: FakePeer) -> Any:
+        return *self.parts, call, peer
+
+
+class Operation:
+    """An operation that handlers share."""
+
+    def __init__(self, tables: BrokerTables) -> None:
+        self.tables = tables
+
+
+class Partless:
+    """A handler that needs no part."""
+
+    def echo(self, call: str, peer: FakePeer) -> Any:
+        return call, peer
+
+
+class Nested:
+    """A handler with an operation."""
+
+    def __init__(self, operation: Operation, control: ControlPlane) -> None:
+        self.tables, self.control = operation.tables, control
+
+
+async def test_a_handler_gets_the_parts_that_it_names(broker: Broker, peer: FakePeer) -> None:
+    assert broker.bind(Echo.echo)("call", peer) == (broker.control, broker.log, "call", peer)
 
 
 async def test_a_handler_may_need_no_part(broker: Broker, peer: FakePeer) -> None:
-    def handler(call: str, peer: FakePeer) -> Any:
-        return call, peer
+    assert broker.bind(Partless.echo)("call", peer) == ("call", peer)
 
-    assert broker.bind(handler)("call", peer) == ("call", peer)
+
+async def test_a_handler_gets_operations_that_are_made_from_the_same_parts(broker: Broker) -> None:
+    made = broker.make(Nested)
+    assert (made.tables, made.control) == (broker.tables, broker.control)
 
 
 async def test_every_handler_of_the_broker_can_be_bound(broker: Broker) -> None:
     bound: list[Any] = [broker.bind(handler) for handler in HANDLERS.values()]
-    parts = {type(part) for handler in bound for part in handler.args}
+    parts = {
+        type(getattr(each.__self__, name)) for each in bound for name in each.__self__.__slots__
+    }
     assert {MessageLog, BrokerTables, ControlPlane} < parts
 
 
+def handler_class(handler: BrokerHandler) -> type:
+    """The class of a handler's method."""
+    kind: type = getattr(import_module(handler.__module__), handler.__qualname__.split(".")[0])
+    return kind
+
+
 PART_TYPES = frozenset(get_type_hints(Broker).values())
-IN_ORDER: list[BrokerHandler] = sorted(set(HANDLERS.values()), key=handler_name)
+IN_ORDER = sorted({handler_class(handler) for handler in HANDLERS.values()}, key=str)
 
 
-@pytest.mark.parametrize("handler", IN_ORDER, ids=handler_name)
-def test_a_handler_names_its_parts_before_the_call_and_the_peer(handler: BrokerHandler) -> None:
+@pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.__name__)
+def test_a_handler_is_made_from_parts_of_the_broker_alone(kind: Any) -> None:
+    types = get_type_hints(kind.__init__)
+    names = list(signature(kind).parameters)
+    assert sorted(kind.__slots__) == sorted(f"_{name}" for name in names)
+    assert {types[name] for name in names} <= PART_TYPES
+
+
+@pytest.mark.parametrize(
+    "handler", dict.fromkeys(HANDLERS.values()), ids=lambda handler: handler.__qualname__
+)
+def test_a_request_brings_the_call_and_the_peer_alone(handler: BrokerHandler) -> None:
     types = get_type_hints(handler)
-    parameters = [types.get(name) for name in signature(handler).parameters]
-    parts, others = parameters[:-2], parameters[-2:]
-    assert [part for part in parts if part not in PART_TYPES] == [], "bind passes parts by position"
-    assert PART_TYPES.isdisjoint(others), "the last two are the call and the peer"
+    arguments = [types.get(name) for name in signature(handler).parameters][1:]
+    assert len(arguments) == 2
+    assert PART_TYPES.isdisjoint(arguments)
 
 
 async def test_parts_stay_the_same_while_the_broker_runs(broker: Broker) -> None:

@@ -8,7 +8,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
@@ -35,7 +35,7 @@ async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are
     tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.bind(send)(message(b"kept"), peer)
+        server.broker.bind(SendHandler.send)(message(b"kept"), peer)
         for group, offset in (("ahead", 3), ("within", 0)):
             server.broker.tables.offsets.commit(group, "orders", 0, offset)
         server.broker.tables.offsets.commit("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0, 9)
@@ -50,7 +50,7 @@ async def test_messages_without_a_topic_are_said_and_kept(
     tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.bind(send)(message(), peer)
+        server.broker.bind(SendHandler.send)(message(), peer)
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).unlink(missing_ok=True)
     with caplog.at_level(logging.WARNING, "roquet.broker.startup"):
@@ -74,7 +74,7 @@ async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
         broker = server.broker
         later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
         for topic, properties in later.items():
-            broker.bind(send)(message(topic=topic, properties=properties), peer)
+            broker.bind(SendHandler.send)(message(topic=topic, properties=properties), peer)
         delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["a", "b"])
         broker.control.settings.change({"autoCreateTopicEnable": "false"}, 0)
         await asyncio.sleep(4)
@@ -90,7 +90,7 @@ async def test_no_retention_is_too_short_for_what_waits(
         broker.control.settings.change({"fileReservedTime": "1"}, 0)
         assert "messages may wait 7200000 ms at a delay level" in caplog.text
         broker.control.settings.change({"fileReservedTime": "72"}, 0)
-        broker.bind(send)(message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
+        broker.bind(SendHandler.send)(message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
         async with asyncio.timeout(5):
             while broker.delivery.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
                 await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ async def test_a_replica_leaves_its_tables_as_they_were_copied(
     tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.bind(send)(message(), peer)
+        server.broker.bind(SendHandler.send)(message(), peer)
         server.broker.tables.offsets.commit("ahead", "orders", 0, 3)
     async with BrokerServer(config_of(tmp_path, **REPLICA)) as server:
         assert server.broker.tables.offsets.get("ahead", "orders", 0) == 3, "its log comes later"
@@ -132,7 +132,7 @@ async def test_a_new_master_tells_nobody_where_queues_end_that_it_is_still_build
     clock, count = this_loop().clock, 20 * DISPATCH_COUNT
     async with BrokerServer(config_of(), clock) as master:
         for _ in range(count):
-            master.broker.bind(send)(message(), peer)
+            master.broker.bind(SendHandler.send)(message(), peer)
         raw = master.broker.log.store.raw
         copied = bytes(raw.read(0, raw.end))
     async with BrokerServer(config_of(**REPLICA, slave_read_enable=True), clock) as server:
@@ -177,9 +177,9 @@ async def test_a_topic_made_anew_just_before_the_master_was_lost_keeps_no_replic
     async with BrokerServer(config_of()) as master, BrokerServer(config_of(**REPLICA)) as replica:
         broker = master.broker
         for _ in range(3):
-            broker.bind(send)(message(), peer)
+            broker.bind(SendHandler.send)(message(), peer)
         delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
-        broker.bind(send)(message(body=b"of the new one"), peer)
+        broker.bind(SendHandler.send)(message(body=b"of the new one"), peer)
         raw = broker.log.store.raw
         replica.broker.log.store.raw.append(0, raw.read(0, raw.end))
         replica.broker.replication.role.change(Role())
@@ -218,7 +218,7 @@ async def test_a_message_in_the_place_of_a_cut_one_is_durable_only_once_it_is_fl
 ) -> None:
     clock = this_loop().clock
     async with BrokerServer(config_of(flush_interval=1_000_000), clock) as master:
-        master.broker.bind(send)(message(b"x" * 1000), peer)
+        master.broker.bind(SendHandler.send)(message(b"x" * 1000), peer)
         end = master.broker.log.store.end_position
         half = bytes(master.broker.log.store.raw.read(0, end - 1))
     async with BrokerServer(config_of(**REPLICA, flush_interval=1_000_000), clock) as server:

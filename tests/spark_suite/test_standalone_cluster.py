@@ -24,7 +24,7 @@ from tests.spark_suite.conftest import PersistentTopic, S3Server
 from tests.spark_suite.spark_processes import StandaloneCluster, standalone_cluster, until
 
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.handlers.messages.pull import pull
+from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
@@ -48,12 +48,12 @@ class PullGate:
         self.waiting = 0
 
     def handler(self) -> Any:
-        @wraps(pull)
+        @wraps(PullHandler.pull)
         async def gated(*arguments: Any) -> Any:
             call: Pull = arguments[-2]
             if call.max_msg_nums > SAMPLES_MAX:
                 await self._wait()
-            reply: Any = pull(*arguments)
+            reply: Any = PullHandler.pull(*arguments)
             return await reply if isawaitable(reply) else reply
 
         return gated

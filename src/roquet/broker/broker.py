@@ -1,9 +1,9 @@
 """Broker: the parts of one running broker, and handlers bound to the parts that they name."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from inspect import signature
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -17,9 +17,10 @@ from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.net.router import HandlerReply, Peer
 
 R = TypeVar("R", bound=HandlerReply)
+T = TypeVar("T")
 
 BrokerHandler = Callable[..., HandlerReply]
-"""A handler: the parts that it needs, by their types, then the call and the peer."""
+"""A method of a handler's class, which takes the call and the peer."""
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +35,37 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     access: AccessControl
 
     def bind(self, handler: Callable[..., R]) -> Callable[[Any, Peer], R]:
-        """The handler with its parts, as the router calls it.
+        """The method on an object of its class, as the router calls it.
 
         Done once for each handler, at registration: a request does not pay for it.
         """
-        parts = self._by_type()
-        return partial(
-            handler, *(parts[kind] for kind in _parameter_types(handler) if kind in parts)
-        )
+        bound: Callable[[Any, Peer], R] = handler.__get__(self.make(_class_of(handler)))
+        return bound
+
+    def make(self, kind: type[T]) -> T:
+        """An object with the parts that its `__init__` names by their types.
+
+        A parameter may also be an operation, which is made in the same way.
+        """
+        parts, constructor = self._by_type(), cast("Any", kind)
+        types = _parameter_types(constructor)
+        made: T = constructor(*(parts.get(part) or self.make(part) for part in types))
+        return made
 
     def _by_type(self) -> Mapping[type, msgspec.Struct]:
         parts = (getattr(self, name) for name in self.__struct_fields__)
         return {type(part): part for part in parts}
 
 
+def _class_of(method: Callable[..., Any]) -> Any:
+    """The class in whose body a method of a module's class was defined."""
+    return method.__globals__[method.__qualname__.rpartition(".")[0]]
+
+
 @lru_cache(maxsize=512)
-def _parameter_types(handler: BrokerHandler) -> tuple[Any, ...]:
-    """Types of a handler's parameters, in order: a process may run many brokers, one by one."""
-    types = get_type_hints(handler)
-    return tuple(types.get(name) for name in signature(handler).parameters)
+def _parameter_types(kind: Any) -> tuple[Any, ...]:
+    """Types of what a class is made from, in order: a process may run many brokers, one by one."""
+    if kind.__init__ is object.__init__:
+        return ()
+    types = get_type_hints(kind.__init__)
+    return tuple(types[name] for name in signature(kind).parameters)

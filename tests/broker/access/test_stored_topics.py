@@ -7,7 +7,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.store.store import Draft
 
 POSITION_AT: Final = 28
@@ -20,7 +20,7 @@ OVERHEAD: Final = 88
 async def test_a_message_is_of_the_topic_that_its_sender_named(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    store, bound = broker.log.store, broker.bind(send)
+    store, bound = broker.log.store, broker.bind(SendHandler.send)
     starts = []
     for call in (
         message(b"plain"),
@@ -58,7 +58,7 @@ async def test_no_message_is_of_no_topic(broker: Broker) -> None:
 async def test_bytes_of_a_body_that_look_like_a_message_are_of_no_topic(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    store, bound = broker.log.store, broker.bind(send)
+    store, bound = broker.log.store, broker.bind(SendHandler.send)
     bound(message(b"a stranger's"), peer)
     first = store.message_at(0)
     assert first is not None

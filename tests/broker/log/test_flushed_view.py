@@ -12,8 +12,8 @@ from tests.broker.conftest import FakePeer
 from tests.broker.replication.conftest import ReplicationParts
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.log.flushed_view import FlushedView
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import StoreFailed
@@ -87,7 +87,7 @@ class Client:
         self.server.broker.log.ingest.append(self._message(body), 0, self.peer)
 
     async def send(self, body: bytes) -> SendReply:
-        reply: Any = self.server.broker.bind(send)(self._message(body), self.peer)
+        reply: Any = self.server.broker.bind(SendHandler.send)(self._message(body), self.peer)
         return reply if isinstance(reply, SendReply) else cast(SendReply, await reply)
 
     def _message(self, body: bytes) -> Send:
@@ -114,7 +114,7 @@ class Client:
             subscription="*",
             sub_version=0,
         )
-        reply: Any = self.server.broker.bind(pull)(call, self.peer)
+        reply: Any = self.server.broker.bind(PullHandler.pull)(call, self.peer)
         if asyncio.iscoroutine(reply):
             reply = await reply
         return reply.code, [record.body for record in decode_many(reply.body)]

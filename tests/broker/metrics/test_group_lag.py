@@ -6,7 +6,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from tests.metrics.prometheus_text import Page, parsed
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.metrics.group_lag import GroupLagSource
 from roquet.metrics.counts import OTHER
 from roquet.metrics.metric import NodeType
@@ -27,7 +27,7 @@ def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Broker:
         TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
     )
     for _ in range(3):
-        broker.bind(send)(message(), peer)
+        broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
     broker.tables.offsets.commit("billing", "orders", 0, 1)
     return broker
@@ -124,7 +124,7 @@ async def test_five_thousand_groups_and_topics_hold_the_loop_for_milliseconds(
     ]
     broker.tables.topics.put_all(topics, 0)
     for number in range(5_000):
-        broker.bind(send)(message(topic=f"topic-{number}"), peer)
+        broker.bind(SendHandler.send)(message(topic=f"topic-{number}"), peer)
     source = GroupLagSource(broker)
     exporter = MetricsExporter(
         NodeIdentity(node_type=NodeType.BROKER, node_id="a"),

@@ -6,7 +6,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from tests.broker.metrics.conftest import Collect
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.metrics.storage import add_replication, add_storage
 from roquet.rules.replication.acknowledgement import BrokerRole
 
@@ -22,7 +22,7 @@ async def test_the_store_is_shown(
     assert (await collect(add_storage)).of(
         "rocketmq_storage_message_reserve_time_milliseconds"
     ) == []
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     await asyncio.sleep(0.02)
     disk = {"storage_medium": "disk", "storage_type": "local"}
     page = await collect(add_storage)

@@ -6,8 +6,8 @@ from tests.broker.conftest import FakePeer, MakeSend
 from tests.broker.metrics.conftest import Collect
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.send_back import send_back
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.counts import OTHER
 from roquet.metrics.rocketmq_metrics import TIMER_BOUNDS_S
@@ -32,8 +32,8 @@ async def test_messages_are_counted_by_type(
     }
     for text in kinds.values():
         for _ in range(3):
-            measured.bind(send)(message(b"x" * 2000, properties=text), peer)
-    measured.bind(send)(message(b"x", properties=kinds["normal"]), peer)
+            measured.bind(SendHandler.send)(message(b"x" * 2000, properties=text), peer)
+    measured.bind(SendHandler.send)(message(b"x", properties=kinds["normal"]), peer)
     page = await collect(add_traffic)
     counts = {
         kind: page.one("rocketmq_messages_in_total", message_type=kind, topic="orders")
@@ -46,7 +46,7 @@ async def test_messages_are_counted_by_type(
     assert page.one(name, message_type="normal", le="4096.0") == 4
     assert page.one("rocketmq_messages_in_total", is_system="false", message_type="fifo") == 3
     for _ in range(2):  # a page between does not lose any
-        measured.bind(send)(message(b"x", properties=kinds["normal"]), peer)
+        measured.bind(SendHandler.send)(message(b"x", properties=kinds["normal"]), peer)
     page = await collect(add_traffic)
     assert page.one("rocketmq_messages_in_total", message_type="normal", topic="orders") == 6
 
@@ -54,7 +54,7 @@ async def test_messages_are_counted_by_type(
 async def test_nothing_is_counted_on_the_way_of_a_send_without_metrics(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     assert (await collect(add_traffic)).values == []
 
 
@@ -128,8 +128,8 @@ async def test_open_half_messages_are_counted(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
     half = message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02")
-    broker.bind(send)(half, peer)
-    broker.bind(send)(half, peer)
+    broker.bind(SendHandler.send)(half, peer)
+    broker.bind(SendHandler.send)(half, peer)
     assert (await collect(add_events)).one("roquet_half_messages") == 2
     transactions = broker.delivery.transactions
     transactions.roll_back(transactions.queue.stored_at(broker.log.store.begin_position))
@@ -141,11 +141,15 @@ async def test_open_half_messages_are_counted(
 async def test_a_message_that_its_group_gives_up_is_a_dead_letter(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     begin = broker.log.store.begin_position
-    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=3), peer)
+    broker.bind(SendBackHandler.send_back)(
+        SendBack(offset=begin, group="billing", delay_level=3), peer
+    )
     assert (await collect(add_events)).of("rocketmq_send_to_dlq_messages_total") == []
-    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=-1), peer)
+    broker.bind(SendBackHandler.send_back)(
+        SendBack(offset=begin, group="billing", delay_level=-1), peer
+    )
     page = await collect(add_events)
     group = {"consumer_group": "billing", "topic": "orders"}
     assert page.one("rocketmq_send_to_dlq_messages_total", **group) == 1
@@ -154,7 +158,7 @@ async def test_a_message_that_its_group_gives_up_is_a_dead_letter(
 async def test_a_commit_counts_with_its_time(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
+    broker.bind(SendHandler.send)(message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
     transactions = broker.delivery.transactions
     transactions.commit(transactions.queue.stored_at(broker.log.store.begin_position))
     page = await collect(add_events)
@@ -167,7 +171,7 @@ async def test_a_timed_message_counts_when_it_comes_and_when_it_is_delivered(
     measured: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
     broker, timer = measured, measured.delivery.timer
-    broker.bind(send)(message(properties="TIMER_DELAY_SEC\x011\x02"), peer)
+    broker.bind(SendHandler.send)(message(properties="TIMER_DELAY_SEC\x011\x02"), peer)
     for _ in range(50):
         page = await collect(add_events)
         if page.of("rocketmq_timer_dequeue_total"):
@@ -190,7 +194,7 @@ async def test_waiting_messages_are_counted_by_the_time_until_they_are_due(
     page = await collect(add_events)
     assert {page.one(name, timer_bound_s=str(bound_s)) for bound_s in TIMER_BOUNDS_S} == {0}
     for delay_s in (40, 50, 200, 7_000, 100_000):
-        broker.bind(send)(message(properties=f"TIMER_DELAY_SEC\x01{delay_s}\x02"), peer)
+        broker.bind(SendHandler.send)(message(properties=f"TIMER_DELAY_SEC\x01{delay_s}\x02"), peer)
     async with asyncio.timeout(5):
         while timer.behind:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -217,7 +221,7 @@ async def test_topics_that_wait_beyond_the_limit_are_one_series(
 async def test_pops_and_their_acknowledgements_are_counted(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     revive = broker.delivery.revive
     checkpoint = PopCheckpoint(
         group="billing",

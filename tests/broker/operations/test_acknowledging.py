@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.ack import ack, batch_ack, change_invisible
-from roquet.broker.handlers.messages.pop import pop
-from roquet.broker.handlers.messages.reply import reply
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.send_back import send_back
-from roquet.broker.handlers.messages.timer import recall
-from roquet.broker.handlers.messages.transaction import end
+from roquet.broker.handlers.messages.ack import AckHandler
+from roquet.broker.handlers.messages.pop import PopHandler
+from roquet.broker.handlers.messages.reply import ReplyHandler
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.send_back import SendBackHandler
+from roquet.broker.handlers.messages.timer import TimerHandler
+from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.broker.operations.acknowledging import once_safe, when_safe
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.model.errors import CallRefused
@@ -108,18 +108,18 @@ async def test_a_master_that_may_be_replaced_refuses_what_is_at_it_alone(broker:
 async def test_sends_wait_and_say_what_they_did_not_get(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    assert (await replicated(broker, broker.bind(send)(message(), peer))).code == 0
+    assert (await replicated(broker, broker.bind(SendHandler.send)(message(), peer))).code == 0
     items = encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")])
     call = message(items)
     fields = {name: getattr(call, name) for name in call.__struct_fields__}
     batch = SendBatch(**{**fields, "batch": True})
-    assert (await replicated(broker, broker.bind(send)(batch, peer))).code == 0
-    assert (await replicated(broker, broker.bind(send)(batch, peer))).code == 0
-    late: Any = await broker.bind(send)(message(), peer)  # type: ignore[misc]
+    assert (await replicated(broker, broker.bind(SendHandler.send)(batch, peer))).code == 0
+    assert (await replicated(broker, broker.bind(SendHandler.send)(batch, peer))).code == 0
+    late: Any = await broker.bind(SendHandler.send)(message(), peer)  # type: ignore[misc]
     assert late.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     assert "inSyncReplicas" in late.remark
     assert late.queue_offset == 5
-    hasty: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+    hasty: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
     assert hasty.code == 0
 
 
@@ -132,7 +132,7 @@ async def test_delayed_and_half_messages_and_dead_letters_wait(
         {"properties": half, "sys_flag": 4},
         {"topic": retry_topic("g"), "reconsume_times": 99, "max_reconsume_times": 2},
     ):
-        answer = broker.bind(send)(message(**fields), peer)
+        answer = broker.bind(SendHandler.send)(message(**fields), peer)
         assert (await replicated(broker, answer)).code == 0
 
 
@@ -142,7 +142,7 @@ async def test_the_end_of_a_transaction_waits(
     half = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
     now_ms = broker.control.clock.now_ms()
     call = message(properties=half, sys_flag=4, born_timestamp=now_ms)
-    sent = await replicated(broker, broker.bind(send)(call, peer))
+    sent = await replicated(broker, broker.bind(SendHandler.send)(call, peer))
     commit = EndTransaction(
         producer_group="pg",
         half_offset=sent.queue_offset,
@@ -150,28 +150,28 @@ async def test_the_end_of_a_transaction_waits(
         commit_or_rollback=COMMIT,
         msg_id=sent.transaction_id,
     )
-    assert (await replicated(broker, broker.bind(end)(commit, peer))).code == 0
+    assert (await replicated(broker, broker.bind(TransactionHandler.end)(commit, peer))).code == 0
 
 
 async def test_a_message_sent_back_waits_and_is_refused_after_the_timeout(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    sent = await replicated(broker, broker.bind(send)(message(), peer))
+    sent = await replicated(broker, broker.bind(SendHandler.send)(message(), peer))
     back = SendBack(
         offset=parse_offset_message_id(sent.msg_id)[1], group="g", delay_level=3,
         origin_msg_id=sent.msg_id, origin_topic="orders", max_reconsume_times=16,
     )  # fmt: skip
-    assert (await replicated(broker, broker.bind(send_back)(back, peer))).code == 0
+    assert (await replicated(broker, broker.bind(SendBackHandler.send_back)(back, peer))).code == 0
     with pytest.raises(CallRefused, match="too few replicas"):
-        await broker.bind(send_back)(back, peer)  # type: ignore[misc]
+        await broker.bind(SendBackHandler.send_back)(back, peer)  # type: ignore[misc]
 
 
 async def test_a_recall_waits(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
     at_ms = broker.control.clock.now_ms() + 60_000
     call = message(properties=f"TIMER_DELIVER_MS\x01{at_ms}\x02UNIQ_KEY\x01k\x02")
-    sent = await replicated(broker, broker.bind(send)(call, peer))
+    sent = await replicated(broker, broker.bind(SendHandler.send)(call, peer))
     back = Recall(topic="orders", recall_handle=sent.recall_handle, producer_group="pg")
-    assert (await replicated(broker, broker.bind(recall)(back, peer))).code == 0
+    assert (await replicated(broker, broker.bind(TimerHandler.recall)(back, peer))).code == 0
 
 
 async def test_a_reply_to_a_request_waits(
@@ -185,7 +185,7 @@ async def test_a_reply_to_a_request_waits(
     call = message(topic="orders", properties="REPLY_TO_CLIENT\x01c\x02")
     fields = {name: getattr(call, name) for name in call.__struct_fields__}
     fields = {name: fields[name] for name in SendReplyMessage.__struct_fields__ if name in fields}
-    answer = broker.bind(reply)(SendReplyMessage(**fields), peer)
+    answer = broker.bind(ReplyHandler.reply)(SendReplyMessage(**fields), peer)
     assert (await replicated(broker, answer)).code == 0
 
 
@@ -193,12 +193,12 @@ async def test_acknowledgements_of_popped_messages_wait(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     for _ in range(3):
-        await replicated(broker, broker.bind(send)(message(), peer))
+        await replicated(broker, broker.bind(SendHandler.send)(message(), peer))
     call = Pop(
         consumer_group="g", topic="orders", queue_id=0, max_msg_nums=3, invisible_time=30_000,
         poll_time=0, born_time=broker.control.clock.now_ms(), init_mode=0, order=False,
     )  # fmt: skip
-    popped: Any = broker.bind(pop)(call, peer)
+    popped: Any = broker.bind(PopHandler.pop)(call, peer)
     popped = await popped if isinstance(popped, Awaitable) else popped
     handles = broker.delivery.revive.in_flight
     (checkpoint,) = handles
@@ -207,13 +207,15 @@ async def test_acknowledgements_of_popped_messages_wait(
         f"{checkpoint.revive_queue_id} 0 broker-a 0"
     )
     fields: dict[str, Any] = {"consumer_group": "g", "topic": "orders", "queue_id": 0}
-    answer = broker.bind(ack)(Ack(**fields, extra_info=f"{info} 0", offset=0), peer)
+    answer = broker.bind(AckHandler.ack)(Ack(**fields, extra_info=f"{info} 0", offset=0), peer)
     assert (await replicated(broker, answer)).code == 0
     change = ChangeInvisible(**fields, extra_info=f"{info} 1", offset=1, invisible_time=60_000)
-    assert (await replicated(broker, broker.bind(change_invisible)(change, peer))).code == 0
+    assert (
+        await replicated(broker, broker.bind(AckHandler.change_invisible)(change, peer))
+    ).code == 0
     acked = {
         "c": "g", "t": "orders", "r": "0", "so": checkpoint.start, "q": 0, "b": encode_bits(4),
         "rq": checkpoint.revive_queue_id, "pt": checkpoint.pop_ms, "it": checkpoint.invisible_ms,
     }  # fmt: skip
     many = BatchAck(body=json.dumps({"brokerName": "broker-a", "acks": [acked]}).encode())
-    assert (await replicated(broker, broker.bind(batch_ack)(many, peer))).code == 0
+    assert (await replicated(broker, broker.bind(AckHandler.batch_ack)(many, peer))).code == 0

@@ -7,9 +7,9 @@ from tests.broker.conftest import FakePeer
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.handlers.admin import topic as handlers
-from roquet.broker.handlers.admin.group import stats
+from roquet.broker.handlers.admin.group import GroupHandler
 from roquet.broker.handlers.admin.stats import OFFSETS_COUNT
+from roquet.broker.handlers.admin.topic import TopicHandler
 from roquet.broker.ingest.destination import QUEUES_MAX as QUEUES_ALLOWED
 from roquet.broker.operations.large_replies import QUEUES_MAX, ROWS_MAX, page
 from roquet.model.errors import CallRefused, FieldError
@@ -68,21 +68,21 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
 
 
 async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
-    whole: Any = broker.bind(handlers.topics)(GetTopics(), peer)
+    whole: Any = broker.bind(TopicHandler.topics)(GetTopics(), peer)
     table = codec.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
     seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
         call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some: Any = broker.bind(handlers.topics)(call, peer)
+        some: Any = broker.bind(TopicHandler.topics)(call, peer)
         assert some.total_topic_num == whole.total_topic_num
         names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
 
 
 async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
-    reply: Any = broker.bind(handlers.groups)(GetGroups(group_seq=0, max_group_num=3), peer)
+    reply: Any = broker.bind(TopicHandler.groups)(GetGroups(group_seq=0, max_group_num=3), peer)
     assert reply.total_group_num == 8
     assert list(codec.loads(reply.body, GroupTable).subscription_group_table) == [
         "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
@@ -94,7 +94,7 @@ async def test_other_tasks_run_while_a_long_table_is_encoded(
 ) -> None:
     topics = [TopicConfig(topic_name=f"topic-{n}") for n in range(ROWS_MAX + 1)]
     broker.tables.topics.put_all(topics, 0)
-    answer: Any = broker.bind(handlers.topics)(GetTopics(), peer)
+    answer: Any = broker.bind(TopicHandler.topics)(GetTopics(), peer)
     reply = await answer
     assert b'"topic-200"' in reply.body
     assert reply.total_topic_num > ROWS_MAX
@@ -166,7 +166,7 @@ async def test_more_queues_than_fit_in_a_reply_are_refused_before_any_is_read(
     )
     monkeypatch.setattr(Store, "bounds", fail)
     with pytest.raises(CallRefused, match="ask for fewer topics"):
-        wide.bind(stats)(
+        wide.bind(GroupHandler.stats)(
             GetConsumeStats(consumer_group="billing", topic_list=";".join(names)), peer
         )
 
@@ -176,5 +176,5 @@ async def test_a_topic_named_several_times_is_read_once(wide: Broker, peer: Fake
         TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
     )
     call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
-    reply: Any = wide.bind(stats)(call, peer)
+    reply: Any = wide.bind(GroupHandler.stats)(call, peer)
     assert reply.body.count(b'"brokerOffset"') == 1

@@ -5,7 +5,7 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
@@ -32,7 +32,7 @@ def look(broker: Broker, **fields: Any) -> PopCollector:
 @pytest.fixture
 def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
     for n in range(8):
-        broker.bind(send)(
+        broker.bind(SendHandler.send)(
             message(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4), peer
         )
 

@@ -4,7 +4,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.progress import commit_offset, has_unsubscribed, save_progress
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -13,7 +13,7 @@ from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 async def test_progress_beyond_the_end_is_not_noted(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(b"x"), peer)
+    broker.bind(SendHandler.send)(message(b"x"), peer)
     assert [
         commit_offset(broker.log, broker.tables, "g", "orders", 0, offset)
         for offset in (1, 2, 1, 0)
@@ -32,7 +32,7 @@ async def test_saving_progress_flushes_the_log_first(
     config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20)
     async with BrokerServer(config) as server:
         broker = server.broker
-        broker.bind(send)(message(), peer)
+        broker.bind(SendHandler.send)(message(), peer)
         broker.tables.offsets.commit("billing", "orders", 0, 1)
         save_progress(broker.log, broker.tables)
         assert broker.log.store.flushed_position == broker.log.store.end_position

@@ -7,8 +7,8 @@ from tests.broker.conftest import FakePeer, MakeSend
 from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.replication.role import Role
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -22,7 +22,7 @@ SUSPENDED: dict[str, Any] = {"sys_flag": 4 | 2, "suspend_timeout_millis": 20}
 
 
 async def pulled(broker: Broker, call: Pull, peer: FakePeer) -> PullReply:
-    reply: Any = broker.bind(pull)(call, peer)
+    reply: Any = broker.bind(PullHandler.pull)(call, peer)
     if not isinstance(reply, PullReply):
         reply = await reply
     assert isinstance(reply, PullReply)
@@ -33,7 +33,7 @@ async def pulled(broker: Broker, call: Pull, peer: FakePeer) -> PullReply:
 def filled(broker: Broker, peer: FakePeer, message: MakeSend) -> Broker:
     """A broker with ten messages, of which a slow group is told to read elsewhere."""
     for number in range(10):
-        broker.bind(send)(message(b"%d" % number), peer)
+        broker.bind(SendHandler.send)(message(b"%d" % number), peer)
     group = SubscriptionGroup(group_name="billing", which_broker_when_consume_slowly=2)
     broker.tables.groups.put(group, 0)
     return broker

@@ -6,7 +6,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.replica_tables import (
     lower_progress,
     metadata_copy,
@@ -27,7 +27,7 @@ ALONE = Role(role=BrokerRole.SLAVE, broker_id=1)
 async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master(
     broker: Broker, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.offsets.copy({"orders@ahead": {0: 7}, "orders@within": {0: 1}}, None)
     broker.replication.role.change(ALONE)
     assert broker.tables.offsets.get("ahead", "orders", 0) == 7
@@ -43,9 +43,9 @@ async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master
 async def test_a_replica_takes_progress_beyond_a_cut_back_and_leaves_the_rest(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     end = broker.log.store.raw.end
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     offsets = broker.tables.offsets
     offsets.copy(
         {
@@ -82,7 +82,9 @@ async def test_the_tables_of_a_new_master_are_newer_than_those_of_the_one_before
 async def test_a_new_master_asks_about_half_messages_of_the_one_before(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
+    broker.bind(SendHandler.send)(
+        message(sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer
+    )
     assert broker.log.store.bounds(names.HALF_TOPIC, 0) == (0, 1)
     broker.tables.offsets.copy({f"{names.HALF_TOPIC}@{GROUP}": {0: 0}}, None)
     await take_lead(broker, 0)

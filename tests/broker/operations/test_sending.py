@@ -5,12 +5,11 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.reply import reply
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.send_back import send_back
-from roquet.broker.handlers.messages.timer import recall
-from roquet.broker.handlers.messages.transaction import end as end_transaction
-from roquet.broker.handlers.messages.transaction import resume
+from roquet.broker.handlers.messages.reply import ReplyHandler
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.send_back import SendBackHandler
+from roquet.broker.handlers.messages.timer import TimerHandler
+from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.broker.operations.sending import select_queue, send_refusal
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
@@ -92,9 +91,11 @@ async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_st
     broker: Broker, peer: FakePeer, message: MakeSend, too_few: TooFew
 ) -> None:
     now_ms = broker.control.clock.now_ms()
-    plain: Any = broker.bind(send)(message(), peer)
-    half: Any = broker.bind(send)(message(properties=HALF, sys_flag=4, born_timestamp=now_ms), peer)
-    timed: Any = broker.bind(send)(message(properties=TIMED), peer)
+    plain: Any = broker.bind(SendHandler.send)(message(), peer)
+    half: Any = broker.bind(SendHandler.send)(
+        message(properties=HALF, sys_flag=4, born_timestamp=now_ms), peer
+    )
+    timed: Any = broker.bind(SendHandler.send)(message(properties=TIMED), peer)
     ends = EndTransaction(
         producer_group="pg",
         half_offset=half.queue_offset,
@@ -112,13 +113,13 @@ async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_st
     taken_back = Recall(topic="orders", recall_handle=timed.recall_handle, producer_group="pg")
     end = broker.log.store.end_position
     too_few.begin()
-    assert refused(lambda: broker.bind(send)(message(), peer))
-    assert refused(lambda: broker.bind(send_back)(back, peer))
-    assert refused(lambda: broker.bind(end_transaction)(ends, peer))
-    assert refused(lambda: broker.bind(recall)(taken_back, peer))
-    assert refused(lambda: broker.bind(resume)(resumed, peer))
+    assert refused(lambda: broker.bind(SendHandler.send)(message(), peer))
+    assert refused(lambda: broker.bind(SendBackHandler.send_back)(back, peer))
+    assert refused(lambda: broker.bind(TransactionHandler.end)(ends, peer))
+    assert refused(lambda: broker.bind(TimerHandler.recall)(taken_back, peer))
+    assert refused(lambda: broker.bind(TransactionHandler.resume)(resumed, peer))
     assert broker.log.store.end_position == end
-    unsafe: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+    unsafe: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
     assert unsafe.code == 0, "its sender does not wait for replicas"
 
 
@@ -139,7 +140,7 @@ async def test_a_reply_is_pushed_though_too_few_logs_are_in_sync_to_store_it(
         born_timestamp=5,
         properties="REPLY_TO_CLIENT\x01c\x02",
     )
-    answered: Any = await broker.bind(reply)(call, peer)  # type: ignore[misc]
+    answered: Any = await broker.bind(ReplyHandler.reply)(call, peer)  # type: ignore[misc]
     assert (answered.code, answered.msg_id) == (ResponseCode.SUCCESS, "0")
     assert broker.log.store.end_position == 0
     assert NOT_ENOUGH_REMARK in caplog.text

@@ -7,7 +7,7 @@ from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.progress import save_progress
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
@@ -21,10 +21,10 @@ from roquet.wire.codes import ResponseCode
 
 async def made_anew(broker: Broker, peer: FakePeer, message: MakeSend) -> str:
     """A topic with messages, deleted and made anew; gives the id of the one before."""
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     before = broker.tables.topics.ids["orders"]
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     return before
 
 
@@ -56,7 +56,7 @@ async def test_a_deleted_topic_is_no_longer_counted(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     broker.log.counts.counts_stored = True
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     assert [topic for (topic, _), _ in broker.log.counts.stored.items()] == ["orders"]
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     assert list(broker.log.counts.stored.items()) == []
@@ -73,7 +73,7 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
     async with BrokerServer(config, files=files) as server:
         broker = server.broker
         for _ in range(3):
-            broker.bind(send)(message(), peer)
+            broker.bind(SendHandler.send)(message(), peer)
         broker.tables.offsets.commit("billing", "orders", 0, 2)
         save_progress(broker.log, broker.tables)
         topic_id = broker.tables.topics.ids["orders"]

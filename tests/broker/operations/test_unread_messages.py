@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model import names
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.consumption.pop import PopCheckpoint
@@ -35,7 +35,7 @@ def fill(broker: Broker, peer: FakePeer, message: MakeSend) -> Fill:
     """Sends messages of a topic, some files of the log for each seven."""
 
     def sending(count: int, topic: str = "orders", **fields: Any) -> None:
-        bound = broker.bind(send)
+        bound = broker.bind(SendHandler.send)
         for _ in range(count):
             call = message(b"x" * 1000, topic=topic, **fields)
             reply: Any = bound(call, peer)

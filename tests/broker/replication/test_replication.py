@@ -5,11 +5,15 @@ from roquet.broker.replication.replication import Replication
 from roquet.testing.clock import in_virtual_time
 
 
-def test_it_is_a_part_that_handlers_can_name(broker: Broker) -> None:
-    def handler(replication: Replication, _call: object, _peer: object) -> None:
-        assert replication is broker.replication
+class RoleReader:
+    """A handler that names the part."""
 
-    assert broker.bind(handler)(None, None) is None  # type: ignore[arg-type]
+    def __init__(self, replication: Replication) -> None:
+        self.replication = replication
+
+
+def test_it_is_a_part_that_handlers_can_name(broker: Broker) -> None:
+    assert broker.make(RoleReader).replication is broker.replication
     assert broker.replication.role.current.is_master
     assert len(broker.replication.stream_server) == 0
 

@@ -6,8 +6,8 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import inspection
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.admin.inspection import InspectionHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.services.delivery_checkpoints import CONFIRM_MS, LOOK_MS, PENDING_MAX
 from roquet.broker.services.revive import NOTED_GROUP
 from roquet.broker.settings.config import BrokerConfig
@@ -31,14 +31,14 @@ async def started(message: MakeSend) -> AsyncIterator[Broker]:
     """A broker that leads, after its first message, all of which is confirmed."""
     async with BrokerServer(BrokerConfig(host="127.0.0.1", port=0), this_loop().clock) as server:
         broker = server.broker
-        broker.bind(send)(message(), FakePeer())
+        broker.bind(SendHandler.send)(message(), FakePeer())
         broker.delivery.checkpoints.begin()
         yield broker
 
 
 def deliver(broker: Broker, message: MakeSend, offset: int) -> None:
     """Store a message that a delay level has delivered, and note the progress."""
-    broker.bind(send)(message(), FakePeer())
+    broker.bind(SendHandler.send)(message(), FakePeer())
     broker.tables.delay_offsets.advance(LEVEL, offset)
     broker.delivery.checkpoints.note()
 
@@ -78,12 +78,12 @@ async def test_replicas_are_told_of_progress_that_is_confirmed(message: MakeSend
     async with started(message) as broker:
         hide_later(broker)
         deliver(broker, message, 5)
-        handler, call = broker.bind(inspection.delay_offsets), GetDelayOffsets()
-        safe_progress = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
-        assert safe_progress.offset_table == {}
+        handler, call = broker.bind(InspectionHandler.delay_offsets), GetDelayOffsets()
+        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert told.offset_table == {}
         broker.log.store.set_confirmed(None)
-        safe_progress = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
-        assert safe_progress.offset_table == {LEVEL: 5}
+        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert told.offset_table == {LEVEL: 5}
         assert broker.delivery.checkpoints.safe_progress().timer == broker.delivery.timer.checkpoint
 
 
@@ -267,7 +267,7 @@ async def test_a_request_for_all_offsets_is_answered_with_confirmed_progress(
         deliver(broker, message, 1)
         hide_later(broker)
         pop(broker, 0)
-        handler, peer = broker.bind(inspection.all_offsets), FakePeer()
+        handler, peer = broker.bind(InspectionHandler.all_offsets), FakePeer()
         for call in (GetAllOffsets(), GetAllOffsets(known_editions="")):
             answer = codec.loads((await handler(call, peer)).body, AllOffsets)
             assert answer.offset_table["orders@g"] == {0: 0}

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.services.housekeeping import (
     INDEX_COUNT,
     INDEX_MANY,
@@ -122,7 +122,7 @@ async def test_stored_messages_can_be_found_by_key(
     keeping: Housekeeping, broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     for number in range(200):
-        broker.bind(send)(message(properties=f"KEYS\x01k{number}\x02"), peer)
+        broker.bind(SendHandler.send)(message(properties=f"KEYS\x01k{number}\x02"), peer)
     await keeping.index()
     assert len(broker.log.store.query("orders", "k199").records) == 1
     assert broker.log.store.indexed_position == broker.log.store.end_position
@@ -176,7 +176,7 @@ async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
 async def test_retention_and_scrubbing_leave_a_young_store_alone(
     keeping: Housekeeping, broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     keeping.expire(broker.control.clock.now_ms())
     async with asyncio.timeout(10):
         await keeping.scrub()
@@ -211,7 +211,7 @@ async def test_progress_is_saved_only_after_the_flush_of_the_messages_it_counts(
     peer: FakePeer,
     message: MakeSend,
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     assert broker.log.store.flushed_position < broker.log.store.end_position
     offsets.commit("g", "orders", 0, 1)
     await keeping.save()

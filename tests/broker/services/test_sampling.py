@@ -7,8 +7,8 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker import statistics as statistics_module
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send_back import send_back
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.broker.services import sampling as module
 from roquet.broker.services.sampling import StatisticsSampler
@@ -163,7 +163,7 @@ async def test_a_pull_counts_once_for_all_that_it_gives(
     put(3)
 
     def ask(offset: int) -> Any:
-        return broker.bind(pull)(Pull(
+        return broker.bind(PullHandler.pull)(Pull(
             consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
             sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
         ), peer)  # fmt: skip
@@ -193,5 +193,5 @@ async def test_a_message_sent_back_counts_for_its_group(
     broker: Broker, put: PutMany, peer: FakePeer
 ) -> None:
     put(1)
-    broker.bind(send_back)(SendBack(offset=0, group="g", delay_level=0), peer)
+    broker.bind(SendBackHandler.send_back)(SendBack(offset=0, group="g", delay_level=0), peer)
     assert broker.control.statistics.returns["orders", "g"].count == 1

@@ -14,7 +14,7 @@ import pytest
 
 from roquet.broker.admission import KINDS
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
 from roquet.model.errors import CallRefused, MessageIllegal
@@ -194,7 +194,7 @@ class Rig(NamedTuple):
 
     def stored_properties(self) -> dict[str, str]:
         """The properties with which a message is stored."""
-        self.broker.bind(send)(self.message(), self.peer)
+        self.broker.bind(SendHandler.send)(self.message(), self.peer)
         store = self.broker.log.store
         (part,) = store.read("orders", 0, store.bounds("orders", 0)[1] - 1).parts
         return dict(decode_properties(decode(part).properties))
@@ -207,7 +207,7 @@ class Rig(NamedTuple):
     def send_code(self, **fields: Any) -> int:
         """The code of the reply to a send, or of its refusal."""
         try:
-            reply: Any = self.broker.bind(send)(self.message(**fields), self.peer)
+            reply: Any = self.broker.bind(SendHandler.send)(self.message(**fields), self.peer)
         except CallRefused as error:
             return int(error.code)
         return int(reply.code)

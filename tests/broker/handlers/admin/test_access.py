@@ -7,7 +7,7 @@ import pytest
 from tests.broker.conftest import FakePeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import access as handlers
+from roquet.broker.handlers.admin.access import AccessHandler
 from roquet.model.errors import CallRefused
 from roquet.wire.call import Reply
 from roquet.wire.calls.access import (
@@ -50,7 +50,7 @@ def acl(resource: str = "Topic:a") -> bytes:
 async def made(broker: Broker, peer: FakePeer, name: str = "bob") -> None:
     """Make a normal user."""
     call = CreateUser(username=name, access_key="root", body=user(password="p"))
-    reply: Any = broker.bind(handlers.create_user)(call, peer)
+    reply: Any = broker.bind(AccessHandler.create_user)(call, peer)
     assert (await reply).remark == SUCCESS_REMARK
 
 
@@ -60,27 +60,27 @@ def code_of(error: pytest.ExceptionInfo[CallRefused]) -> int:
 
 async def test_a_user_is_made_shown_and_deleted(broker: Broker, peer: FakePeer) -> None:
     await made(broker, peer)
-    shown = broker.bind(handlers.get_user)(GetUser(username="bob", access_key="root"), peer)
+    shown = broker.bind(AccessHandler.get_user)(GetUser(username="bob", access_key="root"), peer)
     assert isinstance(shown, Reply)
     assert codec.loads(shown.body, UserInfo) == UserInfo(
         username="bob", password="p", user_type="Normal", user_status="enable"
     )
     call = DeleteUser(username="bob", access_key="root")
-    await broker.bind(handlers.delete_user)(call, peer)
-    shown = broker.bind(handlers.get_user)(GetUser(username="bob", access_key="root"), peer)
+    await broker.bind(AccessHandler.delete_user)(call, peer)
+    shown = broker.bind(AccessHandler.get_user)(GetUser(username="bob", access_key="root"), peer)
     assert shown == Reply(remark=SUCCESS_REMARK)
 
 
 async def test_passwords_are_shown_to_super_users_alone(broker: Broker, peer: FakePeer) -> None:
     await made(broker, peer)
-    listing: Any = broker.bind(handlers.list_users)
+    listing: Any = broker.bind(AccessHandler.list_users)
     assert b"rootsecret" in listing(ListUsers(access_key="root"), peer).body
     assert b"password" not in listing(ListUsers(access_key="bob"), peer).body
     assert listing(ListUsers(access_key="root", filter="zzz"), peer).body == b""
 
 
 async def test_a_missing_name_or_body_is_refused(broker: Broker, peer: FakePeer) -> None:
-    create, update = broker.bind(handlers.create_user), broker.bind(handlers.update_user)
+    create, update = broker.bind(AccessHandler.create_user), broker.bind(AccessHandler.update_user)
     with pytest.raises(CallRefused, match="The username is blank") as refused:
         await create(CreateUser(access_key="root", body=user(password="p")), peer)
     assert code_of(refused) == ResponseCode.INVALID_PARAMETER
@@ -91,25 +91,25 @@ async def test_a_missing_name_or_body_is_refused(broker: Broker, peer: FakePeer)
 
 async def test_acls_are_changed_by_super_users_alone(broker: Broker, peer: FakePeer) -> None:
     await made(broker, peer)
-    change = broker.bind(handlers.change_acl)
+    change = broker.bind(AccessHandler.change_acl)
     with pytest.raises(CallRefused, match="only be changed by super user"):
         await change(CreateAcl(subject="User:bob", access_key="bob", body=acl("*")), peer)
     await change(CreateAcl(subject="User:bob", access_key="root", body=acl()), peer)
-    delete = broker.bind(handlers.delete_acl)
+    delete = broker.bind(AccessHandler.delete_acl)
     with pytest.raises(CallRefused, match="only be changed by super user"):
         await delete(DeleteAcl(subject="User:bob", access_key="bob"), peer)
-    listed: Any = broker.bind(handlers.list_acls)(ListAcls(subject_filter="bob"), peer)
-    got: Any = broker.bind(handlers.get_acl)(GetAcl(subject="User:bob"), peer)
+    listed: Any = broker.bind(AccessHandler.list_acls)(ListAcls(subject_filter="bob"), peer)
+    got: Any = broker.bind(AccessHandler.get_acl)(GetAcl(subject="User:bob"), peer)
     assert listed.body == b"[" + got.body + b"]"
     await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), peer)
-    assert broker.bind(handlers.get_acl)(GetAcl(subject="User:bob"), peer).body == b""
+    assert broker.bind(AccessHandler.get_acl)(GetAcl(subject="User:bob"), peer).body == b""
 
 
 async def test_an_update_takes_the_place_of_the_entry_of_its_resource(
     broker: Broker, peer: FakePeer
 ) -> None:
     await made(broker, peer)
-    change = broker.bind(handlers.change_acl)
+    change = broker.bind(AccessHandler.change_acl)
     for resource in ("Topic:a", "Topic:b"):
         call = CreateAcl(subject="User:bob", access_key="root", body=acl(resource))
         await change(call, peer)
@@ -126,7 +126,7 @@ async def test_the_subject_of_the_body_wins(broker: Broker, peer: FakePeer) -> N
     await made(broker, peer)
     named = codec.loads(acl(), AclInfo)
     body = codec.dumps(AclInfo(subject="User:bob", policies=named.policies))
-    await broker.bind(handlers.change_acl)(
+    await broker.bind(AccessHandler.change_acl)(
         CreateAcl(subject="User:nobody", access_key="root", body=body), peer
     )
     assert list(broker.access.tables.acls) == ["bob"]

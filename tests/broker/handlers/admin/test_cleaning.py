@@ -5,8 +5,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import cleaning
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.admin.cleaning import CleaningHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import StoreFull
 from roquet.store.store import Store
@@ -23,7 +23,7 @@ def settings() -> dict[str, Any]:
 
 def fill(broker: Broker, peer: FakePeer, message: MakeSend, **fields: Any) -> None:
     for _ in range(4):
-        reply: Any = broker.bind(send)(message(b"x" * 30_000, **fields), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(b"x" * 30_000, **fields), peer)
         assert reply.code == 0
 
 
@@ -33,7 +33,7 @@ async def test_old_files_of_the_log_go_at_once(
     fill(broker, peer, message)
     assert broker.log.store.begin_position == 0
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    await broker.bind(CleaningHandler.delete_expired)(DeleteExpired(), peer)
     assert broker.log.store.begin_position > 0
     least, end = broker.log.store.bounds("orders", 0)
     assert 0 < least < end
@@ -48,7 +48,7 @@ async def test_files_after_the_last_checkpoint_stay_while_no_checkpoint_can_be_s
     fill(broker, peer, message)
     monkeypatch.setattr(broker.log.flush, "checkpoint", no_room)
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
-    assert (await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)).code == 0
+    assert (await broker.bind(CleaningHandler.delete_expired)(DeleteExpired(), peer)).code == 0
     assert broker.log.store.begin_position == 0
 
 
@@ -61,10 +61,10 @@ async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_the
     broker.tables.offsets.commit("billing", "orders", 0, 3)
     broker.tables.topics.remove("orders", 0)
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    await broker.bind(CleaningHandler.delete_expired)(DeleteExpired(), peer)
     assert broker.log.store.bounds("orders", 0) == (4, 4)
-    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
-    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
+    await broker.bind(CleaningHandler.clean_topics)(CleanTopics(), peer)
+    await broker.bind(CleaningHandler.clean_topics)(CleanTopics(), peer)
     assert broker.log.store.topics() == ["kept"]
     assert broker.tables.offsets.get("billing", "orders", 0) is None
 
@@ -78,7 +78,7 @@ async def test_delayed_messages_of_a_deleted_topic_stay(
     record = broker.log.store.message_at(0)
     assert record is not None
     broker.log.ingest.append_due(decode(record), topic="orders", queue_id=0, properties={})
-    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
+    await broker.bind(CleaningHandler.clean_topics)(CleanTopics(), peer)
     assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
@@ -92,16 +92,16 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     for queue_id in (0, 1):
         broker.tables.offsets.commit("billing", "orders", queue_id, 4)
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    await broker.bind(CleaningHandler.delete_expired)(DeleteExpired(), peer)
     assert broker.log.store.bounds("orders", 1) == (4, 4)
-    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    await broker.bind(CleaningHandler.clean_queues)(CleanQueues(), peer)
     assert broker.log.store.bounds("orders", 1) == (4, 4), "its topic has it still"
     config = broker.tables.topics.get("orders")
     assert config is not None
     broker.tables.topics.put(
         msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0
     )
-    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    await broker.bind(CleaningHandler.clean_queues)(CleanQueues(), peer)
     assert (broker.log.store.bounds("orders", 0), broker.log.store.bounds("orders", 1)) == (
         (4, 4),
         (0, 0),
@@ -109,7 +109,7 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     assert broker.tables.offsets.get("billing", "orders", 0) == 4
     assert broker.tables.offsets.get("billing", "orders", 1) is None
     broker.tables.topics.remove("orders", 0)
-    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    await broker.bind(CleaningHandler.clean_queues)(CleanQueues(), peer)
     assert broker.log.store.topics() == ["later"]
 
 
@@ -122,7 +122,7 @@ async def test_progress_is_removed_before_its_queue(
     fill(broker, peer, message, topic="later")
     broker.tables.offsets.commit("billing", "orders", 0, 4)
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    await broker.bind(CleaningHandler.delete_expired)(DeleteExpired(), peer)
     broker.tables.topics.remove("orders", 0)
     seen = []
 
@@ -131,5 +131,5 @@ async def test_progress_is_removed_before_its_queue(
         assert not broker.tables.offsets.unsaved
 
     monkeypatch.setattr(type(broker.log.store), "remove_queue", remove)
-    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    await broker.bind(CleaningHandler.clean_queues)(CleanQueues(), peer)
     assert seen == [("orders", 0, None)]

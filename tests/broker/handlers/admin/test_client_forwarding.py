@@ -7,8 +7,8 @@ import pytest
 from tests.broker.conftest import FakePeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import client_forwarding
-from roquet.broker.handlers.messages import send
+from roquet.broker.handlers.admin.client_forwarding import ClientForwardingHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.wire.call import Call, Reply
@@ -45,7 +45,7 @@ def joined(broker: Broker, member: FakeMember, client_id: str = "c") -> FakeMemb
 async def outcome(broker: Broker, peer: FakePeer) -> tuple[int, str | None]:
     """The code and the remark that an operator sees."""
     try:
-        reply = await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
+        reply = await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
     except CallRefused as refusal:
         return refusal.code, refusal.remark
     assert isinstance(reply, Reply)
@@ -57,7 +57,9 @@ INFO = GetRunningInfo(consumer_group="g", client_id="c", jstack_enable=True)
 
 async def test_a_members_reply_is_passed_on_unchanged(broker: Broker, peer: FakePeer) -> None:
     member = joined(broker, FakeMember(Reply(body=b"doing well")))
-    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"doing well"  # type: ignore[misc]
+    assert (
+        await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
+    ).body == b"doing well"
     assert member.calls == [(INFO, 10_000)]
 
 
@@ -91,7 +93,7 @@ async def test_a_request_to_an_unknown_member_is_refused(
     joined(broker, FakeMember(Reply()), "somebody else")
     call = GetRunningInfo(consumer_group=group, client_id="c")
     with pytest.raises(CallRefused) as refusal:
-        await broker.bind(client_forwarding.running_info)(call, peer)  # type: ignore[misc]
+        await broker.bind(ClientForwardingHandler.running_info)(call, peer)  # type: ignore[misc]
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert refusal.value.remark == f"The Consumer <{group}> <c> not online"
 
@@ -99,7 +101,7 @@ async def test_a_request_to_an_unknown_member_is_refused(
 async def test_a_client_that_is_too_old_is_not_asked(broker: Broker, peer: FakePeer) -> None:
     member = joined(broker, FakeMember(Reply(), version=61))
     with pytest.raises(CallRefused, match="please upgrade it to V3_1_8_SNAPSHOT") as refusal:
-        await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
+        await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert member.calls == []
 
@@ -107,14 +109,14 @@ async def test_a_client_that_is_too_old_is_not_asked(broker: Broker, peer: FakeP
 async def test_the_latest_connection_of_a_member_is_asked(broker: Broker, peer: FakePeer) -> None:
     old = joined(broker, FakeMember(Reply(body=b"old")))
     joined(broker, FakeMember(Reply(body=b"new")))
-    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"new"  # type: ignore[misc]
+    assert (await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)).body == b"new"  # type: ignore[misc]
     assert old.calls == []
 
 
 async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
     broker: Broker, peer: FakePeer, message: Callable[..., Any]
 ) -> None:
-    stored = broker.bind(send.send)(message(b"the body"), peer)
+    stored = broker.bind(SendHandler.send)(message(b"the body"), peer)
     member = joined(broker, FakeMember(Reply(body=b"{}")))
     call = ConsumeDirectly(
         consumer_group="g",
@@ -122,7 +124,7 @@ async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
         topic="orders",
         msg_id=stored.msg_id,  # type: ignore[union-attr]
     )
-    await broker.bind(client_forwarding.consume_directly)(call, peer)  # type: ignore[misc]
+    await broker.bind(ClientForwardingHandler.consume_directly)(call, peer)  # type: ignore[misc]
     ((relayed, timeout_ms),) = member.calls
     assert timeout_ms == 10_000
     assert relayed.broker_name == broker.control.settings.config.broker_name
@@ -146,7 +148,7 @@ async def test_a_message_that_is_not_there_is_refused(
     joined(broker, FakeMember(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=message_id)
     with pytest.raises(CallRefused, match=why) as refusal:
-        broker.bind(client_forwarding.consume_directly)(call, peer)
+        broker.bind(ClientForwardingHandler.consume_directly)(call, peer)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -154,9 +156,9 @@ async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(
     broker: Broker, peer: FakePeer, message: Callable[..., Any]
 ) -> None:
     text = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
-    stored: Any = broker.bind(send.send)(message(b"half", properties=text, sys_flag=4), peer)
+    stored: Any = broker.bind(SendHandler.send)(message(b"half", properties=text, sys_flag=4), peer)
     member = joined(broker, FakeMember(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=stored.msg_id)
     with pytest.raises(CallRefused, match="not delivered yet") as refusal:
-        broker.bind(client_forwarding.consume_directly)(call, peer)
+        broker.bind(ClientForwardingHandler.consume_directly)(call, peer)
     assert (refusal.value.code, member.calls) == (ResponseCode.NO_PERMISSION, [])

@@ -4,9 +4,9 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import group as handlers
-from roquet.broker.handlers.groups.heartbeat import heartbeat
-from roquet.broker.handlers.groups.offset import update
+from roquet.broker.handlers.admin.group import GroupHandler
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
+from roquet.broker.handlers.groups.offset import OffsetHandler
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
@@ -38,25 +38,25 @@ def join(
     subscriptions = [Subscription(topic=topic, sub_string=expression)]
     data = ConsumerData(group_name="billing", subscription_data_set=subscriptions)
     body = codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
-    broker.bind(heartbeat)(Heartbeat(body=body), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
 
 
 def commit(broker: Broker, peer: FakePeer, offset: int, queue_id: int = 0) -> None:
     call = UpdateOffset(
         consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=offset
     )
-    broker.bind(update)(call, peer)
+    broker.bind(OffsetHandler.update)(call, peer)
 
 
 def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
     call = GetConnections(consumer_group="billing", **fields)
-    reply: Any = broker.bind(handlers.connections)(call, None)  # type: ignore[arg-type]
+    reply: Any = broker.bind(GroupHandler.connections)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, ConsumerConnection)
 
 
 def stats(broker: Broker, **fields: Any) -> ConsumeStats:
     call = GetConsumeStats(**{"consumer_group": "billing", **fields})
-    reply: Any = broker.bind(handlers.stats)(call, None)  # type: ignore[arg-type]
+    reply: Any = broker.bind(GroupHandler.stats)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, ConsumeStats)
 
 
@@ -86,7 +86,7 @@ async def test_the_allocation_strategy_of_each_member_is_listed(
 ) -> None:
     data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
     body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
-    broker.bind(heartbeat)(Heartbeat(body=body), billing["c2"])
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), billing["c2"])
     members = connections(broker, with_subscriptions=True).connection_set
     assert [c.strategy for c in members] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]

@@ -7,7 +7,8 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import inspection as handlers
-from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.broker.handlers.admin.inspection import InspectionHandler
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.change_waiters import WAITERS_MAX
@@ -33,7 +34,7 @@ def shop(broker: Broker, peer: FakePeer) -> Broker:
         consumer_data_set=[ConsumerData(group_name="billing", subscription_data_set=[wish])],
     )
     peer.version, peer.language = 513, Language.GO
-    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
     return broker
 
 
@@ -48,7 +49,7 @@ def orders(broker: Broker, peer: FakePeer, message: MakeSend) -> Broker:
 
 
 async def test_the_members_of_a_producer_group_are_listed(shop: Broker, peer: FakePeer) -> None:
-    reply = shop.bind(handlers.producers)(calls.GetProducers(producer_group="shop"), peer)
+    reply = shop.bind(InspectionHandler.producers)(calls.GetProducers(producer_group="shop"), peer)
     (connection,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
     assert (connection.client_id, connection.client_addr) == ("c1", peer.address)
     assert (connection.language, connection.version) == (Language.GO, 513)
@@ -56,14 +57,14 @@ async def test_the_members_of_a_producer_group_are_listed(shop: Broker, peer: Fa
 
 async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: FakePeer) -> None:
     with pytest.raises(CallRefused, match=r"the producer group\[x\] not exist$") as refused:
-        broker.bind(handlers.producers)(calls.GetProducers(producer_group="x"), peer)
+        broker.bind(InspectionHandler.producers)(calls.GetProducers(producer_group="x"), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_all_producers_are_listed_with_their_last_heartbeat(
     shop: Broker, peer: FakePeer
 ) -> None:
-    reply: Any = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    reply: Any = shop.bind(InspectionHandler.all_producers)(calls.GetAllProducers(), peer)
     table = codec.loads(reply.body, calls.ProducerTable).data
     (producer,) = table["shop"]
     assert (producer.client_id, producer.remote_ip) == ("c1", f"/{peer.address}")
@@ -71,7 +72,7 @@ async def test_all_producers_are_listed_with_their_last_heartbeat(
 
 
 async def test_without_producers_the_table_is_empty(broker: Broker, peer: FakePeer) -> None:
-    reply: Any = broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    reply: Any = broker.bind(InspectionHandler.all_producers)(calls.GetAllProducers(), peer)
     assert reply.body == b'{"data":{}}'
 
 
@@ -80,12 +81,15 @@ async def test_very_many_producer_groups_are_listed_in_slices(
 ) -> None:
     groups = [ProducerData(group_name=f"g{number}") for number in range(1_000)]
     broker.tables.clients.beat(peer, HeartbeatData(client_id="c1", producer_data_set=groups))
-    later: Any = broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    later: Any = broker.bind(InspectionHandler.all_producers)(calls.GetAllProducers(), peer)
     assert len(codec.loads((await later).body, calls.ProducerTable).data) == 1_000
 
 
 def groups(broker: Broker, topic: str) -> list[str]:
-    reply = broker.bind(handlers.groups_of_topic)(calls.GetGroupsOfTopic(topic=topic), None)  # type: ignore[arg-type]
+    reply = broker.bind(InspectionHandler.groups_of_topic)(
+        calls.GetGroupsOfTopic(topic=topic),
+        None,  # type: ignore[arg-type]
+    )
     return codec.loads(reply.body, calls.GroupList).group_list
 
 
@@ -101,13 +105,15 @@ async def test_the_topics_in_which_a_group_has_progress_are_listed(
 ) -> None:
     for topic in ("paid", "orders"):
         broker.tables.offsets.commit("billing", topic, 0, 1)
-    reply = broker.bind(handlers.topics_of_group)(calls.GetTopicsOfGroup(group="billing"), peer)
+    reply = broker.bind(InspectionHandler.topics_of_group)(
+        calls.GetTopicsOfGroup(group="billing"), peer
+    )
     body = codec.loads(reply.body, TopicList)
     assert (body.topic_list, body.broker_addr) == (["orders", "paid"], broker.log.address)
 
 
 async def test_a_groups_subscription_to_a_topic_is_reported(shop: Broker, peer: FakePeer) -> None:
-    reply = shop.bind(handlers.subscription)(
+    reply = shop.bind(InspectionHandler.subscription)(
         calls.GetSubscription(group="billing", topic="orders"), peer
     )
     answer = codec.loads(reply.body, calls.SubscriptionAnswer)
@@ -119,13 +125,13 @@ async def test_a_groups_subscription_to_a_topic_is_reported(shop: Broker, peer: 
 async def test_an_offline_group_has_no_subscription(broker: Broker, peer: FakePeer) -> None:
     call = calls.GetSubscription(group="billing", topic="orders")
     assert (
-        broker.bind(handlers.subscription)(call, peer).body
+        broker.bind(InspectionHandler.subscription)(call, peer).body
         == b'{"group":"billing","topic":"orders"}'
     )
 
 
 async def test_system_topics_are_listed(broker: Broker, peer: FakePeer) -> None:
-    reply = broker.bind(handlers.system_topics)(calls.GetSystemTopics(), peer)
+    reply = broker.bind(InspectionHandler.system_topics)(calls.GetSystemTopics(), peer)
     topics = codec.loads(reply.body, TopicList).topic_list
     assert {
         "TBW102",
@@ -138,7 +144,7 @@ async def test_system_topics_are_listed(broker: Broker, peer: FakePeer) -> None:
 
 def entries(broker: Broker, **fields: Any) -> Any:
     arguments = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
-    return broker.bind(handlers.entries)(calls.GetEntries(**arguments), None)  # type: ignore[arg-type]
+    return broker.bind(InspectionHandler.entries)(calls.GetEntries(**arguments), None)  # type: ignore[arg-type]
 
 
 async def test_the_entries_of_a_queue_are_listed(orders: Broker) -> None:
@@ -213,7 +219,7 @@ async def test_progress_is_reported_with_the_pulled_offsets(broker: Broker, peer
     broker.tables.offsets.commit("billing", "orders", 1, 5)
     broker.control.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
     broker.control.statistics.got("orders", "popping", 1, 1)
-    reply = await broker.bind(handlers.all_offsets)(calls.GetAllOffsets(), peer)
+    reply = await broker.bind(InspectionHandler.all_offsets)(calls.GetAllOffsets(), peer)
     body = codec.loads(reply.body, calls.AllOffsets)
     assert body.offset_table["orders@billing"] == {1: 5}
     assert body.pull_offset_table == {"orders@billing": {1: 7}}
@@ -223,7 +229,7 @@ async def test_progress_is_reported_with_the_pulled_offsets(broker: Broker, peer
 async def test_the_delay_levels_in_use_are_listed(broker: Broker, peer: FakePeer) -> None:
     broker.tables.delay_offsets.advance(3, 2)
     broker.tables.delay_offsets.advance(4, 0)
-    reply = broker.bind(handlers.delay_offsets)(calls.GetDelayOffsets(), peer)
+    reply = broker.bind(InspectionHandler.delay_offsets)(calls.GetDelayOffsets(), peer)
     assert b'"offsetTable":{3:2}' in reply.body
 
 
@@ -231,7 +237,7 @@ async def test_request_modes_are_listed(broker: Broker, peer: FakePeer) -> None:
     broker.tables.request_modes.put(
         RequestMode(topic="orders", consumer_group="billing", mode="POP")
     )
-    reply = broker.bind(handlers.request_modes)(calls.GetRequestModes(), peer)
+    reply = broker.bind(InspectionHandler.request_modes)(calls.GetRequestModes(), peer)
     assert reply.body == (
         b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
         b'"popShareQueueNum":0,"topic":"orders"}}}}'
@@ -240,7 +246,7 @@ async def test_request_modes_are_listed(broker: Broker, peer: FakePeer) -> None:
 
 async def offsets_of(broker: Broker, peer: FakePeer, **fields: Any) -> calls.AllOffsetsReply:
     call = calls.GetAllOffsets(**fields)
-    reply: calls.AllOffsetsReply = await broker.bind(handlers.all_offsets)(call, peer)
+    reply: calls.AllOffsetsReply = await broker.bind(InspectionHandler.all_offsets)(call, peer)
     return reply
 
 

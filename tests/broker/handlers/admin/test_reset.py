@@ -7,10 +7,10 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import reset
-from roquet.broker.handlers.groups import offset
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.admin.reset import ResetHandler
+from roquet.broker.handlers.groups.offset import OffsetHandler
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
@@ -37,7 +37,7 @@ COUNT = 10
 def known(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
     """Ten messages in queue 0, none in the others; a group that has read five."""
     for _ in range(COUNT):
-        broker.bind(send)(message(default_topic_queue_nums=4), peer)
+        broker.bind(SendHandler.send)(message(default_topic_queue_nums=4), peer)
     broker.tables.groups.find("billing", 0)
     broker.tables.offsets.commit("billing", "orders", 0, 5)
 
@@ -57,7 +57,7 @@ def wanted(broker: Broker, peer: FakePeer, at: int = 5, **fields: Any) -> PullRe
         "max_msg_nums": 32, "sys_flag": 4 | 1, "commit_offset": at, "suspend_timeout_millis": 0,
         "subscription": "*", "sub_version": 0, **fields,
     }  # fmt: skip
-    reply = broker.bind(pull)(Pull(**arguments), peer)
+    reply = broker.bind(PullHandler.pull)(Pull(**arguments), peer)
     assert isinstance(reply, PullReply)
     return reply
 
@@ -73,7 +73,7 @@ def join(broker: Broker, peer: FakePeer, client_id: str = "c@1", topic: str = "o
 
 
 async def test_all_queues_are_reset_to_a_time(broker: Broker, peer: FakePeer) -> None:
-    assert table(await broker.bind(reset.reset)(asked(timestamp=0), peer)) == {
+    assert table(await broker.bind(ResetHandler.reset)(asked(timestamp=0), peer)) == {
         0: 0,
         1: 0,
         2: 0,
@@ -81,7 +81,7 @@ async def test_all_queues_are_reset_to_a_time(broker: Broker, peer: FakePeer) ->
     }
     assert broker.tables.offsets.get("billing", "orders", 0) == 0
     late = broker.control.clock.now_ms() + 60_000
-    assert table(await broker.bind(reset.reset)(asked(timestamp=late), peer)) == {
+    assert table(await broker.bind(ResetHandler.reset)(asked(timestamp=late), peer)) == {
         0: COUNT,
         1: 0,
         2: 0,
@@ -90,21 +90,25 @@ async def test_all_queues_are_reset_to_a_time(broker: Broker, peer: FakePeer) ->
 
 
 async def test_a_reset_without_a_time_is_to_the_end(broker: Broker, peer: FakePeer) -> None:
-    assert table(await broker.bind(reset.reset)(asked(), peer))[0] == COUNT
+    assert table(await broker.bind(ResetHandler.reset)(asked(), peer))[0] == COUNT
 
 
 @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (7, 7), (10, 10), (11, 10)])
 async def test_one_queue_is_reset_to_an_offset(
     broker: Broker, peer: FakePeer, offset: int, reached: int
 ) -> None:
-    reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
+    reply = await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=offset), peer)
     assert table(reply) == {0: reached}
     assert broker.tables.offsets.get("billing", "orders", 0) == reached
 
 
 async def test_one_queue_is_reset_to_a_time(broker: Broker, peer: FakePeer) -> None:
-    assert table(await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)) == {0: 0}
-    assert table(await broker.bind(reset.reset)(asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
+    assert table(await broker.bind(ResetHandler.reset)(asked(queue_id=0, timestamp=0), peer)) == {
+        0: 0
+    }
+    assert table(await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=-1), peer)) == {
+        0: COUNT
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ async def test_an_invalid_reset_is_refused(
     broker: Broker, peer: FakePeer, fields: dict[str, Any], code: ResponseCode, remark: str
 ) -> None:
     with pytest.raises(CallRefused) as refused:
-        await broker.bind(reset.reset)(asked(**fields), peer)
+        await broker.bind(ResetHandler.reset)(asked(**fields), peer)
     assert refused.value.code == code
     assert (refused.value.remark or "").startswith(remark)
     assert broker.tables.offsets.get("billing", "orders", 0) == 5
@@ -145,13 +149,13 @@ async def test_a_topic_without_queues_has_none_to_reset(broker: Broker, peer: Fa
     assert config is not None
     broker.tables.topics.put(msgspec.structs.replace(config, read_queue_nums=0), 0)
     with pytest.raises(CallRefused, match="No queues to reset"):
-        await broker.bind(reset.reset)(asked(), peer)
+        await broker.bind(ResetHandler.reset)(asked(), peer)
 
 
 async def test_the_next_pull_gets_the_reset_offset_once_and_commits_nothing(
     broker: Broker, peer: FakePeer
 ) -> None:
-    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
+    await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=2), peer)
     reply = wanted(broker, peer)
     assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (2, 0, COUNT)
@@ -160,27 +164,27 @@ async def test_the_next_pull_gets_the_reset_offset_once_and_commits_nothing(
 
 
 async def test_a_reset_does_not_reach_another_group(broker: Broker, peer: FakePeer) -> None:
-    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
+    await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=2), peer)
     assert wanted(broker, peer, consumer_group="others").code == 0
 
 
 async def test_old_commits_are_ignored_until_the_reset_is_delivered(
     broker: Broker, peer: FakePeer
 ) -> None:
-    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
+    await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=2), peer)
     update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=9)
-    reply = broker.bind(offset.update)(update, peer)
+    reply = broker.bind(OffsetHandler.update)(update, peer)
     assert (reply.code, reply.remark) == (0, "Offset has been previously reset")
     assert broker.tables.offsets.get("billing", "orders", 0) == 2
     wanted(broker, peer)
-    assert broker.bind(offset.update)(update, peer).remark is None
+    assert broker.bind(OffsetHandler.update)(update, peer).remark is None
     assert broker.tables.offsets.get("billing", "orders", 0) == 9
 
 
 async def test_a_reset_frees_ordered_pops(broker: Broker, peer: FakePeer) -> None:
     held = hold(None, [5], 1, 60_000, None)
     broker.tables.ordered_pops.put("billing", "orders", 0, held)
-    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
+    await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=2), peer)
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
 
 
@@ -193,7 +197,7 @@ async def test_a_reset_that_the_disk_refuses_changes_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(broker.tables.offsets, "saved", no_room)
         with pytest.raises(StoreFull):
-            await broker.bind(reset.reset)(asked(timestamp=0), peer)
+            await broker.bind(ResetHandler.reset)(asked(timestamp=0), peer)
     assert [broker.tables.offsets.get("billing", "orders", n) for n in range(4)] == [
         5,
         None,
@@ -207,7 +211,7 @@ async def test_a_reset_that_the_disk_refuses_changes_nothing(
 async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(
     broker: Broker, peer: FakePeer
 ) -> None:
-    resetting = asyncio.create_task(broker.bind(reset.reset)(asked(timestamp=0), peer))
+    resetting = asyncio.create_task(broker.bind(ResetHandler.reset)(asked(timestamp=0), peer))
     await asyncio.sleep(0)
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     with pytest.raises(CallRefused, match="Topic orders does not exist"):
@@ -232,7 +236,7 @@ class TestByMembers:
         join(broker, peer)
         join(broker, other, "c@2")
         other.language = Language.CPP
-        reply = await broker.bind(reset.reset)(asked(timestamp=0, is_force=True), peer)
+        reply = await broker.bind(ResetHandler.reset)(asked(timestamp=0, is_force=True), peer)
         assert table(reply) == {0: 0, 1: 0, 2: 0, 3: 0}
         (notice,), (listed,) = peer.told, other.told
         assert isinstance(notice, ResetClientOffset)
@@ -247,25 +251,27 @@ class TestByMembers:
         self, broker: Broker, peer: FakePeer
     ) -> None:
         join(broker, peer)
-        assert table(await broker.bind(reset.reset)(asked(), peer))[0] == 5
-        assert table(await broker.bind(reset.reset)(asked(is_force=True), peer))[0] == COUNT
+        assert table(await broker.bind(ResetHandler.reset)(asked(), peer))[0] == 5
+        assert table(await broker.bind(ResetHandler.reset)(asked(is_force=True), peer))[0] == COUNT
 
     @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (3, 3), (7, 7), (11, 10)])
     async def test_one_queue_is_reset_to_an_offset_within_its_bounds(
         self, broker: Broker, peer: FakePeer, offset: int, reached: int
     ) -> None:
         join(broker, peer)
-        reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
+        reply = await broker.bind(ResetHandler.reset)(asked(queue_id=0, offset=offset), peer)
         assert table(reply) == {0: reached}
         (notice,) = peer.told
         assert table(Reply(body=notice.body)) == {0: reached}
 
     async def test_one_queue_is_reset_to_a_time(self, broker: Broker, peer: FakePeer) -> None:
         join(broker, peer)
-        reply = await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)
+        reply = await broker.bind(ResetHandler.reset)(asked(queue_id=0, timestamp=0), peer)
         assert table(reply) == {0: 0}
-        assert table(await broker.bind(reset.reset)(asked(queue_id=0), peer)) == {0: 5}
-        reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=-1, is_force=True), peer)
+        assert table(await broker.bind(ResetHandler.reset)(asked(queue_id=0), peer)) == {0: 5}
+        reply = await broker.bind(ResetHandler.reset)(
+            asked(queue_id=0, offset=-1, is_force=True), peer
+        )
         assert table(reply) == {0: COUNT}
 
     @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
@@ -274,7 +280,7 @@ class TestByMembers:
     ) -> None:
         join(broker, peer)
         with pytest.raises(CallRefused):
-            await broker.bind(reset.reset)(asked(**fields), peer)
+            await broker.bind(ResetHandler.reset)(asked(**fields), peer)
         assert peer.told == []
 
     @pytest.mark.parametrize(
@@ -293,7 +299,7 @@ class TestByMembers:
         self, broker: Broker, peer: FakePeer, fields: dict[str, Any], code: int, remark: str
     ) -> None:
         with pytest.raises(CallRefused) as refused:
-            await broker.bind(reset.reset)(asked(**fields), peer)
+            await broker.bind(ResetHandler.reset)(asked(**fields), peer)
         assert refused.value.code == code
         assert (refused.value.remark or "").startswith(remark)
 
@@ -305,7 +311,7 @@ class TestByMembers:
         join(broker, old, "c@2")
         old.version = 20
         with pytest.raises(CallRefused, match="the client does not support this feature"):
-            await broker.bind(reset.reset)(asked(), peer)
+            await broker.bind(ResetHandler.reset)(asked(), peer)
         assert peer.told == []
 
 
@@ -326,7 +332,7 @@ async def status(
     broker: Broker, peer: FakePeer, **fields: Any
 ) -> dict[str, dict[MessageQueue, int]]:
     call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
-    answer = broker.bind(reset.status)(call, peer)
+    answer = broker.bind(ResetHandler.status)(call, peer)
     assert isinstance(answer, Awaitable)
     return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 
@@ -363,7 +369,7 @@ async def test_a_group_without_members_is_named(broker: Broker, peer: FakePeer) 
 
 async def clone(broker: Broker, peer: FakePeer, **fields: Any) -> None:
     arguments = {"src_group": "billing", "dest_group": "audit", **fields}
-    await broker.bind(reset.clone)(CloneOffsets(**arguments), peer)
+    await broker.bind(ResetHandler.clone)(CloneOffsets(**arguments), peer)
 
 
 async def test_a_group_gets_the_progress_of_another(broker: Broker, peer: FakePeer) -> None:

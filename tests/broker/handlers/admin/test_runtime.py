@@ -7,6 +7,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet import __version__
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import runtime as handlers
+from roquet.broker.handlers.admin.runtime import RuntimeHandler
 from roquet.broker.ingest.set_aside import RecordLocation
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
@@ -38,7 +39,7 @@ GENUINE = {
 
 
 async def info(broker: Broker) -> dict[str, str]:
-    reply = await broker.bind(handlers.runtime_info)(GetRuntimeInfo(), None)  # type: ignore[arg-type]
+    reply = await broker.bind(RuntimeHandler.runtime_info)(GetRuntimeInfo(), None)  # type: ignore[arg-type]
     table: dict[str, str] = json.loads(reply.body)["table"]
     return table
 

@@ -4,10 +4,10 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import settings as handlers
-from roquet.broker.handlers.groups.heartbeat import heartbeat
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.admin.settings import SettingsHandler
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData
 from roquet.model.topic import DataVersion
@@ -21,11 +21,11 @@ from roquet.wire.properties_file import read_properties
 
 def change(broker: Broker, peer: FakePeer, text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else text.encode()
-    broker.bind(handlers.update)(UpdateSettings(body=body), peer)
+    broker.bind(SettingsHandler.update)(UpdateSettings(body=body), peer)
 
 
 def described(broker: Broker, peer: FakePeer) -> tuple[dict[str, str], DataVersion]:
-    reply = broker.bind(handlers.settings)(GetSettings(), peer)
+    reply = broker.bind(SettingsHandler.settings)(GetSettings(), peer)
     return read_properties(reply.body.decode()), codec.loads(reply.version, DataVersion)
 
 
@@ -55,12 +55,12 @@ async def test_every_setting_that_apaches_broker_reports_is_reported(
 async def test_a_smaller_limit_counts_from_the_next_message_on(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(b"x" * 11), peer)
+    broker.bind(SendHandler.send)(message(b"x" * 11), peer)
     change(broker, peer, "maxMessageSize=10")
-    reply: Any = broker.bind(send)(message(b"x" * 11), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(b"x" * 11), peer)
     assert (reply.code, "10" in reply.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
     change(broker, peer, "maxMessageSize=4MiB")
-    reply = broker.bind(send)(message(b"x" * 11), peer)
+    reply = broker.bind(SendHandler.send)(message(b"x" * 11), peer)
     assert reply.code == 0
 
 
@@ -68,19 +68,19 @@ async def test_missing_permission_is_refused_in_apaches_words(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     name = broker.control.settings.config.broker_name
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     change(broker, peer, "brokerPermission=4")
-    new: Any = broker.bind(send)(message(topic="another"), peer)
-    known: Any = broker.bind(send)(message(), peer)
+    new: Any = broker.bind(SendHandler.send)(message(topic="another"), peer)
+    known: Any = broker.bind(SendHandler.send)(message(), peer)
     assert [new.code, known.code] == [ResponseCode.NO_PERMISSION] * 2
     assert name in known.remark
     change(broker, peer, "brokerPermission=2")
-    assert getattr(broker.bind(send)(message(), peer), "code", None) == 0
+    assert getattr(broker.bind(SendHandler.send)(message(), peer), "code", None) == 0
     asked = Pull(
         consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
-    reply: Any = broker.bind(pull)(asked, peer)
+    reply: Any = broker.bind(PullHandler.pull)(asked, peer)
     assert reply.remark == f"the broker[{name}] pulling message is forbidden"
 
 
@@ -97,11 +97,11 @@ async def test_automatic_creation_is_switched_off_and_on(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     change(broker, peer, "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false")
-    reply: Any = broker.bind(send)(message(topic="unknown"), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(topic="unknown"), peer)
     assert reply.code == ResponseCode.TOPIC_NOT_EXIST
     assert broker.tables.groups.find("nobody", 0) is None
     change(broker, peer, "autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true")
-    reply = broker.bind(send)(message(topic="unknown"), peer)
+    reply = broker.bind(SendHandler.send)(message(topic="unknown"), peer)
     assert reply.code == 0
     assert broker.tables.groups.find("nobody", 0) is not None
 
@@ -116,7 +116,7 @@ class TestWithoutAutomaticTopics:
     ) -> None:
         assert broker.tables.topics.get("TBW102") is None
         change(broker, peer, "autoCreateTopicEnable=true")
-        assert getattr(broker.bind(send)(message(), peer), "code", None) == 0
+        assert getattr(broker.bind(SendHandler.send)(message(), peer), "code", None) == 0
 
 
 async def test_a_changed_retention_is_used_by_the_store(broker: Broker, peer: FakePeer) -> None:
@@ -131,7 +131,7 @@ async def test_the_silence_limit_of_a_client_is_the_one_of_its_last_heartbeat(
 ) -> None:
     change(broker, peer, "client_silence=5s")
     body = codec.dumps(HeartbeatData(client_id="c@1"))
-    broker.bind(heartbeat)(Heartbeat(body=body), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
     now_ms = broker.control.clock.monotonic_ms()
     assert broker.tables.clients.silent(now_ms + 4_000) == []
     assert broker.tables.clients.silent(now_ms + 6_000) == [peer]

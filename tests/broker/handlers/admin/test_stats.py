@@ -6,9 +6,9 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import stats as handlers
-from roquet.broker.handlers.groups.heartbeat import heartbeat
-from roquet.broker.handlers.messages.pull import pull
+from roquet.broker.handlers.admin.stats import StatsHandler
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
+from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -42,7 +42,7 @@ def listen(broker: Broker, peer: FakePeer, topic: str) -> None:
         group_name="billing", subscription_data_set=[Subscription(topic=topic, sub_string="*")]
     )
     body = codec.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
-    broker.bind(heartbeat)(Heartbeat(body=body), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
 
 
 def get_all(broker: Broker, peer: FakePeer, offset: int = 0) -> None:
@@ -50,11 +50,11 @@ def get_all(broker: Broker, peer: FakePeer, offset: int = 0) -> None:
         consumer_group="billing", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
-    broker.bind(pull)(call, peer)
+    broker.bind(PullHandler.pull)(call, peer)
 
 
 async def test_each_queue_of_a_topic_is_listed(orders: Broker, peer: FakePeer) -> None:
-    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = orders.bind(StatsHandler.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
     table = codec.loads(reply.body, calls.TopicStats).offset_table
     first, second = (table[queue(orders, number)] for number in (0, 1))
     assert (first.min_offset, first.max_offset) == (0, 3)
@@ -68,7 +68,7 @@ async def test_each_queue_of_a_topic_is_listed(orders: Broker, peer: FakePeer) -
 async def test_an_unknown_topic_has_no_queues(
     broker: Broker, peer: FakePeer, call: calls.GetTopicStats | calls.GetTimeSpan
 ) -> None:
-    ask: Any = {"GetTopicStats": handlers.topic_stats, "GetTimeSpan": handlers.time_span}
+    ask: Any = {"GetTopicStats": StatsHandler.topic_stats, "GetTimeSpan": StatsHandler.time_span}
     with pytest.raises(CallRefused, match=r"topic\[x\] not exist$") as refused:
         broker.bind(ask[type(call).__name__])(call, peer)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
@@ -76,7 +76,7 @@ async def test_an_unknown_topic_has_no_queues(
 
 def spans(broker: Broker, group: str) -> list[calls.TimeSpan]:
     call = calls.GetTimeSpan(topic="orders", group=group)
-    reply: Any = broker.bind(handlers.time_span)(call, None)  # type: ignore[arg-type]
+    reply: Any = broker.bind(StatsHandler.time_span)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
@@ -105,7 +105,7 @@ async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: 
 
 async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
     call = calls.GetCorrections(topic="orders", **fields)
-    reply = await broker.bind(handlers.corrections)(call, None)  # type: ignore[arg-type]
+    reply = await broker.bind(StatsHandler.corrections)(call, None)  # type: ignore[arg-type]
     return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
 
 
@@ -127,7 +127,10 @@ async def test_a_compared_group_behind_all_others_needs_no_correction(
 
 
 async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
-    reply = await broker.bind(handlers.view)(calls.ViewStats(stats_name=name, stats_key=key), None)  # type: ignore[arg-type]
+    reply = await broker.bind(StatsHandler.view)(
+        calls.ViewStats(stats_name=name, stats_key=key),
+        None,  # type: ignore[arg-type]
+    )
     return codec.loads(reply.body, calls.StatsData)
 
 
@@ -160,7 +163,7 @@ async def test_a_statistic_that_was_never_counted_is_refused(
 
 async def all_progress(broker: Broker, **fields: Any) -> calls.ConsumeStatsList:
     call = calls.GetAllConsumeStats(**fields)
-    reply = await broker.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
+    reply = await broker.bind(StatsHandler.all_consume_stats)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.ConsumeStatsList)
 
 
@@ -206,14 +209,14 @@ async def test_other_tasks_run_while_thousands_of_groups_are_listed(orders: Brok
 
     task = asyncio.create_task(other())
     call = calls.GetAllConsumeStats()
-    reply = await orders.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
+    reply = await orders.bind(StatsHandler.all_consume_stats)(call, None)  # type: ignore[arg-type]
     task.cancel()
     assert turns > 1_000
     assert reply.body.count(b'"brokerOffset"') == 2 * 2_001
 
 
 async def test_a_broker_without_replicas_reports_none(orders: Broker, peer: FakePeer) -> None:
-    reply = orders.bind(handlers.ha_status)(calls.GetHaStatus(), peer)
+    reply = orders.bind(StatsHandler.ha_status)(calls.GetHaStatus(), peer)
     status = json.loads(reply.body)
     assert status["master"] is True
     assert status["masterCommitLogMaxOffset"] == orders.log.store.end_position
@@ -222,10 +225,10 @@ async def test_a_broker_without_replicas_reports_none(orders: Broker, peer: Fake
 
 async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: FakePeer) -> None:
     with pytest.raises(CallRefused, match="only for controllerMode"):
-        broker.bind(handlers.epochs)(calls.GetEpochs(), peer)
+        broker.bind(StatsHandler.epochs)(calls.GetEpochs(), peer)
 
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: FakePeer) -> None:
-    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = orders.bind(StatsHandler.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
     body = codec.loads(reply.body, calls.TopicStats)
     assert body.topic_id == orders.tables.topics.ids["orders"]

@@ -7,10 +7,10 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin import topic as handlers
-from roquet.broker.handlers.messages.pop import pop
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.admin.topic import TopicHandler
+from roquet.broker.handlers.messages.pop import PopHandler
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
@@ -33,11 +33,11 @@ from roquet.wire.records.record import decode
 
 async def create(broker: Broker, peer: FakePeer, topic: str = "orders", **fields: Any) -> None:
     arguments = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
-    await broker.bind(handlers.create_topic)(calls.CreateTopic(topic=topic, **arguments), peer)
+    await broker.bind(TopicHandler.create_topic)(calls.CreateTopic(topic=topic, **arguments), peer)
 
 
 def get(broker: Broker, peer: FakePeer, topic: str = "orders") -> TopicConfig:
-    reply = broker.bind(handlers.topic)(calls.GetTopic(topic=topic), peer)
+    reply = broker.bind(TopicHandler.topic)(calls.GetTopic(topic=topic), peer)
     return codec.loads(reply.body, TopicConfig)
 
 
@@ -86,15 +86,15 @@ async def test_a_topic_that_cannot_be_is_refused(
 async def test_a_deleted_topic_takes_its_messages_and_progress_along(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.offsets.commit("billing", "orders", 0, 1)
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert broker.tables.offsets.get("billing", "orders", 0) is None
     assert broker.log.store.bounds("orders", 0) == (0, 0)
     with pytest.raises(CallRefused) as refused:
         get(broker, peer)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
 
 
 async def test_files_of_a_deleted_topic_that_remain_are_logged(
@@ -104,13 +104,13 @@ async def test_files_of_a_deleted_topic_that_remain_are_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
 
     def failing() -> None:
         raise StoreError("not yours")
 
     monkeypatch.setattr(broker.log.store, "clear_removed", failing)
-    reply = await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    reply = await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert reply.code == 0
     assert broker.log.store.bounds("orders", 0) == (0, 0)
     assert "files of deleted topics are left until the next start: not yours" in caplog.text
@@ -119,21 +119,21 @@ async def test_files_of_a_deleted_topic_that_remain_are_logged(
 async def test_a_topic_may_be_made_again_after_it_was_deleted(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(b"old"), peer)
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
-    reply: Any = broker.bind(send)(message(b"new"), peer)
+    broker.bind(SendHandler.send)(message(b"old"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(b"new"), peer)
     assert (reply.code, reply.queue_offset) == (0, 0)
     assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
 async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: FakePeer) -> None:
     with pytest.raises(CallRefused):
-        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="TBW102"), peer)
+        await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="TBW102"), peer)
 
 
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: FakePeer) -> None:
     await create(broker, peer)
-    reply: Any = broker.bind(handlers.topics)(calls.GetTopics(), peer)
+    reply: Any = broker.bind(TopicHandler.topics)(calls.GetTopics(), peer)
     table = codec.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
     assert table.data_version == broker.tables.topics.version
@@ -141,53 +141,55 @@ async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Fa
 
 async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: FakePeer) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
-    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
-    reply = broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
+    await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
+    reply = broker.bind(TopicHandler.group)(calls.GetGroup(group="billing"), peer)
     assert codec.loads(reply.body, SubscriptionGroup) == group
-    groups: Any = broker.bind(handlers.groups)(calls.GetGroups(), peer)
+    groups: Any = broker.bind(TopicHandler.groups)(calls.GetGroups(), peer)
     table = codec.loads(groups.body, GroupTable)
     assert table.subscription_group_table["billing"] == group
 
     broker.tables.offsets.commit("billing", "orders", 0, 1)
     broker.coordination.rebalances.add("billing")
-    await broker.bind(handlers.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
+    await broker.bind(TopicHandler.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
     assert list(broker.coordination.rebalances.items()) == []
     assert broker.tables.offsets.get("billing", "orders", 0) == 1
-    await broker.bind(handlers.delete_group)(
+    await broker.bind(TopicHandler.delete_group)(
         calls.DeleteGroup(group_name="billing", clean_offset=True), peer
     )
     assert broker.tables.offsets.get("billing", "orders", 0) is None
     peer.language = Language.PYTHON
     with pytest.raises(CallRefused) as refused:
-        broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
+        broker.bind(TopicHandler.group)(calls.GetGroup(group="billing"), peer)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_apache_tools_get_default_settings_of_an_unknown_group(
     broker: Broker, peer: FakePeer
 ) -> None:
-    reply = broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
+    reply = broker.bind(TopicHandler.group)(calls.GetGroup(group="gone"), peer)
     assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
     assert broker.tables.groups.get("gone") is None, "a question makes no group"
     broker.control.settings.change(
         {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
     )
     with pytest.raises(CallRefused) as refused:
-        broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
+        broker.bind(TopicHandler.group)(calls.GetGroup(group="gone"), peer)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: FakePeer) -> None:
     group = SubscriptionGroup(group_name="no good name")
     with pytest.raises(CallRefused) as refused:
-        await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
+        await broker.bind(TopicHandler.create_group)(
+            calls.CreateGroup(body=codec.dumps(group)), peer
+        )
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused):
-        await broker.bind(handlers.delete_group)(
+        await broker.bind(TopicHandler.delete_group)(
             calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer
         )
     with pytest.raises(FieldError):
-        await broker.bind(handlers.create_group)(calls.CreateGroup(body=b"{"), peer)
+        await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=b"{"), peer)
 
 
 # -- many at a time ------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ async def test_many_topics_are_created_at_once(broker: Broker, peer: FakePeer) -
             TopicConfig(topic_name="old", attributes={"-message.type": ""}),
         ]
     )
-    await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+    await broker.bind(TopicHandler.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
     assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
     assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
     assert get(broker, peer, "old").attributes == {}
@@ -225,7 +227,9 @@ async def test_one_invalid_topic_of_many_prevents_all(
 ) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
     with pytest.raises(CallRefused) as refused:
-        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+        await broker.bind(TopicHandler.create_topics)(
+            calls.CreateTopics(body=codec.dumps(made)), peer
+        )
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.tables.topics.get("good") is None
 
@@ -246,7 +250,9 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
         ]
     )
     with pytest.raises(StoreFull):
-        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+        await broker.bind(TopicHandler.create_topics)(
+            calls.CreateTopics(body=codec.dumps(made)), peer
+        )
     assert broker.tables.topics.get("new") is None
     assert get(broker, peer).perm == 6
 
@@ -255,7 +261,7 @@ async def test_several_groups_are_created_all_or_none(broker: Broker, peer: Fake
     first = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[first, two])
-    await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+    await broker.bind(TopicHandler.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
     group = broker.tables.groups.get("one")
     assert group is not None
     assert group.attributes == {"a": "1", "b": "2"}
@@ -265,9 +271,11 @@ async def test_several_groups_are_created_all_or_none(broker: Broker, peer: Fake
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
-        await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+        await broker.bind(TopicHandler.create_groups)(
+            calls.CreateGroups(body=codec.dumps(made)), peer
+        )
     assert broker.tables.groups.get("one") == group
-    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
+    await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
     group = broker.tables.groups.get("one")
     assert group is not None
     assert group.attributes == {"b": "3"}
@@ -279,9 +287,9 @@ async def test_several_groups_are_created_all_or_none(broker: Broker, peer: Fake
 async def test_popped_messages_of_a_deleted_topic_do_not_return(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
-    popped: Any = broker.bind(pop)(popping(), peer)
+    popped: Any = broker.bind(PopHandler.pop)(popping(), peer)
     assert popped.code == 0
     for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
         broker.tables.topics.create_for_group(retry, 1, 0)
@@ -291,7 +299,7 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return(
     broker.tables.offset_resets.put("billing", "orders", 0, 0)
     broker.tables.groups.begin_forbid("billing", "orders", 0, readable=False)
 
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert [t for t in broker.log.store.topics() if "orders" in t] == []
     assert [t.topic_name for t in broker.tables.topics if "orders" in t.topic_name] == []
     assert broker.tables.offsets.topics("billing") == []
@@ -308,17 +316,17 @@ async def test_deleting_a_topic_leaves_the_failed_messages_of_another_that_share
     failed = [("pay", "eu_orders"), ("pay_eu", "orders")]
     for group, topic in failed:
         broker.tables.groups.find(group, 0)
-        broker.bind(send)(message(topic.encode(), topic=topic), peer)
+        broker.bind(SendHandler.send)(message(topic.encode(), topic=topic), peer)
         assert await pop_one(broker, peer, group, topic) == topic.encode()
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
     shared = "%RETRY%pay_eu_orders"
     broker.tables.topics.create_for_group(shared, 1, 0)
     for group, topic in failed:  # in flight again, and some that name no topic
-        broker.bind(send)(message(b"old", topic=shared), peer)
+        broker.bind(SendHandler.send)(message(b"old", topic=shared), peer)
         assert await pop_one(broker, peer, group, topic) in (topic.encode(), b"old")
 
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="eu_orders"), peer)
-    broker.bind(send)(message(b"new", topic="eu_orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="eu_orders"), peer)
+    broker.bind(SendHandler.send)(message(b"new", topic="eu_orders"), peer)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
     found = {await pop_one(broker, peer, "pay_eu", "orders") for _ in range(4)}
     assert found == {b"orders", b"old", None}
@@ -331,28 +339,28 @@ async def test_deleting_a_topic_deletes_what_failed_in_groups_that_are_gone(
 ) -> None:
     retry_topic = "%RETRY%pay+orders"
     broker.tables.topics.create_for_group(retry_topic, 1, 0)
-    broker.bind(send)(message(b"failed", topic="orders"), peer)
+    broker.bind(SendHandler.send)(message(b"failed", topic="orders"), peer)
     assert not broker.tables.offsets.groups_of("orders")
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert broker.tables.topics.get(retry_topic) is None
 
 
 async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
     assert await pop_one(broker, peer, "billing", "orders") == b"body"
     broker.tables.groups.find("billing_orders", 0)
-    broker.bind(send)(message(topic="%RETRY%billing_orders"), peer)
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    broker.bind(SendHandler.send)(message(topic="%RETRY%billing_orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert broker.log.store.bounds("%RETRY%billing_orders", 0) == (0, 1)
 
 
 async def pop_one(broker: Broker, peer: FakePeer, group: str, topic: str) -> bytes | None:
     call = popping(consumer_group=group, topic=topic, max_msg_nums=1)
     for _ in range(4):  # one pop passes at most as many messages of others as it may return
-        reply: Any = broker.bind(pop)(call, peer)
+        reply: Any = broker.bind(PopHandler.pop)(call, peer)
         if reply.body:
             return decode(reply.body).body
     return None
@@ -361,16 +369,16 @@ async def pop_one(broker: Broker, peer: FakePeer, group: str, topic: str) -> byt
 async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
     waiting = [
-        broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
-        broker.bind(pop)(popping(topic="orders", poll_time=60_000, queue_id=1), peer),
+        broker.bind(PullHandler.pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
+        broker.bind(PopHandler.pop)(popping(topic="orders", poll_time=60_000, queue_id=1), peer),
     ]
     tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
     assert len(tasks) == 2
     await asyncio.sleep(0)
-    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     for task in tasks:
         with pytest.raises(CallRefused) as refused:
             await asyncio.wait_for(task, 5)
@@ -380,14 +388,14 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(
 
 async def test_a_blank_name_is_refused_in_apaches_words(broker: Broker, peer: FakePeer) -> None:
     with pytest.raises(CallRefused, match="The specified topic is blank"):
-        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic=" "), peer)
+        await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic=" "), peer)
 
 
 async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: FakePeer) -> None:
     broker.tables.groups.find("billing", 0)
     broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
     broker.tables.offset_resets.put("billing", "orders", 0, 0)
-    await broker.bind(handlers.delete_group)(
+    await broker.bind(TopicHandler.delete_group)(
         calls.DeleteGroup(group_name="billing", clean_offset=True), peer
     )
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
@@ -399,7 +407,7 @@ async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: FakeP
 
 async def forbid(broker: Broker, peer: FakePeer, readable: bool | None) -> bool | None:
     call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = await broker.bind(handlers.forbid_group)(call, peer)
+    reply = await broker.bind(TopicHandler.forbid_group)(call, peer)
     assert reply.code == 0
     return codec.loads(reply.body, GroupForbidden).readable
 
@@ -407,7 +415,7 @@ async def forbid(broker: Broker, peer: FakePeer, readable: bool | None) -> bool 
 async def test_a_group_is_forbidden_a_topic_and_allowed_again(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
     assert await forbid(broker, peer, None) is True
     assert await forbid(broker, peer, False) is False
@@ -415,27 +423,29 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_again(
     table = broker.tables.groups.content().forbidden_table
     assert table == {"billing": {"orders": 4}}
 
-    refused: Any = broker.bind(pull)(pulling(), peer)
+    refused: Any = broker.bind(PullHandler.pull)(pulling(), peer)
     assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
     assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
     with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
-        broker.bind(pop)(popping(), peer)
+        broker.bind(PopHandler.pop)(popping(), peer)
     assert popped.value.code == ResponseCode.NO_PERMISSION
-    other: Any = broker.bind(pull)(pulling(consumer_group="others"), peer)
+    other: Any = broker.bind(PullHandler.pull)(pulling(consumer_group="others"), peer)
     assert other.code == 0
 
     assert await forbid(broker, peer, True) is True
     assert broker.tables.groups.content().forbidden_table == {}
-    again: Any = broker.bind(pull)(pulling(), peer)
+    again: Any = broker.bind(PullHandler.pull)(pulling(), peer)
     assert again.code == 0
 
 
 async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
-    held = broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer)
+    held = broker.bind(PullHandler.pull)(
+        pulling(queue_offset=1, suspend_timeout_millis=60_000), peer
+    )
     assert isinstance(held, Awaitable)
     task = asyncio.ensure_future(held)
     await asyncio.sleep(0)
@@ -452,20 +462,20 @@ async def test_a_topic_shrinks_first_for_writers_then_for_readers(
 ) -> None:
     await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
     for queue_id in range(8):
-        broker.bind(send)(message(queue_id=queue_id), peer)
+        broker.bind(SendHandler.send)(message(queue_id=queue_id), peer)
     await create(broker, peer, read_queue_nums=8, write_queue_nums=4)
     anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
     assert anywhere == {0, 1, 2, 3}
-    on_its_way: Any = broker.bind(send)(message(queue_id=7), peer)
+    on_its_way: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
     assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
-    reply: Any = broker.bind(pull)(pulling(queue_id=7), peer)
+    reply: Any = broker.bind(PullHandler.pull)(pulling(queue_id=7), peer)
     assert (reply.code, reply.max_offset) == (0, 2)
 
     await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
-    late: Any = broker.bind(send)(message(queue_id=7), peer)
+    late: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
     assert late.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
-        broker.bind(pull)(pulling(queue_id=7), peer)
+        broker.bind(PullHandler.pull)(pulling(queue_id=7), peer)
     await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
     assert broker.log.store.bounds("orders", 7) == (0, 2)
 
@@ -474,14 +484,14 @@ async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     await create(broker, peer, read_queue_nums=2, write_queue_nums=4)
-    reply: Any = broker.bind(send)(message(queue_id=3), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(queue_id=3), peer)
     assert reply.code == 0
     with pytest.raises(CallRefused):
-        broker.bind(pull)(pulling(queue_id=3), peer)
+        broker.bind(PullHandler.pull)(pulling(queue_id=3), peer)
 
 
 def send_anywhere(broker: Broker, peer: FakePeer, message: MakeSend) -> int:
-    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(queue_id=-1), peer)
     assert reply.code == 0
     return int(reply.queue_id)
 
@@ -529,7 +539,7 @@ async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
 
 
 async def topics_page(broker: Broker, peer: FakePeer, **fields: Any) -> TopicsOfBroker:
-    reply: Any = broker.bind(handlers.topics)(calls.GetTopics(**fields), peer)
+    reply: Any = broker.bind(TopicHandler.topics)(calls.GetTopics(**fields), peer)
     if not isinstance(reply, calls.TopicsReply):
         reply = await reply
     return codec.loads(reply.body, TopicsOfBroker)

@@ -5,8 +5,8 @@ import pytest
 from tests.broker.conftest import FakePeer, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.groups import assignment
-from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.broker.handlers.groups.assignment import AssignmentHandler
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
@@ -31,7 +31,7 @@ def join(broker: Broker, peer: FakePeer, client_id: str, group: str = "billing")
         client_id=client_id,
         consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=subscriptions)],
     )
-    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
     return peer
 
 
@@ -40,7 +40,7 @@ async def asked(
 ) -> list[QueueAssignment] | None:
     arguments = {"topic": "orders", "consumer_group": "billing", **fields}
     body = AssignmentQuery(client_id=member, strategy_name=strategy, **arguments)
-    answer = broker.bind(assignment.query)(QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
+    answer = broker.bind(AssignmentHandler.query)(QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     reply = await answer if inspect.isawaitable(answer) else answer
     assert reply is not None
     return codec.loads(reply.body, QueueAssignments).message_queue_assignments
@@ -55,7 +55,10 @@ async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: 
 async def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
     arguments = {"topic": "orders", "consumer_group": "billing", **fields}
     body = RequestMode(mode=mode, pop_share_queue_num=shared, **arguments)
-    reply = await broker.bind(assignment.set_mode)(SetRequestMode(body=codec.dumps(body)), None)  # type: ignore[arg-type]
+    reply = await broker.bind(AssignmentHandler.set_mode)(
+        SetRequestMode(body=codec.dumps(body)),
+        None,  # type: ignore[arg-type]
+    )
     return reply.code
 
 
@@ -155,7 +158,9 @@ async def test_a_group_can_be_told_to_pop_before_its_first_consumer(broker: Brok
     now_ms = broker.control.clock.now_ms()
     broker.tables.topics.put(TopicConfig(topic_name="orders"), now_ms)
     body = b'{"topic":"orders","consumerGroup":"unborn","mode":"POP","popShareQueueNum":0}'
-    assert (await broker.bind(assignment.set_mode)(SetRequestMode(body=body), None)).code == 0  # type: ignore[arg-type]
+    assert (
+        await broker.bind(AssignmentHandler.set_mode)(SetRequestMode(body=body), None)  # type: ignore[arg-type]
+    ).code == 0
     assert broker.tables.groups.get("unborn") is not None
     assert broker.coordination.request_mode("orders", "unborn").mode == "POP"
 
@@ -196,9 +201,9 @@ class TestBadInput:
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"topic":{}}'])
     async def test_a_broken_body_is_the_clients_fault(self, broker: Broker, body: bytes) -> None:
         with pytest.raises(FieldError):
-            broker.bind(assignment.query)(QueryAssignment(body=body), None)  # type: ignore[arg-type]
+            broker.bind(AssignmentHandler.query)(QueryAssignment(body=body), None)  # type: ignore[arg-type]
         with pytest.raises(FieldError):
-            await broker.bind(assignment.set_mode)(SetRequestMode(body=body), None)  # type: ignore[arg-type]
+            await broker.bind(AssignmentHandler.set_mode)(SetRequestMode(body=body), None)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("fields", "code"),

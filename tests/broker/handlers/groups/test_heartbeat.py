@@ -9,6 +9,7 @@ from tests.broker.conftest import FakePeer, NewPeer
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.groups import heartbeat as handlers
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables import clients
 from roquet.broker.tables.clients import ConsumerGroup
@@ -36,11 +37,11 @@ def beat(broker: Broker, peer: FakePeer, client_id: str, *groups: str, **fields:
         for group in groups
     ]
     data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
-    return broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    return broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 def members(broker: Broker, peer: FakePeer, group: str) -> list[str]:
-    body = broker.bind(handlers.consumers)(GetConsumers(consumer_group=group), peer).body
+    body = broker.bind(HeartbeatHandler.consumers)(GetConsumers(consumer_group=group), peer).body
     return codec.loads(body, ConsumerIdList).consumer_id_list
 
 
@@ -92,8 +93,10 @@ async def test_a_client_that_unregisters_leaves_its_group_at_once(
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
     second.told.clear()
-    broker.bind(handlers.unregister)(Unregister(client_id="c1", consumer_group="billing"), first)
-    broker.bind(handlers.unregister)(Unregister(client_id="c1", producer_group="pg"), first)
+    broker.bind(HeartbeatHandler.unregister)(
+        Unregister(client_id="c1", consumer_group="billing"), first
+    )
+    broker.bind(HeartbeatHandler.unregister)(Unregister(client_id="c1", producer_group="pg"), first)
     assert second.told == [ConsumersChanged(consumer_group="billing")]
     assert members(broker, second, "billing") == ["c2"]
 
@@ -102,7 +105,7 @@ async def test_a_group_without_members_is_answered_in_apaches_words(
     broker: Broker, peer: FakePeer
 ) -> None:
     with pytest.raises(CallRefused, match="no consumer for this group, billing") as refused:
-        broker.bind(handlers.consumers)(GetConsumers(consumer_group="billing"), peer)
+        broker.bind(HeartbeatHandler.consumers)(GetConsumers(consumer_group="billing"), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -152,7 +155,7 @@ async def test_heartbeats_of_other_clients_are_understood(
     broker: Broker, peer: FakePeer, client: str, group: str | None
 ) -> None:
     for row in recorded(client):
-        reply = broker.bind(handlers.heartbeat)(Heartbeat(body=row["body"].encode()), peer)
+        reply = broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=row["body"].encode()), peer)
         assert reply.code == 0
     if group:
         consumers = broker.tables.clients.consumers(group)
@@ -166,7 +169,7 @@ async def test_a_broken_heartbeat_is_the_clients_fault(
     broker: Broker, peer: FakePeer, body: bytes
 ) -> None:
     with pytest.raises(FieldError):
-        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
 
 
 async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
@@ -223,7 +226,7 @@ async def test_a_heartbeat_beyond_what_clients_mean_is_refused(
         consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=subscriptions)],
     )
     with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
-        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: FakePeer) -> None:
@@ -237,7 +240,7 @@ def check(broker: Broker, peer: FakePeer, **subscription: Any) -> int:
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
     call = CheckSubscription(body=codec.dumps(body))
-    return broker.bind(handlers.check_subscription)(call, peer).code
+    return broker.bind(HeartbeatHandler.check_subscription)(call, peer).code
 
 
 async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer: FakePeer) -> None:
@@ -253,7 +256,7 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer:
     with pytest.raises(CallRefused) as refused:
         check(broker, peer, sub_string="||")
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert broker.bind(handlers.check_subscription)(CheckSubscription(), peer).code == 0
+    assert broker.bind(HeartbeatHandler.check_subscription)(CheckSubscription(), peer).code == 0
 
 
 @pytest.mark.parametrize(
@@ -268,7 +271,9 @@ async def test_an_expression_is_checked_whoever_asks_for_whatever_topic(
     broker: Broker, peer: FakePeer, body: bytes, code: int
 ) -> None:
     try:
-        actual = broker.bind(handlers.check_subscription)(CheckSubscription(body=body), peer).code
+        actual = broker.bind(HeartbeatHandler.check_subscription)(
+            CheckSubscription(body=body), peer
+        ).code
     except CallRefused as refused:
         actual = refused.code
     assert actual == code
@@ -285,7 +290,7 @@ async def test_members_with_different_subscriptions_are_logged_once(
             client_id=client_id,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
         )
-        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
     first, second, third = new_peer(), new_peer(), new_peer()
     wish(first, "c1", "*")
@@ -317,7 +322,7 @@ async def test_an_inconsistent_group_is_compared_again_after_a_change(
             client_id=peer.address,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
         )
-        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
     monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
     peers = [new_peer() for _ in range(3)]
@@ -347,7 +352,7 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
     data = ConsumerData(group_name="billing", subscription_data_set=[wants])
     body = codec.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
     for _ in range(3):
-        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "group billing, topic orders"
     ]
@@ -366,7 +371,7 @@ async def test_a_client_group_or_topic_without_a_name_is_refused(
     broker: Broker, peer: FakePeer, body: bytes
 ) -> None:
     with pytest.raises(FieldError, match="is missing"):
-        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
     assert peer not in broker.tables.clients
 
 
@@ -392,7 +397,7 @@ async def test_subscriptions_are_compared_with_one_member_of_many(
             client_id=f"c{number}",
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
         )
-        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), new_peer())
+        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), new_peer())
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000
@@ -406,6 +411,6 @@ async def test_without_access_control_the_name_of_a_user_counts_for_nothing(
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
     for peer, key in ((first, "old"), (second, "new")):
         call = Heartbeat(body=codec.dumps(data), access_key=key)
-        broker.bind(handlers.heartbeat)(call, peer)
+        broker.bind(HeartbeatHandler.heartbeat)(call, peer)
     assert broker.tables.clients.user(second) == ""
     assert broker.tables.clients.producer("c1") is second

@@ -4,8 +4,8 @@ import pytest
 from tests.broker.conftest import FakePeer, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.groups.heartbeat import heartbeat, unregister
-from roquet.broker.handlers.groups.lock import QUEUES_MAX, lock, unlock
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
+from roquet.broker.handlers.groups.lock import QUEUES_MAX, LockHandler
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
@@ -26,7 +26,7 @@ def body(member: str, queues: list[MessageQueue]) -> bytes:
 def locked(
     broker: Broker, peer: FakePeer, member: str, queues: list[MessageQueue]
 ) -> list[MessageQueue]:
-    reply: Any = broker.bind(lock)(LockQueues(body=body(member, queues)), peer)
+    reply: Any = broker.bind(LockHandler.lock)(LockQueues(body=body(member, queues)), peer)
     return codec.loads(reply.body, LockedQueues).lock_ok_mq_set
 
 
@@ -35,14 +35,14 @@ async def test_a_queue_has_one_holder_until_it_is_given_back(
 ) -> None:
     assert locked(broker, peer, "c1", QUEUES[:2]) == QUEUES[:2]
     assert locked(broker, peer, "c2", QUEUES) == QUEUES[2:]
-    broker.bind(unlock)(UnlockQueues(body=body("c1", QUEUES)), peer)
+    broker.bind(LockHandler.unlock)(UnlockQueues(body=body("c1", QUEUES)), peer)
     assert locked(broker, peer, "c2", QUEUES) == QUEUES
 
 
 async def test_a_lock_as_other_clients_ask_for_it(broker: Broker, peer: FakePeer) -> None:
     queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
     text = b'{"clientId":"c1","consumerGroup":"g","mqSet":[%s]}' % queue
-    reply: Any = broker.bind(lock)(LockQueues(body=text), peer)
+    reply: Any = broker.bind(LockHandler.lock)(LockQueues(body=text), peer)
     assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
 
 
@@ -51,7 +51,7 @@ async def test_a_queue_may_be_locked_without_names_as_in_java(
 ) -> None:
     text = b'{"clientId":"%s","consumerGroup":"g","mqSet":[{"queueId":1,"topic":"t"}]}'
     replies: list[Any] = [
-        broker.bind(lock)(LockQueues(body=text % who), peer) for who in (b"c1", b"c2")
+        broker.bind(LockHandler.lock)(LockQueues(body=text % who), peer) for who in (b"c1", b"c2")
     ]
     assert [reply.body for reply in replies] == [
         b'{"lockOKMQSet":[{"brokerName":"","queueId":1,"topic":"t"}]}',
@@ -61,16 +61,16 @@ async def test_a_queue_may_be_locked_without_names_as_in_java(
 
 async def test_a_broken_body_is_the_clients_fault(broker: Broker, peer: FakePeer) -> None:
     with pytest.raises(FieldError):
-        broker.bind(lock)(LockQueues(body=b"{"), peer)
+        broker.bind(LockHandler.lock)(LockQueues(body=b"{"), peer)
     with pytest.raises(FieldError):
-        broker.bind(unlock)(UnlockQueues(body=b"[]"), peer)
+        broker.bind(LockHandler.unlock)(UnlockQueues(body=b"[]"), peer)
 
 
 def join(broker: Broker, peer: FakePeer, client_id: str) -> None:
     data = HeartbeatData(
         client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
     )
-    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_a_client_that_disconnects_releases_its_locks(
@@ -92,7 +92,9 @@ async def test_a_client_that_unregisters_releases_its_locks(
     join(broker, first, "c1")
     join(broker, second, "c2")
     locked(broker, first, "c1", QUEUES)
-    broker.bind(unregister)(Unregister(client_id="c1", consumer_group="billing"), first)
+    broker.bind(HeartbeatHandler.unregister)(
+        Unregister(client_id="c1", consumer_group="billing"), first
+    )
     assert locked(broker, second, "c2", QUEUES) == QUEUES
 
 
@@ -110,9 +112,9 @@ async def test_a_lock_without_client_or_group_is_refused(
     broker: Broker, peer: FakePeer, body: bytes
 ) -> None:
     with pytest.raises(FieldError, match="is missing"):
-        broker.bind(lock)(LockQueues(body=body), peer)
+        broker.bind(LockHandler.lock)(LockQueues(body=body), peer)
     with pytest.raises(FieldError, match="is missing"):
-        broker.bind(unlock)(UnlockQueues(body=body), peer)
+        broker.bind(LockHandler.unlock)(UnlockQueues(body=body), peer)
 
 
 async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
@@ -120,7 +122,7 @@ async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
 ) -> None:
     queues = [MessageQueue("o", "b", number) for number in range(QUEUES_MAX + 1)]
     with pytest.raises(FieldError, match="16385 queues: 16384 are allowed"):
-        broker.bind(lock)(LockQueues(body=body("c1", queues)), peer)
+        broker.bind(LockHandler.lock)(LockQueues(body=body("c1", queues)), peer)
 
 
 def play(broker: Broker, **fields: Any) -> None:
@@ -139,7 +141,7 @@ async def test_a_replica_votes_for_another_broker_of_its_group(
 ) -> None:
     play(broker, role=BrokerRole.SLAVE, broker_id=1)
     text = LockBody(consumer_group="billing", client_id="c1", mq_set=QUEUES, only_this_broker=True)
-    reply: Any = broker.bind(lock)(LockQueues(body=codec.dumps(text)), peer)
+    reply: Any = broker.bind(LockHandler.lock)(LockQueues(body=codec.dumps(text)), peer)
     assert codec.loads(reply.body, LockedQueues).lock_ok_mq_set == QUEUES
 
 

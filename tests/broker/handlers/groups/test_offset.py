@@ -6,8 +6,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.groups import offset
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.groups.offset import OffsetHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused
@@ -35,7 +35,7 @@ def commit(broker: Broker, peer: FakePeer, **fields: Any) -> None:
         "commit_offset": 5,
         **fields,
     }
-    broker.bind(offset.update)(UpdateOffset(**arguments), peer)
+    broker.bind(OffsetHandler.update)(UpdateOffset(**arguments), peer)
 
 
 def ask(**fields: Any) -> QueryOffset:
@@ -43,7 +43,7 @@ def ask(**fields: Any) -> QueryOffset:
 
 
 def progress(broker: Broker, peer: FakePeer, **fields: Any) -> int:
-    answer = broker.bind(offset.query)(ask(**fields), peer)
+    answer = broker.bind(OffsetHandler.query)(ask(**fields), peer)
     assert isinstance(answer, OffsetReply), "nothing to wait for"
     return answer.offset
 
@@ -51,7 +51,7 @@ def progress(broker: Broker, peer: FakePeer, **fields: Any) -> int:
 @pytest.fixture
 def known(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
     """A topic with one message, and a group."""
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     broker.tables.groups.find("billing", 0)
 
 
@@ -68,7 +68,7 @@ async def test_a_commit_beyond_the_end_is_not_noted_so_that_what_is_stored_there
     broker: Broker, peer: FakePeer
 ) -> None:
     commit(broker, peer, commit_offset=1)
-    reply = broker.bind(offset.update)(
+    reply = broker.bind(OffsetHandler.update)(
         UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2),
         peer,
     )
@@ -87,7 +87,7 @@ async def test_a_client_that_asks_for_no_default_gets_no_offset(
     broker: Broker, peer: FakePeer
 ) -> None:
     with pytest.raises(CallRefused) as refused:
-        broker.bind(offset.query)(ask(set_zero_if_not_found=False), peer)
+        broker.bind(OffsetHandler.query)(ask(set_zero_if_not_found=False), peer)
     assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -95,10 +95,10 @@ async def test_a_client_that_asks_for_no_default_gets_no_offset(
 async def test_a_new_group_has_no_progress_in_a_queue_that_left_the_memory(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(bytes(1000)), peer)
+    broker.bind(SendHandler.send)(message(bytes(1000)), peer)
     small = msgspec.structs.replace(broker, log=msgspec.structs.replace(broker.log, memory=100))
     with pytest.raises(CallRefused) as refused:
-        small.bind(offset.query)(ask(), peer)
+        small.bind(OffsetHandler.query)(ask(), peer)
     assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -125,22 +125,31 @@ async def test_a_queue_says_where_it_begins_and_ends(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     for _ in range(3):
-        broker.bind(send)(message(), peer)
-    assert broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=0), peer).offset == 3
-    assert broker.bind(offset.minimum)(MinOffset(topic="orders", queue_id=0), peer).offset == 0
-    assert broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=77), peer).offset == 0
-    assert broker.bind(offset.maximum)(MaxOffset(topic="unknown", queue_id=-1), peer).offset == 0
+        broker.bind(SendHandler.send)(message(), peer)
+    assert (
+        broker.bind(OffsetHandler.maximum)(MaxOffset(topic="orders", queue_id=0), peer).offset == 3
+    )
+    assert (
+        broker.bind(OffsetHandler.minimum)(MinOffset(topic="orders", queue_id=0), peer).offset == 0
+    )
+    assert (
+        broker.bind(OffsetHandler.maximum)(MaxOffset(topic="orders", queue_id=77), peer).offset == 0
+    )
+    assert (
+        broker.bind(OffsetHandler.maximum)(MaxOffset(topic="unknown", queue_id=-1), peer).offset
+        == 0
+    )
 
 
 async def test_a_time_leads_to_an_offset(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
-    broker.bind(send)(message(), peer)
-    stored_ms = broker.bind(offset.earliest_time)(
+    broker.bind(SendHandler.send)(message(), peer)
+    stored_ms = broker.bind(OffsetHandler.earliest_time)(
         EarliestTime(topic="orders", queue_id=0), peer
     ).timestamp
 
     def at(ms: int, boundary: str | None = None) -> int:
         call = OffsetByTime(topic="orders", queue_id=0, timestamp=ms, boundary_type=boundary)
-        return broker.bind(offset.by_time)(call, peer).offset
+        return broker.bind(OffsetHandler.by_time)(call, peer).offset
 
     assert at(stored_ms) == 0
     assert at(stored_ms - 1000) == 0
@@ -152,7 +161,7 @@ async def test_a_time_leads_to_an_offset(broker: Broker, peer: FakePeer, message
 
 async def test_an_empty_queue_has_no_earliest_time(broker: Broker, peer: FakePeer) -> None:
     call = EarliestTime(topic="orders", queue_id=0)
-    assert broker.bind(offset.earliest_time)(call, peer).timestamp == -1
+    assert broker.bind(OffsetHandler.earliest_time)(call, peer).timestamp == -1
 
 
 @pytest.mark.usefixtures("known")
@@ -170,8 +179,8 @@ async def test_a_new_owner_of_a_queue_waits_for_the_former_owners_commit(
             assert progress(broker, peers["c1"]) == 0
     broker.coordination.notify(["billing"])
     with pytest.raises(CallRefused):  # it asks for what is stored, and takes nothing over
-        broker.bind(offset.query)(ask(set_zero_if_not_found=False), peers["c2"])
-    taking = broker.bind(offset.query)(ask(), peers["c2"])
+        broker.bind(OffsetHandler.query)(ask(set_zero_if_not_found=False), peers["c2"])
+    taking = broker.bind(OffsetHandler.query)(ask(), peers["c2"])
     assert not isinstance(taking, Reply)
     assert taking is not None
     task = asyncio.ensure_future(taking)
@@ -200,10 +209,12 @@ async def test_a_new_owner_does_not_wait_for_a_queue_read_to_its_end(
 async def test_an_offset_says_of_which_topic_it_is(broker: Broker, peer: FakePeer) -> None:
     now = broker.tables.topics.ids["orders"]
     replies: list[Any] = [
-        broker.bind(offset.query)(ask(), peer),
-        broker.bind(offset.minimum)(MinOffset(topic="orders", queue_id=0), peer),
-        broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=0), peer),
-        broker.bind(offset.by_time)(OffsetByTime(topic="orders", queue_id=0, timestamp=0), peer),
+        broker.bind(OffsetHandler.query)(ask(), peer),
+        broker.bind(OffsetHandler.minimum)(MinOffset(topic="orders", queue_id=0), peer),
+        broker.bind(OffsetHandler.maximum)(MaxOffset(topic="orders", queue_id=0), peer),
+        broker.bind(OffsetHandler.by_time)(
+            OffsetByTime(topic="orders", queue_id=0, timestamp=0), peer
+        ),
     ]
     assert [reply.topic_id for reply in replies] == [now] * 4
 
@@ -214,7 +225,7 @@ async def test_a_late_commit_does_not_count_for_a_recreated_topic(
 ) -> None:
     before = broker.tables.topics.ids["orders"]
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
     with pytest.raises(CallRefused, match="deleted and made anew"):
         commit(broker, peer, commit_offset=1, topic_id=before)
     assert broker.tables.offsets.get("billing", "orders", 0) is None

@@ -7,9 +7,9 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.ack import ack, batch_ack, change_invisible
-from roquet.broker.handlers.messages.pop import pop
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.ack import AckHandler
+from roquet.broker.handlers.messages.pop import PopHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused
 from roquet.net.router import HandlerReply
 from roquet.wire.call import Reply
@@ -27,11 +27,11 @@ def popped(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., R
 
     def take(**fields: Any) -> ReceiptHandle:
         for n in range(3):
-            broker.bind(send)(message(b"%d" % n), peer)
+            broker.bind(SendHandler.send)(message(b"%d" % n), peer)
         arguments: dict[str, Any] = {
             "invisible_time": 60_000, "order": False, "queue_id": 0, **fields
         }  # fmt: skip
-        reply: Any = broker.bind(pop)(Pop(
+        reply: Any = broker.bind(PopHandler.pop)(Pop(
                 consumer_group="g", topic="orders", max_msg_nums=32, poll_time=0,
                 born_time=broker.control.clock.now_ms(), init_mode=0, **arguments,
             ),
@@ -55,7 +55,7 @@ def acknowledge(broker: Broker, peer: FakePeer, handle: ReceiptHandle, **fields:
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return reply_to(broker.bind(ack)(Ack(**arguments), peer)).code
+    return reply_to(broker.bind(AckHandler.ack)(Ack(**arguments), peer)).code
 
 
 def change(broker: Broker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: int) -> Any:
@@ -63,7 +63,7 @@ def change(broker: Broker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: 
         consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
-    return broker.bind(change_invisible)(call, peer)
+    return broker.bind(AckHandler.change_invisible)(call, peer)
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g+orders", "orders"], ids=["since 5.2", "before"])
@@ -76,7 +76,7 @@ async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
         consumer_group="g", topic="orders", queue_id=-1, max_msg_nums=32, poll_time=0, init_mode=0,
         born_time=broker.control.clock.now_ms(), invisible_time=60_000, order=False,
     )  # fmt: skip
-    reply: Any = broker.bind(pop)(call, peer)
+    reply: Any = broker.bind(PopHandler.pop)(call, peer)
     texts = [to_message(r).properties["POP_CK"] for r in decode_many(reply.body)]
     assert [text.split(" ")[4] for text in texts] == ["2"] * 3
     for text in texts[:2]:
@@ -89,7 +89,7 @@ async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
         consumer_group="g", topic=topic, queue_id=0, extra_info=last.text(), offset=2,
         invisible_time=90_000,
     )  # fmt: skip
-    assert reply_to(broker.bind(change_invisible)(late, peer)).code == 0
+    assert reply_to(broker.bind(AckHandler.change_invisible)(late, peer)).code == 0
     (again,) = broker.delivery.revive.in_flight
     assert (again.topic, again.start, again.invisible_ms) == ("%RETRY%g+orders", 2, 90_000)
 
@@ -107,7 +107,7 @@ async def test_a_message_of_a_queue_that_was_removed_since_is_acknowledged(
     broker: Broker, peer: FakePeer, message: MakeSend, popped: Callable[..., ReceiptHandle]
 ) -> None:
     for n in range(3):
-        broker.bind(send)(message(b"%d" % n, queue_id=1), peer)
+        broker.bind(SendHandler.send)(message(b"%d" % n, queue_id=1), peer)
     handle = popped(queue_id=1)
     topics = broker.tables.topics
     orders = topics.get("orders")
@@ -139,7 +139,7 @@ async def test_a_handle_of_another_message_is_refused(
         extra_info=replace(handle, **forged).text(), offset=0,
     )  # fmt: skip
     with pytest.raises(CallRefused) as refused:
-        broker.bind(ack)(call, peer)
+        broker.bind(AckHandler.ack)(call, peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b111
@@ -181,7 +181,7 @@ async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
 ) -> None:
     handle = popped()
     for n in range(2):
-        broker.bind(send)(message(b"later %d" % n), peer)
+        broker.bind(SendHandler.send)(message(b"later %d" % n), peer)
     before = broker.tables.offsets.get("g", "orders", 0)
     for pop_ms in (handle.pop_ms, 0):
         ordered = replace(handle, pop_ms=pop_ms, revive_queue=ORDER_QUEUE)
@@ -210,7 +210,7 @@ async def test_a_message_that_the_pop_did_not_give_out_is_refused(
     broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], message: MakeSend
 ) -> None:
     handle = popped()
-    broker.bind(send)(message(b"later"), peer)
+    broker.bind(SendHandler.send)(message(b"later"), peer)
     with pytest.raises(CallRefused, match="did not give this out"):
         acknowledge(broker, peer, replace(handle, offset=3))
 
@@ -241,12 +241,12 @@ async def test_a_batch_acknowledges_many_at_once(
     ]  # fmt: skip
     forged = [replace(acked, bits="////", **change) for change in changes]
     body = encode_acks(AckBatch(acks=[*forged, acked]))
-    assert reply_to(broker.bind(batch_ack)(BatchAck(body=body), peer)).code == 0
+    assert reply_to(broker.bind(AckHandler.batch_ack)(BatchAck(body=body), peer)).code == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b010
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
-    assert reply_to(broker.bind(batch_ack)(empty, peer)).code == ResponseCode.NO_MESSAGE
+    assert reply_to(broker.bind(AckHandler.batch_ack)(empty, peer)).code == ResponseCode.NO_MESSAGE
 
 
 async def test_another_time_makes_another_handle(
@@ -294,7 +294,7 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
     batch = BatchAck(body=encode_acks(AckBatch(acks=[acked])))
-    assert reply_to(broker.bind(batch_ack)(batch, peer)).code == 0
+    assert reply_to(broker.bind(AckHandler.batch_ack)(batch, peer)).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
@@ -309,7 +309,7 @@ async def test_expired_handles_of_an_ordered_batch_are_left_out(
     )  # fmt: skip
     stale = replace(acked, pop_ms=handle.pop_ms - 5)
     batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, acked])))
-    assert reply_to(broker.bind(batch_ack)(batch, peer)).code == 0
+    assert reply_to(broker.bind(AckHandler.batch_ack)(batch, peer)).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 

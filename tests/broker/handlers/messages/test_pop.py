@@ -7,8 +7,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.pop import notification, peek, polling_info, pop
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.pop import PopHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup, TopicConfig
@@ -46,7 +46,7 @@ def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., N
     def store(*tags: str) -> None:
         for n, tag in enumerate(tags):
             call = message(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
-            broker.bind(send)(call, peer)
+            broker.bind(SendHandler.send)(call, peer)
 
     return store
 
@@ -55,7 +55,7 @@ async def test_a_pop_takes_from_all_queues_and_says_where_from(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b", "c")
-    reply: Any = broker.bind(pop)(ask(broker), peer)
+    reply: Any = broker.bind(PopHandler.pop)(ask(broker), peer)
     assert (reply.code, sorted(bodies(reply))) == (0, [b"a", b"b", b"c"])
     assert set(reply.start_offset_info.split(";")) == {"0 0 0", "0 1 0"}
     assert set(reply.msg_offset_info.split(";")) == {"0 0 0,1", "0 1 0"}
@@ -67,11 +67,14 @@ async def test_a_popped_message_is_given_to_no_other_member(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b", "c", "d")
-    first: Any = broker.bind(pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
-    second: Any = broker.bind(pop)(ask(broker, queue_id=0), peer)
+    first: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
+    second: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0), peer)
     assert (bodies(first), bodies(second), first.rest_num) == ([b"a"], [b"c"], 1)
-    assert broker.bind(pop)(ask(broker, queue_id=0), peer).code == ResponseCode.POLLING_TIMEOUT  # type: ignore[union-attr]
-    other: Any = broker.bind(pop)(ask(broker, consumer_group="audit"), peer)
+    assert (
+        broker.bind(PopHandler.pop)(ask(broker, queue_id=0), peer).code  # type: ignore[union-attr]
+        == ResponseCode.POLLING_TIMEOUT
+    )
+    other: Any = broker.bind(PopHandler.pop)(ask(broker, consumer_group="audit"), peer)
     assert len(bodies(other)) == 4
 
 
@@ -79,10 +82,10 @@ async def test_tags_choose_and_the_others_are_passed_over(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "x", "b", "x", "a")
-    reply: Any = broker.bind(pop)(ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
+    reply: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
     assert (bodies(reply), reply.msg_offset_info) == ([b"a", b"a"], "0 0 0,2")
     assert broker.tables.offsets.get("billing", "orders", 0) == 3
-    broker.bind(pop)(ask(broker, queue_id=1, exp="a"), peer)
+    broker.bind(PopHandler.pop)(ask(broker, queue_id=1, exp="a"), peer)
     assert broker.tables.offsets.get("billing", "orders", 1) == 2
 
 
@@ -90,10 +93,12 @@ async def test_a_pop_waits_for_a_message(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b")
-    broker.bind(pop)(ask(broker), peer)
-    waiting = [asyncio.ensure_future(broker.bind(pop)(ask(broker, poll_time=5_000), peer))]  # type: ignore[arg-type]
+    broker.bind(PopHandler.pop)(ask(broker), peer)
+    waiting = [
+        asyncio.ensure_future(broker.bind(PopHandler.pop)(ask(broker, poll_time=5_000), peer))  # type: ignore[arg-type]
+    ]
     await asyncio.sleep(0)
-    info = broker.bind(polling_info)(
+    info = broker.bind(PopHandler.polling_info)(
         PollingInfo(consumer_group="billing", topic="orders", queue_id=-1), peer
     )
     assert info.polling_num == 1
@@ -106,8 +111,8 @@ async def test_a_pop_that_finds_nothing_ends_in_time(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a")
-    broker.bind(pop)(ask(broker), peer)
-    reply: Any = await broker.bind(pop)(ask(broker, poll_time=30), peer)  # type: ignore[misc]
+    broker.bind(PopHandler.pop)(ask(broker), peer)
+    reply: Any = await broker.bind(PopHandler.pop)(ask(broker, poll_time=30), peer)  # type: ignore[misc]
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
@@ -116,11 +121,11 @@ async def test_a_peek_takes_nothing(
 ) -> None:
     stored("a")
     look = Peek(consumer_group="billing", topic="orders", queue_id=-1, max_msg_nums=1)
-    assert bodies(broker.bind(peek)(look, peer)) == [b"a"]
-    assert bodies(broker.bind(peek)(look, peer)) == [b"a"]
-    taken: Any = broker.bind(pop)(ask(broker), peer)
+    assert bodies(broker.bind(PopHandler.peek)(look, peer)) == [b"a"]
+    assert bodies(broker.bind(PopHandler.peek)(look, peer)) == [b"a"]
+    taken: Any = broker.bind(PopHandler.pop)(ask(broker), peer)
     assert bodies(taken) == [b"a"]
-    assert broker.bind(peek)(look, peer).code == ResponseCode.PULL_NOT_FOUND
+    assert broker.bind(PopHandler.peek)(look, peer).code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_a_notification_says_when_there_is_something(
@@ -133,10 +138,10 @@ async def test_a_notification_says_when_there_is_something(
             consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
             born_time=broker.control.clock.now_ms(),
         )  # fmt: skip
-        return broker.bind(notification)(call, peer)
+        return broker.bind(PopHandler.notification)(call, peer)
 
     assert watch().has_msg
-    broker.bind(pop)(ask(broker), peer)
+    broker.bind(PopHandler.pop)(ask(broker), peer)
     assert not watch().has_msg
     waiting = asyncio.ensure_future(watch(5_000))
     await asyncio.sleep(0)
@@ -173,7 +178,7 @@ async def test_bad_pops_are_refused(
     broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
     broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
     with pytest.raises(CallRefused) as refused:
-        broker.bind(pop)(ask(broker, **fields), peer)
+        broker.bind(PopHandler.pop)(ask(broker, **fields), peer)
     assert refused.value.code == code
 
 
@@ -182,7 +187,7 @@ async def test_a_pop_that_comes_too_late_gets_nothing(
 ) -> None:
     stored("a")
     late = broker.control.clock.now_ms() - 2_000
-    reply: Any = broker.bind(pop)(ask(broker, born_time=late, poll_time=1_000), peer)
+    reply: Any = broker.bind(PopHandler.pop)(ask(broker, born_time=late, poll_time=1_000), peer)
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
@@ -197,7 +202,7 @@ async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
         + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
     )
     call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
-    reply: Any = broker.bind(pop)(call, peer)
+    reply: Any = broker.bind(PopHandler.pop)(call, peer)
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 
@@ -206,10 +211,10 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
     broker: Broker, peer: FakePeer, topic: str
 ) -> None:
     calls: list[Any] = [
-        (pop, ask(broker, topic=topic)),
-        (peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
+        (PopHandler.pop, ask(broker, topic=topic)),
+        (PopHandler.peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
         (
-            notification,
+            PopHandler.notification,
             Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
         ),
     ]
@@ -228,7 +233,7 @@ async def test_a_waiting_pop_advances_past_unwanted_messages(
     monkeypatch.setattr("roquet.store.reading.reader.SCAN_MAX", 4)
     stored(*"x" * 40, "a")
     call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
-    reply: Any = await asyncio.wait_for(broker.bind(pop)(call, peer), 2)  # type: ignore[arg-type]
+    reply: Any = await asyncio.wait_for(broker.bind(PopHandler.pop)(call, peer), 2)  # type: ignore[arg-type]
     assert bodies(reply) == [b"a"]
 
 
@@ -236,16 +241,18 @@ async def test_messages_left_by_a_pop_wake_waiting_pops(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b")
-    broker.bind(pop)(ask(broker), peer)
+    broker.bind(PopHandler.pop)(ask(broker), peer)
     waits = [
-        asyncio.ensure_future(broker.bind(pop)(ask(broker, queue_id=n, poll_time=5_000), peer))  # type: ignore[arg-type]
+        asyncio.ensure_future(
+            broker.bind(PopHandler.pop)(ask(broker, queue_id=n, poll_time=5_000), peer)  # type: ignore[arg-type]
+        )
         for n in (1, 0)
     ]
     await asyncio.sleep(0)
     draft = Draft("orders", 0, b"more", b"")
     for _ in range(2):  # nobody is told
         broker.log.store.append(draft, 5)
-    broker.bind(pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
+    broker.bind(PopHandler.pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
     reply: Any = await asyncio.wait_for(waits[1], 2)
     assert bodies(reply) == [b"more"]
     waits[0].cancel()
@@ -255,12 +262,12 @@ async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a")
-    broker.bind(pop)(ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
+    broker.bind(PopHandler.pop)(ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
     call = Notification(
         consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
         born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
     )  # fmt: skip
-    reply: Any = await asyncio.wait_for(broker.bind(notification)(call, peer), 2)  # type: ignore[arg-type]
+    reply: Any = await asyncio.wait_for(broker.bind(PopHandler.notification)(call, peer), 2)  # type: ignore[arg-type]
     assert reply.has_msg
 
 
@@ -274,7 +281,7 @@ class TestBySql:
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("a", "x", "b", "x", "a")
-        reply: Any = broker.bind(pop)(ask(broker, **SQL), peer)
+        reply: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
         assert (sorted(bodies(reply)), reply.rest_num) == ([b"a", b"a", b"b"], 0)
         assert "0 0 0,1,2" in reply.msg_offset_info
         assert [broker.tables.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
@@ -283,21 +290,21 @@ class TestBySql:
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("x", "x", "a", "x", "x", "x", "b")
-        reply: Any = broker.bind(pop)(ask(broker, queue_id=0, **SQL), peer)
+        reply: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, **SQL), peer)
         assert (reply.start_offset_info, reply.msg_offset_info) == ("0 0 0", "0 0 1,3")
 
     async def test_without_an_expression_its_kind_does_not_matter(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("x")
-        reply: Any = broker.bind(pop)(ask(broker, exp_type="SQL92"), peer)
+        reply: Any = broker.bind(PopHandler.pop)(ask(broker, exp_type="SQL92"), peer)
         assert bodies(reply) == [b"x"]
 
     async def test_a_pop_waits_for_what_matches(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("x")
-        waits: Any = broker.bind(pop)(ask(broker, poll_time=5_000, **SQL), peer)
+        waits: Any = broker.bind(PopHandler.pop)(ask(broker, poll_time=5_000, **SQL), peer)
         waiting: asyncio.Future[Any] = asyncio.ensure_future(waits)
         await asyncio.sleep(0.01)
         stored("x", "x")
@@ -315,9 +322,9 @@ class TestBySql:
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 16)
         stored(*["x"] * 99, "a")
-        answer: Any = broker.bind(pop)(ask(broker, **SQL), peer)
+        answer: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)
-        answer = await broker.bind(pop)(ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
+        answer = await broker.bind(PopHandler.pop)(ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
         assert bodies(answer) == [b"a"]
 
     async def test_the_queues_of_a_pop_share_the_work_of_one_step(
@@ -330,7 +337,7 @@ class TestBySql:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_WORK", 1)
         stored(*["x"] * 40)
         assert len([n for n in range(4) if broker.log.store.bounds("orders", n)[1] > 1]) > 1
-        answer: Any = broker.bind(pop)(ask(broker, **SQL), peer)
+        answer: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 39)
 
     async def test_a_notification_reports_matching_messages(
@@ -343,7 +350,7 @@ class TestBySql:
                 consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
                 born_time=broker.control.clock.now_ms(), **fields,
             )  # fmt: skip
-            return broker.bind(notification)(call, peer)
+            return broker.bind(PopHandler.notification)(call, peer)
 
         assert not watch(0, **SQL).has_msg
         assert watch(0).has_msg
@@ -363,5 +370,5 @@ class TestBySql:
             consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
             born_time=broker.control.clock.now_ms(), **SQL,
         )  # fmt: skip
-        answer: Any = broker.bind(notification)(call, peer)
+        answer: Any = broker.bind(PopHandler.notification)(call, peer)
         assert answer.has_msg, "there may be some: the pop will see"

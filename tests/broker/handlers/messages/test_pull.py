@@ -7,8 +7,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.pull import pull
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.pull import PullHandler
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
@@ -54,7 +54,9 @@ def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., N
 
     def store(*tags: str) -> None:
         for tag in tags:
-            broker.bind(send)(message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer)
+            broker.bind(SendHandler.send)(
+                message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer
+            )
 
     return store
 
@@ -63,7 +65,7 @@ async def test_messages_come_from_the_asked_offset_on(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b", "c")
-    reply: Any = broker.bind(pull)(ask(1), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(1), peer)
     assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"b", b"c"])
     assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (3, 0, 3)
     assert reply.suggest_which_broker_id == 0
@@ -73,7 +75,7 @@ async def test_a_lite_pull_is_a_pull(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a")
-    reply: Any = broker.bind(pull)(ask(kind=LitePull), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(kind=LitePull), peer)
     assert bodies(reply) == [b"a"]
 
 
@@ -81,7 +83,7 @@ async def test_a_pull_returns_at_most_the_requested_count(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b", "c")
-    reply: Any = broker.bind(pull)(ask(max_msg_nums=2), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_nums=2), peer)
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b"], 2)
 
 
@@ -89,7 +91,7 @@ async def test_one_message_always_fits(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b")
-    reply: Any = broker.bind(pull)(ask(max_msg_bytes=1), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_bytes=1), peer)
     assert bodies(reply) == [b"a"]
 
 
@@ -97,7 +99,7 @@ async def test_only_wanted_tags_come(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b", "a", "c")
-    reply: Any = broker.bind(pull)(ask(subscription="a || c"), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(subscription="a || c"), peer)
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"a", b"c"], 4)
 
 
@@ -105,7 +107,7 @@ async def test_a_range_without_wanted_tags_is_passed_at_once(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b")
-    reply: Any = broker.bind(pull)(ask(subscription="z"), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(subscription="z"), peer)
     assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert (reply.body, reply.next_begin_offset) == (b"", 2)
 
@@ -132,7 +134,7 @@ async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
 ) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     stored(*"ab"[:count])
-    reply: Any = broker.bind(pull)(ask(asked), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(asked), peer)
     assert (reply.code, reply.next_begin_offset) == (code, next_offset)
     assert (reply.min_offset, reply.max_offset, reply.body) == (0, count, b"")
 
@@ -141,17 +143,17 @@ async def test_a_pull_commits_an_offset(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a")
-    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
+    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
     assert broker.tables.offsets.get("billing", "orders", 0) == 1
-    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
-    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
+    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
+    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
     assert broker.tables.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
 
 
 class TestHeldPulls:
     @staticmethod
     def hold(broker: Broker, peer: FakePeer, offset: int, **fields: Any) -> asyncio.Task[PullReply]:
-        answer: Any = broker.bind(pull)(
+        answer: Any = broker.bind(PullHandler.pull)(
             ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer
         )
         return asyncio.create_task(answer)
@@ -208,7 +210,7 @@ class TestHeldPulls:
     ) -> None:
         stored("a")
         flags = SUBSCRIPTION | SUSPEND | COMMIT
-        answer: Any = broker.bind(pull)(ask(1, sys_flag=flags, commit_offset=1), peer)
+        answer: Any = broker.bind(PullHandler.pull)(ask(1, sys_flag=flags, commit_offset=1), peer)
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
         broker.tables.offsets.commit("billing", "orders", 0, 5)
         stored("b")
@@ -228,17 +230,19 @@ class TestHeldPulls:
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("a")
-        reply: Any = broker.bind(pull)(ask(1), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(1), peer)
         assert reply.code == ResponseCode.PULL_NOT_FOUND
         flags = SUBSCRIPTION | SUSPEND
-        reply = broker.bind(pull)(ask(1, sys_flag=flags, suspend_timeout_millis=0), peer)
+        reply = broker.bind(PullHandler.pull)(
+            ask(1, sys_flag=flags, suspend_timeout_millis=0), peer
+        )
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
     async def test_a_correction_is_not_held_back(
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("a")
-        reply: Any = broker.bind(pull)(ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
         assert reply.code == ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -255,13 +259,15 @@ class TestShortPolling:
         )
         stored("a")
         async with asyncio.timeout(2):
-            answer: Any = broker.bind(pull)(ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+            answer: Any = broker.bind(PullHandler.pull)(
+                ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer
+            )
             assert (await answer).code == ResponseCode.PULL_NOT_FOUND
 
 
 def refused(broker: Broker, peer: FakePeer, **fields: Any) -> int:
     with pytest.raises(CallRefused) as caught:
-        broker.bind(pull)(ask(**fields), peer)
+        broker.bind(PullHandler.pull)(ask(**fields), peer)
     return caught.value.code
 
 
@@ -302,7 +308,7 @@ class TestBySql:
         def store(*values: int) -> None:
             for value in values:
                 call = message(str(value).encode(), properties=f"a\x01{value}\x02")
-                broker.bind(send)(call, peer)
+                broker.bind(SendHandler.send)(call, peer)
 
         return store
 
@@ -314,7 +320,7 @@ class TestBySql:
         self, broker: Broker, peer: FakePeer, put: Callable[..., None]
     ) -> None:
         put(3, 7, 5, 9, 1)
-        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(self.ask(), peer)  # type: ignore[misc]
         assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
         assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
         tally = broker.control.statistics.gets["orders", "billing"]
@@ -324,7 +330,7 @@ class TestBySql:
         self, broker: Broker, peer: FakePeer, put: Callable[..., None]
     ) -> None:
         put(1, 2, 3)
-        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(self.ask(), peer)  # type: ignore[misc]
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert (reply.body, reply.next_begin_offset) == (b"", 3)
 
@@ -332,16 +338,16 @@ class TestBySql:
         self, broker: Broker, peer: FakePeer, put: Callable[..., None]
     ) -> None:
         put(*range(20))
-        reply: Any = await broker.bind(pull)(self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
         assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
-        reply = await broker.bind(pull)(self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
+        reply = await broker.bind(PullHandler.pull)(self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
         assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
 
     async def test_an_offset_outside_the_queue_is_corrected(
         self, broker: Broker, peer: FakePeer, put: Callable[..., None]
     ) -> None:
         put(1)
-        reply: Any = await broker.bind(pull)(self.ask(offset=9), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(self.ask(offset=9), peer)  # type: ignore[misc]
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
 
     async def test_progress_is_noted_on_the_way(
@@ -349,7 +355,7 @@ class TestBySql:
     ) -> None:
         put(7)
         call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
-        await broker.bind(pull)(call, peer)  # type: ignore[misc]
+        await broker.bind(PullHandler.pull)(call, peer)  # type: ignore[misc]
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
     async def test_a_pull_waits_for_a_message_that_matches(
@@ -357,7 +363,7 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
         for value in (2, 3):
             await asyncio.sleep(0.01)
             put(value)
@@ -372,9 +378,9 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        reply: Any = await broker.bind(pull)(call, peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(call, peer)  # type: ignore[misc]
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
-        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         put(2)
         reply = await asyncio.wait_for(waiting, 2)
@@ -390,7 +396,7 @@ class TestBySql:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
         began_ms = broker.control.clock.monotonic_ms()
         await asyncio.sleep(0.01)
         while not waiting.done() and broker.control.clock.monotonic_ms() - began_ms < 1_000:
@@ -405,7 +411,7 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
         broker.log.arrivals.arrived("orders", 0, 1, [0])
@@ -417,7 +423,7 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         broker.log.arrivals.close()
         reply: Any = await asyncio.wait_for(waiting, 2)
@@ -434,7 +440,7 @@ class TestByTagsAlone:
     ) -> None:
         stored("a")
         with pytest.raises(CallRefused) as caught:
-            broker.bind(pull)(ask(expression_type="SQL92", subscription="a > 1"), peer)
+            broker.bind(PullHandler.pull)(ask(expression_type="SQL92", subscription="a > 1"), peer)
         assert caught.value.code == ResponseCode.SYSTEM_ERROR
         assert caught.value.remark == (
             "The broker does not support consumer to filter message by SQL92"
@@ -446,7 +452,7 @@ async def test_tags_need_not_be_named_as_such(
     broker: Broker, peer: FakePeer, stored: Callable[..., None], kind: str | None
 ) -> None:
     stored("a")
-    reply: Any = broker.bind(pull)(ask(expression_type=kind, subscription="a"), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(expression_type=kind, subscription="a"), peer)
     assert bodies(reply) == [b"a"]
 
 
@@ -455,10 +461,10 @@ async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
 ) -> None:
     stored("a")
     broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
-    reply: Any = broker.bind(pull)(ask(), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
     broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
-    reply = broker.bind(pull)(ask(consumer_group="other"), peer)
+    reply = broker.bind(PullHandler.pull)(ask(consumer_group="other"), peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
 
@@ -479,7 +485,7 @@ class TestByHeartbeat:
     ) -> None:
         stored("a", "b")
         self.listen(broker, peer, "b")
-        reply: Any = broker.bind(pull)(ask(sys_flag=0, sub_version=5), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=0, sub_version=5), peer)
         assert bodies(reply) == [b"b"]
 
     @pytest.mark.parametrize("sql", ["", "TAGS is not null"])
@@ -492,10 +498,10 @@ class TestByHeartbeat:
         owners = broker.coordination.handover.owners
         assert owners("billing", "orders", 0) == []
         for flags in (0, SUSPEND):
-            reply: Any = broker.bind(pull)(ask(sys_flag=flags, max_msg_nums=1), peer)
+            reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=flags, max_msg_nums=1), peer)
             assert bodies(await reply if sql else reply) == [b"a"]
         assert owners("billing", "orders", 0) == ["c"]
-        broker.bind(pull)(ask(), FakePeer())
+        broker.bind(PullHandler.pull)(ask(), FakePeer())
         assert owners("billing", "orders", 0) == ["c"], "a stranger's pull does not count"
 
     async def test_codes_of_a_heartbeat_are_not_believed(
@@ -503,7 +509,7 @@ class TestByHeartbeat:
     ) -> None:
         stored("tagA")
         self.listen(broker, peer, "tagA", code_set=[0])  # as the C++ client sends it
-        reply: Any = broker.bind(pull)(ask(sys_flag=0), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=0), peer)
         assert bodies(reply) == [b"tagA"]
 
     async def test_a_topic_without_subscription_is_refused(
@@ -522,7 +528,7 @@ class TestByHeartbeat:
         self.listen(broker, peer, "b")
         for expression_type in ("TAG", "", None):
             newer = ask(sub_version=6, sys_flag=0, expression_type=expression_type)
-            reply: Any = broker.bind(pull)(newer, peer)
+            reply: Any = broker.bind(PullHandler.pull)(newer, peer)
             assert bodies(reply) == [b"a", b"b"]
 
     @pytest.mark.parametrize(
@@ -552,7 +558,7 @@ class TestByHeartbeat:
     ) -> None:
         stored("a", "b")
         self.listen(broker, peer, "TAGS = 'b'", expression_type="SQL92")
-        reply: Any = await broker.bind(pull)(ask(sys_flag=0), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(PullHandler.pull)(ask(sys_flag=0), peer)  # type: ignore[misc]
         assert bodies(reply) == [b"b"]
         self.listen(broker, peer, "TAGS = ", expression_type="SQL92")
         assert refused(broker, peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
@@ -564,9 +570,9 @@ class TestByHeartbeat:
         group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
         broker.tables.groups.put(group, 0)
         self.listen(broker, peer, "*")
-        reply: Any = broker.bind(pull)(ask(), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
-        reply = broker.bind(pull)(ask(consumer_group="other"), peer)
+        reply = broker.bind(PullHandler.pull)(ask(consumer_group="other"), peer)
         assert reply.code == 0
 
 
@@ -579,7 +585,7 @@ class TestWriteOnly:
         self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
     ) -> None:
         stored("a")
-        reply: Any = broker.bind(pull)(ask(), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
 
 
@@ -587,10 +593,10 @@ async def test_clients_in_other_languages_get_as_many_messages_at_once_as_from_a
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored(*("red" for _ in range(50)))
-    reply: Any = broker.bind(pull)(ask(max_msg_nums=50), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_nums=50), peer)
     assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
     peer.language = Language.PYTHON
-    reply = broker.bind(pull)(ask(max_msg_nums=50), peer)
+    reply = broker.bind(PullHandler.pull)(ask(max_msg_nums=50), peer)
     assert len(bodies(reply)) == 50
 
 
@@ -598,7 +604,9 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     def pulled_count(count: int = 50, size: int | None = None) -> int:
-        reply: Any = broker.bind(pull)(ask(max_msg_nums=count, max_msg_bytes=size), peer)
+        reply: Any = broker.bind(PullHandler.pull)(
+            ask(max_msg_nums=count, max_msg_bytes=size), peer
+        )
         return len(bodies(reply))
 
     def set_limits(**limits: object) -> None:
@@ -622,7 +630,7 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     set_limits(maxTransferBytesOnMessageInDisk="1MiB")
     assert pulled_count() == 9
     set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
-    reply: Any = broker.bind(pull)(ask(30, max_msg_nums=50), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(30, max_msg_nums=50), peer)
     assert len(bodies(reply)) == 20, "the newest are in memory"
     peer.language = Language.PYTHON
     assert pulled_count() == 50
@@ -633,7 +641,7 @@ async def test_blanks_name_no_tag_and_find_nothing(
     broker: Broker, peer: FakePeer, stored: Callable[..., None], expression: str
 ) -> None:
     stored("red", "blue")
-    reply: Any = broker.bind(pull)(ask(subscription=expression), peer)
+    reply: Any = broker.bind(PullHandler.pull)(ask(subscription=expression), peer)
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
 
@@ -643,11 +651,11 @@ async def test_internal_topics_are_pulled_only_if_the_settings_allow_it(
     broker: Broker, peer: FakePeer, topic: str, kind: type[Pull]
 ) -> None:
     call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
-    reply: Any = broker.bind(pull)(call, peer)
+    reply: Any = broker.bind(PullHandler.pull)(call, peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
     assert "read_internal_topics=true" in reply.remark
     broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
-    allowed: Any = broker.bind(pull)(call, peer)
+    allowed: Any = broker.bind(PullHandler.pull)(call, peer)
     assert allowed.code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -656,13 +664,13 @@ class TestTogether:
     def both(self, broker: Broker, peer: FakePeer, message: MakeSend) -> None:
         """Messages that take turns in two queues."""
         for body in (b"a", b"b", b"c", b"d"):
-            broker.bind(send)(message(body, queue_id=body[0] % 2), peer)
+            broker.bind(SendHandler.send)(message(body, queue_id=body[0] % 2), peer)
 
     async def test_other_queues_messages_come_too(
         self, broker: Broker, peer: FakePeer, both: None
     ) -> None:
         call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = broker.bind(pull)(call, peer)
+        reply: Any = broker.bind(PullHandler.pull)(call, peer)
         assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
 
     @pytest.mark.parametrize(
@@ -671,14 +679,14 @@ class TestTogether:
     async def test_a_malformed_multi_queue_body_is_a_pull_of_one_queue(
         self, broker: Broker, peer: FakePeer, both: None, body: bytes
     ) -> None:
-        reply: Any = broker.bind(pull)(ask(queue_id=1, body=body), peer)
+        reply: Any = broker.bind(PullHandler.pull)(ask(queue_id=1, body=body), peer)
         assert bodies(reply) == [b"a", b"c"]
 
     async def test_a_filter_is_for_one_queue(
         self, broker: Broker, peer: FakePeer, both: None
     ) -> None:
         call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = broker.bind(pull)(call, peer)
+        reply: Any = broker.bind(PullHandler.pull)(call, peer)
         assert bodies(reply) == []
 
 
@@ -687,11 +695,11 @@ async def test_a_pull_that_means_a_deleted_topic_is_refused(
 ) -> None:
     stored("a", "b")
     before = broker.tables.topics.ids["orders"]
-    assert bodies(broker.bind(pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
+    assert bodies(broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     stored("c", "d", "e")
     with pytest.raises(CallRefused, match="deleted and made anew"):
-        broker.bind(pull)(ask(1, topic_id=before), peer)
+        broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)
 
 
 async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(
@@ -699,7 +707,7 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(
 ) -> None:
     stored("a")
     call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.tables.topics.ids["orders"])
-    answer: Any = broker.bind(pull)(call, peer)
+    answer: Any = broker.bind(PullHandler.pull)(call, peer)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
@@ -713,10 +721,12 @@ async def test_an_apache_reader_of_a_recreated_topic_is_sent_to_its_beginning(
 ) -> None:
     stored("a", "b")
     broker.tables.former_readers.add("orders", [peer], ["billing"])
-    reply: Any = broker.bind(pull)(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    reply: Any = broker.bind(PullHandler.pull)(
+        ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer
+    )
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
     assert broker.tables.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
-    assert bodies(broker.bind(pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
+    assert bodies(broker.bind(PullHandler.pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
 async def test_a_reader_that_names_the_topics_id_is_believed(
@@ -724,7 +734,9 @@ async def test_a_reader_that_names_the_topics_id_is_believed(
 ) -> None:
     stored("a", "b")
     broker.tables.former_readers.add("orders", [peer], ["billing"])
-    reply: Any = broker.bind(pull)(ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer)
+    reply: Any = broker.bind(PullHandler.pull)(
+        ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer
+    )
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.SUCCESS, 2)
 
 
@@ -732,8 +744,10 @@ async def test_a_reader_beyond_the_end_continues_at_its_groups_progress(
     broker: Broker, peer: FakePeer, stored: Callable[..., None]
 ) -> None:
     stored("a", "b")
-    broker.bind(pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
-    reply: Any = broker.bind(pull)(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
+    broker.bind(PullHandler.pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    reply: Any = broker.bind(PullHandler.pull)(
+        ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer
+    )
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
     assert broker.tables.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
 
@@ -752,5 +766,5 @@ async def test_refusals_end_with_apaches_hint(
     """Genuine clients add one of their own where it lacks."""
     stored("a")
     with pytest.raises(CallRefused) as refused:
-        broker.bind(pull)(ask(**fields), peer)
+        broker.bind(PullHandler.pull)(ask(**fields), peer)
     assert refused.value.remark == f"{says}{HELP}"

@@ -5,8 +5,8 @@ import pytest
 from tests.broker.conftest import FakePeer, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.groups.heartbeat import heartbeat, unregister
-from roquet.broker.handlers.messages.reply import PUSH_TIMEOUT_MS, reply
+from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
+from roquet.broker.handlers.messages.reply import PUSH_TIMEOUT_MS, ReplyHandler
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.call import Reply
@@ -42,7 +42,7 @@ class Requester:
 
 def beat(broker: Broker, peer: FakePeer, group: str = "p") -> None:
     data = HeartbeatData(client_id="me", producer_data_set=[ProducerData(group_name=group)])
-    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 def answer(kind: type[ReplyMessage] = SendReplyMessage, **fields: Any) -> ReplyMessage:
@@ -54,7 +54,7 @@ def answer(kind: type[ReplyMessage] = SendReplyMessage, **fields: Any) -> ReplyM
 
 
 async def answered(broker: Broker, call: ReplyMessage, peer: FakePeer) -> SendReply:
-    outcome = broker.bind(reply)(call, peer)
+    outcome = broker.bind(ReplyHandler.reply)(call, peer)
     sent = await outcome if isinstance(outcome, Awaitable) else outcome
     assert isinstance(sent, SendReply)
     return sent
@@ -125,10 +125,12 @@ async def test_the_reply_goes_to_the_latest_open_connection(
     beat(broker, new, "other")
     old.hang_up()
     await answered(broker, answer(), new_peer())
-    broker.bind(unregister)(Unregister(client_id="me", producer_group="p"), new)
+    broker.bind(HeartbeatHandler.unregister)(Unregister(client_id="me", producer_group="p"), new)
     assert (await answered(broker, answer(), new_peer())).code == ResponseCode.SUCCESS
     assert (len(first.pushed), len(second.pushed)) == (0, 2)
-    broker.bind(unregister)(Unregister(client_id="me", producer_group="other"), new)
+    broker.bind(HeartbeatHandler.unregister)(
+        Unregister(client_id="me", producer_group="other"), new
+    )
     assert (await answered(broker, answer(), new_peer())).code == ResponseCode.SYSTEM_ERROR
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.progress import save_progress
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
@@ -33,8 +33,8 @@ async def waiting(answer: HandlerReply) -> Any:
 async def test_a_message_is_stored_and_the_reply_names_queue_and_offset(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(), peer)
-    reply: Any = broker.bind(send)(message(b"second"), peer)
+    broker.bind(SendHandler.send)(message(), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(b"second"), peer)
     assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
     assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
     _, position = parse_offset_message_id(reply.msg_id)
@@ -48,7 +48,7 @@ async def test_the_long_names_mean_the_same(broker: Broker, peer: FakePeer) -> N
     call = SendLongNames(
         producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
     )
-    reply: Any = broker.bind(send)(call, peer)
+    reply: Any = broker.bind(SendHandler.send)(call, peer)
     assert (reply.code, reply.queue_id) == (0, 1)
     assert broker.log.store.bounds("orders", 1) == (0, 1)
 
@@ -56,7 +56,7 @@ async def test_the_long_names_mean_the_same(broker: Broker, peer: FakePeer) -> N
 async def test_a_new_topic_has_the_queue_count_of_its_first_send(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    broker.bind(send)(message(default_topic_queue_nums=3), peer)
+    broker.bind(SendHandler.send)(message(default_topic_queue_nums=3), peer)
     topic = broker.tables.topics.get("orders")
     assert topic is not None
     assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
@@ -65,7 +65,9 @@ async def test_a_new_topic_has_the_queue_count_of_its_first_send(
 async def test_a_negative_queue_means_any(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
-    replies: list[Any] = [broker.bind(send)(message(queue_id=-1), peer) for _ in range(100)]
+    replies: list[Any] = [
+        broker.bind(SendHandler.send)(message(queue_id=-1), peer) for _ in range(100)
+    ]
     assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
 
 
@@ -76,9 +78,9 @@ async def test_a_batch_is_recognised_by_its_flag_whatever_its_code(
     fields: dict[str, Any] = {
         "producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1,
     }  # fmt: skip
-    reply: Any = broker.bind(send)(kind(**fields, body=BATCH, batch=True), peer)
+    reply: Any = broker.bind(SendHandler.send)(kind(**fields, body=BATCH, batch=True), peer)
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 0, 1)
-    reply = broker.bind(send)(kind(**fields, body=BATCH), peer)
+    reply = broker.bind(SendHandler.send)(kind(**fields, body=BATCH), peer)
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 2, 0)
     assert broker.log.store.bounds("orders", 0) == (0, 3)
 
@@ -88,7 +90,7 @@ async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
 ) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
     broker.tables.topics.put(topic, 0)
-    reply: Any = broker.bind(send)(message(queue_id=7), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
     assert reply.code == 0
 
 
@@ -122,7 +124,7 @@ async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
 ) -> None:
     body = fields.pop("body", b"body")
     end = broker.log.store.end_position
-    reply: Any = broker.bind(send)(message(body, **fields), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(body, **fields), peer)
     assert reply.code == code
     assert re.search(remark, reply.remark)
     assert reply.region == "DefaultRegion", "the C++ client looks for it in refusals as well"
@@ -134,7 +136,7 @@ async def test_a_topic_without_queues_to_write_to_takes_nothing(
 ) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
     broker.tables.topics.put(topic, 0)
-    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(queue_id=-1), peer)
     assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
@@ -142,20 +144,20 @@ async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: FakePeer)
     call = SendBatch(
         batch=True, producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH
     )
-    reply: Any = broker.bind(send)(call, peer)
+    reply: Any = broker.bind(SendHandler.send)(call, peer)
     assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_full_disk_is_answered_and_reads_go_on(
     broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.bind(send)(message(), peer)
+    broker.bind(SendHandler.send)(message(), peer)
 
     def refuse(*_: object) -> None:
         raise StoreFull("the disk is full")
 
     monkeypatch.setattr(broker.log.store, "append", refuse)
-    reply: Any = broker.bind(send)(message(), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(), peer)
     assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
     assert broker.log.store.read("orders", 0, 0).count == 1
 
@@ -168,7 +170,7 @@ class TestWithoutAutomaticCreation:
     async def test_an_unknown_topic_is_answered_with_17(
         self, broker: Broker, peer: FakePeer, message: MakeSend
     ) -> None:
-        reply: Any = broker.bind(send)(message(), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(), peer)
         assert reply.code == ResponseCode.TOPIC_NOT_EXIST
         assert broker.tables.topics.get("orders") is None
 
@@ -182,7 +184,7 @@ class TestReadOnly:
         self, broker: Broker, peer: FakePeer, message: MakeSend
     ) -> None:
         broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-        reply: Any = broker.bind(send)(message(), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(), peer)
         assert reply.code == ResponseCode.NO_PERMISSION
 
 
@@ -194,23 +196,25 @@ class TestSyncFlush:
     async def test_an_acknowledged_message_is_on_the_disk(
         self, broker: Broker, peer: FakePeer, message: MakeSend
     ) -> None:
-        reply = await waiting(broker.bind(send)(message(), peer))
+        reply = await waiting(broker.bind(SendHandler.send)(message(), peer))
         assert reply.code == 0
         assert broker.log.store.flushed_position == broker.log.store.end_position
 
     async def test_a_batch_waits_for_its_last_message(
         self, broker: Broker, peer: FakePeer, message: MakeSend
     ) -> None:
-        reply = await waiting(broker.bind(send)(message(BATCH, batch=True), peer))
+        reply = await waiting(broker.bind(SendHandler.send)(message(BATCH, batch=True), peer))
         assert reply.code == 0
         assert broker.log.store.flushed_position == broker.log.store.end_position
 
     async def test_a_message_with_wait_false_is_answered_before_the_flush(
         self, broker: Broker, peer: FakePeer, message: MakeSend
     ) -> None:
-        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == 0
-        reply = broker.bind(send)(message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer)
+        reply = broker.bind(SendHandler.send)(
+            message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer
+        )
         assert reply.code == 0
 
 
@@ -225,7 +229,7 @@ class TestSlowDisk:
         held_up = Event()
         with monkeypatch.context() as slow:
             slow.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
-            reply = await waiting(broker.bind(send)(message(), peer))
+            reply = await waiting(broker.bind(SendHandler.send)(message(), peer))
         held_up.set()
         assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert (reply.queue_id, reply.queue_offset) == (0, 0)
@@ -258,17 +262,17 @@ class TestFailingDisk:
     async def test_a_failed_flush_leaves_waiting_sends_indefinite_and_later_ones_refused(
         self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
     ) -> None:
-        first = broker.bind(send)(message(b"first"), peer)
-        second = broker.bind(send)(message(BATCH, batch=True), peer)
+        first = broker.bind(SendHandler.send)(message(b"first"), peer)
+        second = broker.bind(SendHandler.send)(message(BATCH, batch=True), peer)
         replies = await asyncio.gather(waiting(first), waiting(second))
         assert len(failures) == 1
         assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
         assert "look at the disk, then restart" in replies[0].remark
         end = broker.log.store.end_position
         for answer in (
-            broker.bind(send)(message(), peer),
-            broker.bind(send)(message(BATCH, batch=True), peer),
-            broker.bind(send)(message(properties="WAIT\x01false\x02"), peer),
+            broker.bind(SendHandler.send)(message(), peer),
+            broker.bind(SendHandler.send)(message(BATCH, batch=True), peer),
+            broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer),
         ):
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE  # type: ignore[union-attr]
         assert broker.log.store.end_position == end
@@ -278,12 +282,12 @@ class TestFailingDisk:
     async def test_a_failed_disk_refuses_later_messages_with_asynchronous_flush_too(
         self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
     ) -> None:
-        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == ResponseCode.SUCCESS
         with pytest.raises(StoreFailed):
             await broker.log.flush.step()
         assert len(failures) == 1
-        reply = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        reply = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
     async def test_no_checkpoint_covers_lost_messages(
@@ -294,7 +298,7 @@ class TestFailingDisk:
         failures: list[Path],
         tmp_path: Path,
     ) -> None:
-        await waiting(broker.bind(send)(message(), peer))
+        await waiting(broker.bind(SendHandler.send)(message(), peer))
         assert failures
         with pytest.raises(StoreFailed):
             await broker.log.flush.checkpoint(0)

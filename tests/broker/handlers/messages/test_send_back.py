@@ -4,8 +4,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.send_back import send_back
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
@@ -19,7 +19,9 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 def stored(broker: Broker, peer: FakePeer, message: MakeSend, **fields: Any) -> Record:
     text = "TAGS\x01red\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01k\x02mine\x01yes\x02"
-    reply: Any = broker.bind(send)(message(b"body", flag=7, properties=text, **fields), peer)
+    reply: Any = broker.bind(SendHandler.send)(
+        message(b"body", flag=7, properties=text, **fields), peer
+    )
     assert reply.code == 0
     return record(broker, "orders", 0, reply.queue_offset)
 
@@ -30,7 +32,7 @@ def record(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Record
 
 def back(broker: Broker, peer: FakePeer, failed: Record, level: int = 0, **fields: Any) -> Any:
     call = SendBack(offset=failed.position, group="g", delay_level=level, **fields)
-    return broker.bind(send_back)(call, peer)
+    return broker.bind(SendBackHandler.send_back)(call, peer)
 
 
 async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
@@ -71,7 +73,7 @@ async def test_an_undelivered_message_cannot_be_sent_back(
     properties: str,
     level: int,
 ) -> None:
-    broker.bind(send)(message(properties=properties), peer)
+    broker.bind(SendHandler.send)(message(properties=properties), peer)
     end = broker.log.store.end_position
     with pytest.raises(CallRefused, match="was not given to anybody"):
         back(broker, peer, record(broker, topic, queue_id), level)
@@ -157,7 +159,7 @@ async def test_retries_are_spread_over_the_groups_queues(
 def refusal(broker: Broker, peer: FakePeer, call: SendBack) -> int:
     end = broker.log.store.end_position
     with pytest.raises(CallRefused) as refused:
-        broker.bind(send_back)(call, peer)
+        broker.bind(SendBackHandler.send_back)(call, peer)
     assert broker.log.store.end_position == end
     return refused.value.code
 
@@ -211,7 +213,7 @@ async def test_a_store_that_refuses_messages_is_reported(
 async def test_the_answer_comes_when_the_message_is_on_the_disk(
     broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reply: Any = await broker.bind(send)(message(properties="UNIQ_KEY\x01k\x02"), peer)  # type: ignore[misc]
+    reply: Any = await broker.bind(SendHandler.send)(message(properties="UNIQ_KEY\x01k\x02"), peer)  # type: ignore[misc]
     failed = record(broker, "orders", 0, reply.queue_offset)
     assert (await back(broker, peer, failed)).code == 0
     assert broker.log.store.flushed_position == broker.log.store.end_position
@@ -228,7 +230,7 @@ async def test_a_message_without_room_for_retry_properties_is_a_dead_letter_at_o
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     text = f"UNIQ_KEY\x01k\x02long\x01{'x' * 32_650}\x02"
-    reply: Any = broker.bind(send)(message(b"body", properties=text), peer)
+    reply: Any = broker.bind(SendHandler.send)(message(b"body", properties=text), peer)
     assert reply.code == 0
     assert back(broker, peer, record(broker, "orders", 0)).code == 0
     dead = record(broker, "%DLQ%g", 0)

@@ -7,8 +7,8 @@ from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.timer import checkpoint, metrics, recall
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.timer import TimerHandler
 from roquet.model.errors import StoreFull
 from roquet.store.timer.layout import unpack_checkpoint
 from roquet.wire.calls.send import SendReply
@@ -34,7 +34,7 @@ def later(broker: Broker, peer: FakePeer, message: MakeSend) -> Later:
 
     def send_it(body: bytes = b"one", delay_ms: int = HOUR_MS, **fields: Any) -> SendReply:
         text = f"TIMER_DELAY_MS\x01{delay_ms}\x02UNIQ_KEY\x01{body.decode()}\x02"
-        reply = broker.bind(send)(message(body, properties=text, **fields), peer)
+        reply = broker.bind(SendHandler.send)(message(body, properties=text, **fields), peer)
         assert isinstance(reply, SendReply)
         return reply
 
@@ -44,7 +44,7 @@ def later(broker: Broker, peer: FakePeer, message: MakeSend) -> Later:
 def answer(
     broker: Broker, peer: FakePeer, handle: str | None, topic: str = "orders"
 ) -> RecallReply:
-    reply = broker.bind(recall)(
+    reply = broker.bind(TimerHandler.recall)(
         Recall(producer_group="pg", topic=topic, recall_handle=handle or ""), peer
     )
     assert isinstance(reply, RecallReply)
@@ -69,13 +69,15 @@ def test_the_answer_to_a_message_with_a_time_carries_its_handle(
 def test_other_replies_have_no_recall_handle(
     broker: Broker, peer: FakePeer, message: MakeSend, later: Later
 ) -> None:
-    plain = broker.bind(send)(message(), peer)
+    plain = broker.bind(SendHandler.send)(message(), peer)
     assert isinstance(plain, SendReply)
     assert plain.recall_handle is None
     assert later(delay_ms=0).recall_handle is None
     broker.tables.topics.create_for_group("%RETRY%g", 1, 0)
     assert later(topic="%RETRY%g").recall_handle is None
-    level = broker.bind(send)(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x019999\x02"), peer)
+    level = broker.bind(SendHandler.send)(
+        message(properties="DELAY\x013\x02TIMER_DELAY_MS\x019999\x02"), peer
+    )
     assert isinstance(level, SendReply)
     assert level.recall_handle is None
 
@@ -116,10 +118,10 @@ async def test_a_recall_is_flushed_like_an_acknowledged_message(
     async with BrokerServer(config) as server:
         peer = new_peer(b"\x00" * 15 + b"\x01\x00\x00\x00\x01")
         text = f"TIMER_DELAY_MS\x01{HOUR_MS}\x02UNIQ_KEY\x01one\x02"
-        sent = await server.broker.bind(send)(message(properties=text), peer)  # type: ignore[misc]
+        sent = await server.broker.bind(SendHandler.send)(message(properties=text), peer)  # type: ignore[misc]
         assert sent.recall_handle
         call = Recall(topic="orders", recall_handle=sent.recall_handle)
-        reply = await server.broker.bind(recall)(call, peer)  # type: ignore[misc]
+        reply = await server.broker.bind(TimerHandler.recall)(call, peer)  # type: ignore[misc]
         assert reply.msg_id == "one"
         assert server.broker.log.store.flushed_position == server.broker.log.store.end_position
         note = records(server.broker)[1]
@@ -203,10 +205,10 @@ def test_the_checkpoint_and_the_metrics_are_reported(
 ) -> None:
     later()
     broker.delivery.timer.step(broker.control.clock.now_ms())
-    body = broker.bind(checkpoint)(GetTimerCheckpoint(), peer).body
+    body = broker.bind(TimerHandler.checkpoint)(GetTimerCheckpoint(), peer).body
     assert len(body) == 56
     unpacked = unpack_checkpoint(body)
     assert (unpacked.offset, unpacked.master_offset, unpacked.log_end) == (1, 1, 52)
-    table = json.loads(broker.bind(metrics)(GetTimerMetrics(), peer).body)
+    table = json.loads(broker.bind(TimerHandler.metrics)(GetTimerMetrics(), peer).body)
     assert table["timingCount"]["orders"]["count"] == 1
     assert set(table["dataVersion"]) == {"counter", "stateVersion", "timestamp"}

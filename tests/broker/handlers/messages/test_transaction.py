@@ -5,8 +5,8 @@ import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
-from roquet.broker.handlers.messages.transaction import end, resume
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.net.log_lines import LineFilter
 from roquet.rules.line_limit import BURST
@@ -28,7 +28,7 @@ def prepare(broker: Broker, peer: FakePeer, message: MakeSend) -> Prepare:
         text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
         now_ms = broker.control.clock.now_ms()
         arguments = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
-        reply: Any = broker.bind(send)(message(body, **arguments), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(body, **arguments), peer)
         assert isinstance(reply, SendReply)
         assert reply.code == ResponseCode.SUCCESS
         return EndTransaction(
@@ -63,7 +63,7 @@ async def test_the_reply_to_a_half_message_names_its_queue_and_half_offset(
 ) -> None:
     text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
     for number in range(2):
-        reply: Any = broker.bind(send)(message(properties=text, queue_id=2), peer)
+        reply: Any = broker.bind(SendHandler.send)(message(properties=text, queue_id=2), peer)
         assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (2, number, "k")
     assert bodies(broker) == []
 
@@ -71,9 +71,19 @@ async def test_the_reply_to_a_half_message_names_its_queue_and_half_offset(
 async def test_a_commit_delivers_and_a_roll_back_does_not(
     broker: Broker, peer: FakePeer, prepare: Prepare
 ) -> None:
-    assert broker.bind(end)(prepare(b"yes"), peer) is None
-    assert broker.bind(end)(changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer) is None
-    assert broker.bind(end)(changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer) is None
+    assert broker.bind(TransactionHandler.end)(prepare(b"yes"), peer) is None
+    assert (
+        broker.bind(TransactionHandler.end)(
+            changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer
+        )
+        is None
+    )
+    assert (
+        broker.bind(TransactionHandler.end)(
+            changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer
+        )
+        is None
+    )
     assert bodies(broker) == [b"yes"]
 
 
@@ -81,7 +91,9 @@ async def test_a_commit_delivers_and_a_roll_back_does_not(
 async def test_another_word_is_no_end(
     broker: Broker, peer: FakePeer, prepare: Prepare, how: int
 ) -> None:
-    error = refusal(broker.bind(end), changed(prepare(), commit_or_rollback=how), peer)
+    error = refusal(
+        broker.bind(TransactionHandler.end), changed(prepare(), commit_or_rollback=how), peer
+    )
     assert (error.code, error.remark) == (1, "commitOrRollback field wrong")
     assert bodies(broker) == []
 
@@ -101,19 +113,23 @@ async def test_an_end_that_contradicts_its_half_message_is_refused_in_apaches_wo
 ) -> None:
     call = prepare()
     for how in (COMMIT, ROLL_BACK):
-        error = refusal(broker.bind(end), changed(call, commit_or_rollback=how, **fields), peer)
+        error = refusal(
+            broker.bind(TransactionHandler.end),
+            changed(call, commit_or_rollback=how, **fields),
+            peer,
+        )
         assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.bind(end)(call, peer) is None
+    assert broker.bind(TransactionHandler.end)(call, peer) is None
 
 
 async def test_an_end_that_comes_twice_is_refused(
     broker: Broker, peer: FakePeer, prepare: Prepare, caplog: pytest.LogCaptureFixture
 ) -> None:
     call = prepare()
-    broker.bind(end)(call, peer)
+    broker.bind(TransactionHandler.end)(call, peer)
     for fields in ({}, {"commit_or_rollback": ROLL_BACK}, {"from_transaction_check": True}):
         assert "ended before" in (
-            refusal(broker.bind(end), changed(call, **fields), peer).remark or ""
+            refusal(broker.bind(TransactionHandler.end), changed(call, **fields), peer).remark or ""
         )
     assert bodies(broker) == [b"m"]
     assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
@@ -124,9 +140,9 @@ async def test_a_client_that_ends_what_has_ended_again_and_again_fills_no_log(
 ) -> None:
     caplog.handler.addFilter(line_filter := LineFilter())  # as each server's process has it
     try:
-        broker.bind(end)(call := prepare(), peer)
+        broker.bind(TransactionHandler.end)(call := prepare(), peer)
         for _ in range(BURST + 100):
-            refusal(broker.bind(end), call, peer)
+            refusal(broker.bind(TransactionHandler.end), call, peer)
     finally:
         caplog.handler.removeFilter(line_filter)
     assert caplog.text.count("has ended before") == BURST
@@ -136,11 +152,14 @@ async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
     broker: Broker, peer: FakePeer, prepare: Prepare
 ) -> None:
     late = prepare(extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
-    error = refusal(broker.bind(end), late, peer)
+    error = refusal(broker.bind(TransactionHandler.end), late, peer)
     assert error.code == ResponseCode.ILLEGAL_OPERATION
-    assert broker.bind(end)(changed(late, from_transaction_check=True), peer) is None
+    assert (
+        broker.bind(TransactionHandler.end)(changed(late, from_transaction_check=True), peer)
+        is None
+    )
     soon = prepare(b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
-    assert broker.bind(end)(soon, peer) is None
+    assert broker.bind(TransactionHandler.end)(soon, peer) is None
     assert bodies(broker) == [b"m", b"2"]
 
 
@@ -149,24 +168,31 @@ async def test_a_transaction_committed_before_is_not_delivered_again(
 ) -> None:
     """A half message that its producer, who got no answer, had sent once more."""
     first, second = prepare(), prepare()
-    broker.bind(end)(second, peer)
-    assert broker.bind(end)(changed(first, from_transaction_check=True), peer) is None
+    broker.bind(TransactionHandler.end)(second, peer)
+    assert (
+        broker.bind(TransactionHandler.end)(changed(first, from_transaction_check=True), peer)
+        is None
+    )
     assert bodies(broker) == [b"m"]
-    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
+    assert "ended before" in (
+        refusal(broker.bind(TransactionHandler.end), first, peer).remark or ""
+    )
 
 
 async def test_an_end_waits_until_the_key_index_has_caught_up(
     broker: Broker, peer: FakePeer, prepare: Prepare, message: MakeSend
 ) -> None:
     first, second = prepare(), prepare()
-    broker.bind(end)(second, peer)
+    broker.bind(TransactionHandler.end)(second, peer)
     for number in range(600):
-        broker.bind(send)(message(b"%d" % number, properties="", topic="others"), peer)
-    waiting = broker.bind(end)(changed(first, from_transaction_check=True), peer)
+        broker.bind(SendHandler.send)(message(b"%d" % number, properties="", topic="others"), peer)
+    waiting = broker.bind(TransactionHandler.end)(changed(first, from_transaction_check=True), peer)
     assert isinstance(waiting, Awaitable)
     assert await waiting is None
     assert bodies(broker) == [b"m"]
-    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
+    assert "ended before" in (
+        refusal(broker.bind(TransactionHandler.end), first, peer).remark or ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,8 +217,8 @@ async def test_a_commit_that_could_not_be_stored_can_be_repeated(
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.log.ingest, "reappend", fail)
-        assert refusal(broker.bind(end), call, peer).code == code
-    assert broker.bind(end)(call, peer) is None
+        assert refusal(broker.bind(TransactionHandler.end), call, peer).code == code
+    assert broker.bind(TransactionHandler.end)(call, peer) is None
     assert bodies(broker) == [b"m"]
 
 
@@ -205,7 +231,9 @@ async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
     monkeypatch.setattr(broker.delivery.transactions.queue, "find", lambda _: half)
     for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
         half.properties["REAL_TOPIC"] = topic
-        assert "Find prepared" in (refusal(broker.bind(end), call, peer).remark or "")
+        assert "Find prepared" in (
+            refusal(broker.bind(TransactionHandler.end), call, peer).remark or ""
+        )
 
 
 async def test_a_half_message_that_was_given_up_can_be_put_back(
@@ -215,18 +243,18 @@ async def test_a_half_message_that_was_given_up_can_be_put_back(
     half = broker.delivery.transactions.queue.find(call.position)
     assert half is not None
     broker.delivery.transactions.give_up(half)
-    assert "ended before" in (refusal(broker.bind(end), call, peer).remark or "")
+    assert "ended before" in (refusal(broker.bind(TransactionHandler.end), call, peer).remark or "")
     (position,) = [
         record.position
         for part in broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
         for record in decode_many(part)
     ]
     message_id = broker.log.ingest.message_id(position)
-    assert broker.bind(resume)(ResumeCheck(msg_id=message_id), peer) is None
+    assert broker.bind(TransactionHandler.resume)(ResumeCheck(msg_id=message_id), peer) is None
     resumed = broker.delivery.transactions.queue.at(1)
     assert resumed is not None
     moved = changed(call, half_offset=1, position=resumed.record.position)
-    assert broker.bind(end)(moved, peer) is None
+    assert broker.bind(TransactionHandler.end)(moved, peer) is None
     assert bodies(broker) == [b"m"]
 
 
@@ -247,7 +275,7 @@ async def test_a_message_that_was_put_back_is_answered_once_it_is_as_safe_as_a_s
     monkeypatch.setattr(acknowledgements, "is_needed", True)
     monkeypatch.setattr(acknowledgements, "status", status)
     call = ResumeCheck(msg_id=broker.log.ingest.message_id(record.position))
-    waiting: Any = broker.bind(resume)(call, peer)
+    waiting: Any = broker.bind(TransactionHandler.resume)(call, peer)
     await waiting
     assert waited_for == [broker.log.store.end_position]
 
@@ -257,7 +285,9 @@ async def test_only_half_messages_given_up_are_put_back(
 ) -> None:
     half = broker.log.ingest.message_id(prepare().position)
     for message_id in (None, "", "short", "X" * 32, "0" * 32, "F" * 32, half):
-        error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
+        error = refusal(
+            broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), peer
+        )
         assert error.code == ResponseCode.SYSTEM_ERROR
     assert broker.delivery.transactions.queue.bounds() == (0, 1)
 
@@ -276,5 +306,5 @@ async def test_a_disk_that_takes_nothing_puts_nothing_back(
         raise StoreFull("the disk is full")
 
     monkeypatch.setattr(broker.log.ingest, "reappend", full)
-    error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
+    error = refusal(broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), peer)
     assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

@@ -11,7 +11,7 @@ from tests.broker.replication.fake_master import FakeMaster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.copies.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.replication.role import Role
@@ -72,7 +72,7 @@ async def fake_pair() -> AsyncIterator[tuple[FakeMaster, Broker]]:
 
 def store_at(master: Broker, message: MakeSend, peer: FakePeer, **fields: Any) -> None:
     """Store a message at the master."""
-    master.bind(send)(message(**fields), peer)
+    master.bind(SendHandler.send)(message(**fields), peer)
 
 
 def stream_one(master: Broker, replica: Broker) -> None:

@@ -51,145 +51,138 @@ BLANK: Final = "The username is blank"
 
 Change = Callable[[AccessTables], AccessTables]
 
-
-async def create_user(access: AccessControl, call: CreateUser, peer: Peer) -> Reply:
-    """Create a user."""
-    caller = _caller(access, call)
-    name, body = _named(call.username), _user(call)
-    wanted = user_change(body)
-    change: Change = lambda tables: changes.create_user(tables, caller, name, wanted)  # noqa: E731
-    return await _change(access, change, f"user {name} created", caller, peer)
+AclChange = CreateAcl | UpdateAcl | DeleteAcl
 
 
-async def update_user(access: AccessControl, call: UpdateUser, peer: Peer) -> Reply:
-    """Change a user's password, type or status."""
-    caller = _caller(access, call)
-    name, body = _named(call.username), _user(call)
-    wanted = user_change(body)
-    change: Change = lambda tables: changes.update_user(tables, caller, name, wanted)  # noqa: E731
-    return await _change(access, change, f"user {name} changed", caller, peer)
+class AccessHandler:
+    """Manages users and their ACLs."""
 
+    __slots__ = ("_access", "_control")
 
-async def delete_user(access: AccessControl, call: DeleteUser, peer: Peer) -> Reply:
-    """Delete a user and its ACL."""
-    caller, name = _caller(access, call), _named(call.username)
-    change: Change = lambda tables: changes.delete_user(tables, caller, name)  # noqa: E731
-    return await _change(access, change, f"user {name} deleted", caller, peer)
+    def __init__(self, control: ControlPlane, access: AccessControl) -> None:
+        self._control, self._access = control, access
 
+    async def create_user(self, call: CreateUser, peer: Peer) -> Reply:
+        """Create a user."""
+        caller = self._caller(call)
+        name, body = _named(call.username), _user(call)
+        wanted = user_change(body)
+        change: Change = lambda tables: changes.create_user(tables, caller, name, wanted)  # noqa: E731
+        return await self._change(change, f"user {name} created", caller, peer)
 
-def get_user(access: AccessControl, control: ControlPlane, call: GetUser, _peer: Peer) -> Reply:
-    """Return one user."""
-    caller, name = _caller(access, call), _named(call.username)
-    user = access.tables.users.get(name)
-    if user is None:
+    async def update_user(self, call: UpdateUser, peer: Peer) -> Reply:
+        """Change a user's password, type or status."""
+        caller = self._caller(call)
+        name, body = _named(call.username), _user(call)
+        wanted = user_change(body)
+        change: Change = lambda tables: changes.update_user(tables, caller, name, wanted)  # noqa: E731
+        return await self._change(change, f"user {name} changed", caller, peer)
+
+    async def delete_user(self, call: DeleteUser, peer: Peer) -> Reply:
+        """Delete a user and its ACL."""
+        caller, name = self._caller(call), _named(call.username)
+        change: Change = lambda tables: changes.delete_user(tables, caller, name)  # noqa: E731
+        return await self._change(change, f"user {name} deleted", caller, peer)
+
+    def get_user(self, call: GetUser, _peer: Peer) -> Reply:
+        """Return one user."""
+        caller, name = self._caller(call), _named(call.username)
+        user = self._access.tables.users.get(name)
+        if user is None:
+            return Reply(remark=SUCCESS_REMARK)
+        shown = user_info(user, with_password=self._sees_passwords(caller))
+        return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown))
+
+    def list_users(self, call: ListUsers, _peer: Peer) -> Reply:
+        """Return the users whose names contain a text, in the order of their names."""
+        sees = self._sees_passwords(self._caller(call))
+        shown = [
+            user_info(user, with_password=sees)
+            for name, user in sorted(self._access.tables.users.items())
+            if (call.filter or "") in name
+        ]
+        return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
+
+    async def change_acl(self, call: CreateAcl | UpdateAcl, peer: Peer) -> Reply:
+        """Create an ACL, or add entries to it."""
+        caller = self._acl_changer(call)
+        body = decode_body(call.body, AclInfo) if call.body else AclInfo()
+        if not body.policies:
+            _refuse(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+        name, wanted = _checked_acl(body, call.subject)
+        change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
+        return await self._change(change, f"acl of {name} changed", caller, peer)
+
+    async def delete_acl(self, call: DeleteAcl, peer: Peer) -> Reply:
+        """Delete an ACL, or one entry of it."""
+        caller, name = self._acl_changer(call), _subject(call.subject)
+        resource, policy = call.resource, call.policy_type
+        change: Change = lambda tables: changes.delete_acl(tables, name, resource, policy)  # noqa: E731
+        text = f"acl of {name} deleted" + (f" for {resource}" if resource else "")
+        return await self._change(change, text, caller, peer)
+
+    def get_acl(self, call: GetAcl, _peer: Peer) -> Reply:
+        """Return the ACL of a user."""
+        self._check_on(call.code)
+        name = _subject(call.subject)
+        try:
+            acl = changes.known_acl(self._access.tables, name)
+        except AccessChangeRefused as error:
+            _refuse_change(error)
+        body = b"" if acl is None else codec.dumps(acl_info(name, acl))
+        return Reply(remark=SUCCESS_REMARK, body=body)
+
+    def list_acls(self, call: ListAcls, _peer: Peer) -> Reply:
+        """Return the ACLs whose subjects contain a text, with the entries whose resources do."""
+        self._check_on(call.code)
+        infos = [
+            acl_info(name, acl, call.resource_filter or "")
+            for name, acl in sorted(self._access.tables.acls.items())
+            if (call.subject_filter or "") in changes.SUBJECT_PREFIX + name
+        ]
+        shown = [info for info in infos if info.policies]
+        return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
+
+    async def _change(self, change: Change, done: str, caller: User | None, peer: Peer) -> Reply:
+        """Make a change and note who made it."""
+        try:
+            await self._access.change(change)
+        except AccessChangeRefused as error:
+            _refuse_change(error)
+        who = caller.name if caller else "nobody"
+        log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
         return Reply(remark=SUCCESS_REMARK)
-    shown = user_info(user, with_password=_sees_passwords(control, caller))
-    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown))
 
+    def _caller(
+        self, call: CreateUser | UpdateUser | DeleteUser | GetUser | ListUsers | AclChange
+    ) -> User | None:
+        """The user who signed the request."""
+        self._check_on(call.code)
+        return self._access.tables.users.get(call.access_key or "")
 
-def list_users(access: AccessControl, control: ControlPlane, call: ListUsers, _peer: Peer) -> Reply:
-    """Return the users whose names contain a text, in the order of their names."""
-    sees = _sees_passwords(control, _caller(access, call))
-    shown = [
-        user_info(user, with_password=sees)
-        for name, user in sorted(access.tables.users.items())
-        if (call.filter or "") in name
-    ]
-    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
+    def _acl_changer(self, call: AclChange) -> User | None:
+        """The user who changes an ACL. CallRefused for a normal one."""
+        caller = self._caller(call)
+        if not (
+            self._is_open(
+                AccessGap.POLICIES,
+            )
+            or (caller is not None and caller.is_super)
+        ):
+            _refuse(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
+        return caller
 
+    def _sees_passwords(self, caller: User | None) -> bool:
+        return self._is_open(
+            AccessGap.PASSWORDS,
+        ) or (caller is not None and caller.is_super)
 
-async def change_acl(
-    access: AccessControl, control: ControlPlane, call: CreateAcl | UpdateAcl, peer: Peer
-) -> Reply:
-    """Create an ACL, or add entries to it."""
-    caller = _acl_changer(access, control, call)
-    body = decode_body(call.body, AclInfo) if call.body else AclInfo()
-    if not body.policies:
-        _refuse(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
-    name, wanted = _checked_acl(body, call.subject)
-    change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
-    return await _change(access, change, f"acl of {name} changed", caller, peer)
+    def _is_open(self, gap: AccessGap) -> bool:
+        return gap in self._control.settings.config.access_compatibility
 
-
-async def delete_acl(
-    access: AccessControl, control: ControlPlane, call: DeleteAcl, peer: Peer
-) -> Reply:
-    """Delete an ACL, or one entry of it."""
-    caller, name = _acl_changer(access, control, call), _subject(call.subject)
-    resource, policy = call.resource, call.policy_type
-    change: Change = lambda tables: changes.delete_acl(tables, name, resource, policy)  # noqa: E731
-    text = f"acl of {name} deleted" + (f" for {resource}" if resource else "")
-    return await _change(access, change, text, caller, peer)
-
-
-def get_acl(access: AccessControl, call: GetAcl, _peer: Peer) -> Reply:
-    """Return the ACL of a user."""
-    _check_on(access, call.code)
-    name = _subject(call.subject)
-    try:
-        acl = changes.known_acl(access.tables, name)
-    except AccessChangeRefused as error:
-        _refuse_change(error)
-    body = b"" if acl is None else codec.dumps(acl_info(name, acl))
-    return Reply(remark=SUCCESS_REMARK, body=body)
-
-
-def list_acls(access: AccessControl, call: ListAcls, _peer: Peer) -> Reply:
-    """Return the ACLs whose subjects contain a text, with the entries whose resources do."""
-    _check_on(access, call.code)
-    infos = [
-        acl_info(name, acl, call.resource_filter or "")
-        for name, acl in sorted(access.tables.acls.items())
-        if (call.subject_filter or "") in changes.SUBJECT_PREFIX + name
-    ]
-    shown = [info for info in infos if info.policies]
-    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
-
-
-async def _change(
-    access: AccessControl, change: Change, done: str, caller: User | None, peer: Peer
-) -> Reply:
-    """Make a change and note who made it."""
-    try:
-        await access.change(change)
-    except AccessChangeRefused as error:
-        _refuse_change(error)
-    who = caller.name if caller else "nobody"
-    log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
-    return Reply(remark=SUCCESS_REMARK)
-
-
-def _caller(
-    access: AccessControl,
-    call: CreateUser | UpdateUser | DeleteUser | GetUser | ListUsers | CreateAcl | UpdateAcl
-    | DeleteAcl,
-) -> User | None:  # fmt: skip
-    """The user who signed the request."""
-    _check_on(access, call.code)
-    return access.tables.users.get(call.access_key or "")
-
-
-def _acl_changer(
-    access: AccessControl, control: ControlPlane, call: CreateAcl | UpdateAcl | DeleteAcl
-) -> User | None:
-    """The user who changes an ACL. CallRefused for a normal one."""
-    caller = _caller(access, call)
-    if not (_is_open(AccessGap.POLICIES, control) or (caller is not None and caller.is_super)):
-        _refuse(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
-    return caller
-
-
-def _sees_passwords(control: ControlPlane, caller: User | None) -> bool:
-    return _is_open(AccessGap.PASSWORDS, control) or (caller is not None and caller.is_super)
-
-
-def _is_open(gap: AccessGap, control: ControlPlane) -> bool:
-    return gap in control.settings.config.access_compatibility
-
-
-def _check_on(access: AccessControl, code: int) -> None:
-    if not access.is_enabled:
-        _refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
+    def _check_on(self, code: int) -> None:
+        if not self._access.is_enabled:
+            _refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
 
 
 def _named(username: str | None) -> str:

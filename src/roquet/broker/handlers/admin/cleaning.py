@@ -23,98 +23,91 @@ TOGETHER: Final = 4
 """Topics deleted before others have their turn: each takes a few flushes of the disk."""
 
 
-async def clean_queues(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    _call: CleanQueues,
-    _peer: Peer,
-) -> Reply:
-    """Delete queue entries of messages that retention has deleted.
+class CleaningHandler:
+    """Deletes what is no longer needed."""
 
-    An empty queue that its topic no longer has is deleted; its groups' progress is deleted before
-    it, since the queue would begin at 0 again.
-    """
+    __slots__ = ("_control", "_delivery", "_log", "_tables")
 
-    def is_gone(topic: str, queue_id: int) -> bool:
-        config = tables.topics.get(topic)
-        if config is None:
-            return not is_system_topic(topic, control.settings.config)
-        return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
 
-    store = message_log.store
-    if spent := store.expired_queues(is_gone):
-        for place in spent:
-            tables.offsets.remove_queue(*place)
-        save_progress(message_log, tables)
-        for place in spent:
-            store.remove_queue(*place)
-        log.info("%d queues without messages are deleted", len(spent))
-    for topic in store.topics():
-        for queue_id in store.queue_ids(topic):
-            store.trim_queue(topic, queue_id)
+    async def clean_queues(self, _call: CleanQueues, _peer: Peer) -> Reply:
+        """Delete queue entries of messages that retention has deleted.
+
+        An empty queue that its topic no longer has is deleted; its groups' progress is deleted
+        before it, since the queue would begin at 0 again.
+        """
+
+        def is_gone(topic: str, queue_id: int) -> bool:
+            config = self._tables.topics.get(topic)
+            if config is None:
+                return not is_system_topic(topic, self._control.settings.config)
+            return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
+
+        store = self._log.store
+        if spent := store.expired_queues(is_gone):
+            for place in spent:
+                self._tables.offsets.remove_queue(*place)
+            save_progress(self._log, self._tables)
+            for place in spent:
+                store.remove_queue(*place)
+            log.info("%d queues without messages are deleted", len(spent))
+        for topic in store.topics():
+            for queue_id in store.queue_ids(topic):
+                store.trim_queue(topic, queue_id)
+                await asyncio.sleep(0)
+        return Reply()
+
+    async def clean_topics(self, _call: CleanTopics, _peer: Peer) -> Reply:
+        """Delete the empty queues of topics without settings.
+
+        Deleting a topic deletes its queues. Queues that exist again hold messages that were
+        delivered since then, and wait for the topic to be created again.
+        """
+        strays = self._strays()
+        for start in range(0, len(strays), TOGETHER):
+            # Some may have been created meanwhile.
+            delete_topics(
+                self._log,
+                self._delivery,
+                self._tables,
+                self._control,
+                self._strays(strays[start : start + TOGETHER]),
+            )
             await asyncio.sleep(0)
-    return Reply()
+        if strays:
+            await clear_removed(self._log)
+            log.info("the queues of %d topics without settings are deleted", len(strays))
+        return Reply()
 
+    def _strays(self, topics: Sequence[str] | None = None) -> list[str]:
+        """Of these topics, or of all with queues: those without settings and messages."""
+        return [
+            topic
+            for topic in (self._log.store.topics() if topics is None else topics)
+            if self._tables.topics.get(topic) is None
+            and not is_system_topic(topic, self._control.settings.config)
+            and not self._has_messages(topic)
+        ]
 
-async def clean_topics(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    _call: CleanTopics,
-    _peer: Peer,
-) -> Reply:
-    """Delete the empty queues of topics without settings.
+    def _has_messages(self, topic: str) -> bool:
+        bounds = (self._log.store.bounds(topic, n) for n in self._log.store.queue_ids(topic))
+        return any(least < end for least, end in bounds)
 
-    Deleting a topic deletes its queues. Queues that exist again hold messages that were delivered
-    since then, and wait for the topic to be created again.
-    """
-    strays = _strays(message_log, tables, control)
-    for start in range(0, len(strays), TOGETHER):
-        # Some may have been created meanwhile.
-        delete_topics(
-            message_log,
-            delivery,
-            tables,
-            control,
-            _strays(message_log, tables, control, strays[start : start + TOGETHER]),
-        )
-        await asyncio.sleep(0)
-    if strays:
-        await clear_removed(message_log)
-        log.info("the queues of %d topics without settings are deleted", len(strays))
-    return Reply()
-
-
-def _strays(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    topics: Sequence[str] | None = None,
-) -> list[str]:
-    """Of these topics, or of all with queues: those without settings and messages."""
-    return [
-        topic
-        for topic in (message_log.store.topics() if topics is None else topics)
-        if tables.topics.get(topic) is None
-        and not is_system_topic(topic, control.settings.config)
-        and not _has_messages(message_log, topic)
-    ]
-
-
-def _has_messages(message_log: MessageLog, topic: str) -> bool:
-    bounds = (message_log.store.bounds(topic, n) for n in message_log.store.queue_ids(topic))
-    return any(least < end for least, end in bounds)
-
-
-async def delete_expired(
-    message_log: MessageLog, control: ControlPlane, _call: DeleteExpired, _peer: Peer
-) -> Reply:
-    """Delete expired files of the log, at any hour."""
-    try:
-        await message_log.flush.checkpoint(control.clock.now_ms(), at_once=True)
-    except StoreError as error:  # perhaps a full disk: files before the last checkpoint can go
-        log.warning("nothing behind the last checkpoint is deleted: %s", error)
-    message_log.store.expire(control.clock.now_ms(), at_once=True)
-    return Reply()
+    async def delete_expired(self, _call: DeleteExpired, _peer: Peer) -> Reply:
+        """Delete expired files of the log, at any hour."""
+        try:
+            await self._log.flush.checkpoint(self._control.clock.now_ms(), at_once=True)
+        except StoreError as error:  # perhaps a full disk: files before the last checkpoint can go
+            log.warning("nothing behind the last checkpoint is deleted: %s", error)
+        self._log.store.expire(self._control.clock.now_ms(), at_once=True)
+        return Reply()

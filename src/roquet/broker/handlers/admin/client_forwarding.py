@@ -23,82 +23,83 @@ VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: the first version whose clients know these requests."""
 
 
-def running_info(tables: BrokerTables, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
-    """Return the running info of one member."""
-    return _relay(tables, call, call.consumer_group, call.client_id)
+class ClientForwardingHandler:
+    """Forwards requests of operators to members of a group."""
 
+    __slots__ = ("_control", "_log", "_tables")
 
-def consume_directly(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: ConsumeDirectly,
-    _peer: Peer,
-) -> HandlerReply:
-    """Let one member handle one message; the record is sent with the request."""
-    topic = tables.topics.get(call.topic) if call.topic else None
-    group = tables.groups.get(call.consumer_group)
-    record = _record(message_log, control, call.msg_id)
-    whole = replace(
-        call,
-        broker_name=control.settings.config.broker_name,
-        topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
-        group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
-        body=record,
-    )
-    return _relay(tables, whole, call.consumer_group, call.client_id or "")
+    def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
+        self._log, self._tables, self._control = log, tables, control
 
+    def running_info(self, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
+        """Return the running info of one member."""
+        return self._relay(call, call.consumer_group, call.client_id)
 
-def _record(message_log: MessageLog, control: ControlPlane, message_id: str | None) -> bytes:
-    """The record of a message id. CallRefused for one that is unknown or not readable."""
-    try:
-        _, position = parse_offset_message_id(message_id or "")
-    except RecordError as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    record = message_log.store.message_at(position) if position >= 0 else None
-    if record is None:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
+    def consume_directly(self, call: ConsumeDirectly, _peer: Peer) -> HandlerReply:
+        """Let one member handle one message; the record is sent with the request."""
+        topic = self._tables.topics.get(call.topic) if call.topic else None
+        group = self._tables.groups.get(call.consumer_group)
+        record = self._record(call.msg_id)
+        whole = replace(
+            call,
+            broker_name=self._control.settings.config.broker_name,
+            topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
+            group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
+            body=record,
         )
-    if fault := internal_topic_fault(control, decode(record).topic):
-        raise CallRefused(ResponseCode.NO_PERMISSION, fault)
-    return bytes(record)
+        return self._relay(whole, call.consumer_group, call.client_id or "")
 
+    def _record(self, message_id: str | None) -> bytes:
+        """The record of a message id. CallRefused for one that is unknown or not readable."""
+        try:
+            _, position = parse_offset_message_id(message_id or "")
+        except RecordError as error:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        record = self._log.store.message_at(position) if position >= 0 else None
+        if record is None:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
+            )
+        if fault := internal_topic_fault(self._control, decode(record).topic):
+            raise CallRefused(ResponseCode.NO_PERMISSION, fault)
+        return bytes(record)
 
-async def _relay(tables: BrokerTables, call: Call[Any], group: str, client_id: str) -> Reply:
-    """The member's reply, or a refusal in the genuine broker's words."""
-    member = _member(tables, group, client_id)
-    try:
-        answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
-    except CallRefused as error:
-        return Reply(code=error.code, remark=error.remark)
-    except CallTimeout as error:
-        raise CallRefused(
-            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: {error}"
-        ) from error
-    except CallError as error:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"invoke consumer <{group}> <{client_id}> Exception: {error}",
-        ) from error
-    return Reply(code=answer.code, remark=answer.remark, body=answer.body)
+    async def _relay(self, call: Call[Any], group: str, client_id: str) -> Reply:
+        """The member's reply, or a refusal in the genuine broker's words."""
+        member = self._member(group, client_id)
+        try:
+            answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
+        except CallRefused as error:
+            return Reply(code=error.code, remark=error.remark)
+        except CallTimeout as error:
+            raise CallRefused(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: {error}",
+            ) from error
+        except CallError as error:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{client_id}> Exception: {error}",
+            ) from error
+        return Reply(code=answer.code, remark=answer.remark, body=answer.body)
 
-
-def _member(tables: BrokerTables, group: str, client_id: str) -> Peer:
-    """The connection of a member. CallRefused if it is offline or its version too old."""
-    members = tables.clients.consumers(group)
-    peers = (
-        [m.peer for m in members.members.values() if m.client_id == client_id] if members else []
-    )
-    if not peers:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+    def _member(self, group: str, client_id: str) -> Peer:
+        """The connection of a member. CallRefused if it is offline or its version too old."""
+        members = self._tables.clients.consumers(group)
+        peers = (
+            [m.peer for m in members.members.values() if m.client_id == client_id]
+            if members
+            else []
         )
-    peer = peers[-1]  # the latest: one that reconnects may be on two
-    if peer.version < VERSION_MIN:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The Consumer <{client_id}> Version <{peer.version}> too low to finish, "
-            "please upgrade it to V3_1_8_SNAPSHOT",
-        )
-    return peer
+        if not peers:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        peer = peers[-1]  # the latest: one that reconnects may be on two
+        if peer.version < VERSION_MIN:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{peer.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        return peer

@@ -31,49 +31,54 @@ READ_AHEAD_MODES: Final = frozenset({"0", "1"})
 _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
-def put_limits(tables: BrokerTables, call: SetColdReadLimits, _peer: Peer) -> Reply:
-    """Store limits of groups."""
-    try:
-        wanted = read_properties(call.body.decode())
-        tables.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
-    except (FieldError, UnicodeDecodeError, UsageError) as error:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, f"limits of groups: {error}") from error
-    return Reply(remark=f"kept {NO_EFFECT}")
+class ColdReadsHandler:
+    """Sets and lists the limits of cold reads."""
 
+    __slots__ = ("_control", "_tables")
 
-def remove_limit(tables: BrokerTables, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
-    """Remove a group's limit."""
-    tables.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
-    return Reply()
+    def __init__(self, tables: BrokerTables, control: ControlPlane) -> None:
+        self._tables, self._control = tables, control
 
+    def put_limits(self, call: SetColdReadLimits, _peer: Peer) -> Reply:
+        """Store limits of groups."""
+        try:
+            wanted = read_properties(call.body.decode())
+            self._tables.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
+        except (FieldError, UnicodeDecodeError, UsageError) as error:
+            raise CallRefused(
+                ResponseCode.INVALID_PARAMETER, f"limits of groups: {error}"
+            ) from error
+        return Reply(remark=f"kept {NO_EFFECT}")
 
-def limits(
-    tables: BrokerTables, control: ControlPlane, _call: GetColdReadLimits, _peer: Peer
-) -> Reply:
-    """Return all limits and those of the settings; reads are not counted."""
-    settings = dict(all_settings(control.settings.config))
-    table = ColdReadLimitTable(
-        config_table=dict(tables.cold_read_limits.by_group),
-        cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),
-        global_cold_read_threshold=int(settings["globalColdReadThreshold"]),
-    )
-    return Reply(body=codec.dumps(table))
+    def remove_limit(self, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
+        """Remove a group's limit."""
+        self._tables.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
+        return Reply()
 
-
-def read_ahead(call: SetReadAhead, _peer: Peer) -> Reply:
-    """Accept a read-ahead mode."""
-    mode = call.read_ahead_mode
-    if mode in READ_AHEAD_MODES:
-        return Reply(remark=f"set commitlog readahead mode success, mode: {mode}, {NO_EFFECT}")
-    if _NUMBER.fullmatch(mode):
-        raise CallRefused(
-            ResponseCode.INVALID_PARAMETER,
-            f"set commitlog readahead mode param value error: {mode} is neither 0 nor 1",
+    def limits(self, _call: GetColdReadLimits, _peer: Peer) -> Reply:
+        """Return all limits and those of the settings; reads are not counted."""
+        settings = dict(all_settings(self._control.settings.config))
+        table = ColdReadLimitTable(
+            config_table=dict(self._tables.cold_read_limits.by_group),
+            cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),
+            global_cold_read_threshold=int(settings["globalColdReadThreshold"]),
         )
-    raise CallRefused(
-        ResponseCode.SYSTEM_ERROR,
-        f"set commitlog readahead mode failed: READ_AHEAD_MODE {mode!r} is no number",
-    )
+        return Reply(body=codec.dumps(table))
+
+    def read_ahead(self, call: SetReadAhead, _peer: Peer) -> Reply:
+        """Accept a read-ahead mode."""
+        mode = call.read_ahead_mode
+        if mode in READ_AHEAD_MODES:
+            return Reply(remark=f"set commitlog readahead mode success, mode: {mode}, {NO_EFFECT}")
+        if _NUMBER.fullmatch(mode):
+            raise CallRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"set commitlog readahead mode param value error: {mode} is neither 0 nor 1",
+            )
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"set commitlog readahead mode failed: READ_AHEAD_MODE {mode!r} is no number",
+        )
 
 
 def _group(name: str) -> str:

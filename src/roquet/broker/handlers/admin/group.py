@@ -28,66 +28,123 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.codes import ResponseCode
 
 
-def connections(
-    tables: BrokerTables, coordination: GroupCoordination, call: GetConnections, _peer: Peer
-) -> HandlerReply:
-    """Return the members of a group."""
-    name = call.consumer_group
-    group = tables.clients.consumers(name)
-    if group is None:
-        raise CallRefused(
-            ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+class GroupHandler:
+    """Reports the members and the progress of groups."""
+
+    __slots__ = ("_control", "_coordination", "_log", "_tables")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        coordination: GroupCoordination,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._coordination = coordination
+        self._control = control
+
+    def connections(self, call: GetConnections, _peer: Peer) -> HandlerReply:
+        """Return the members of a group."""
+        name = call.consumer_group
+        group = self._tables.clients.consumers(name)
+        if group is None:
+            raise CallRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
+        strategies = (
+            self._coordination.rebalance.assignments.strategies(name)
+            if call.with_subscriptions
+            else {}
         )
-    with_subscriptions = bool(call.with_subscriptions)
-    strategies = coordination.rebalance.assignments.strategies(name) if with_subscriptions else {}
-    members = [
-        _connection(member, strategies.get(member.client_id), with_subscriptions=with_subscriptions)
-        for member in group.members.values()
-    ]
-    body = ConsumerConnection(
-        connection_set=sorted(members, key=lambda connection: connection.client_id),
-        subscription_table=dict(group.subscriptions),
-        consume_type=group.consume_type,
-        message_model=group.message_model,
-        consume_from_where=group.consume_from_where,
-    )
-    rows = len(members) + len(group.subscriptions)
-    if with_subscriptions:
-        rows += sum(len(member.wishes) for member in group.members.values())
-    return written(rows, body, lambda data: Reply(body=data))
+        members = [
+            _connection(
+                member,
+                strategies.get(member.client_id),
+                with_subscriptions=bool(call.with_subscriptions),
+            )
+            for member in group.members.values()
+        ]
+        body = ConsumerConnection(
+            connection_set=sorted(members, key=lambda connection: connection.client_id),
+            subscription_table=dict(group.subscriptions),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        rows = len(members) + len(group.subscriptions)
+        if call.with_subscriptions:
+            rows += sum(len(member.wishes) for member in group.members.values())
+        return written(rows, body, lambda data: Reply(body=data))
 
+    def stats(self, call: GetConsumeStats, _peer: Peer) -> HandlerReply:
+        """Return a group's progress in its queues on this broker, and its rate."""
+        group = call.consumer_group
+        topics = self._topics(call, self._tables.clients.consumers(group))
+        counts = {topic: self._queue_count(topic) for topic in topics}
+        check_queues(sum(counts.values()))
+        queues = [
+            MessageQueue(topic, self._control.settings.config.broker_name, number)
+            for topic, count in counts.items()
+            for number in range(count)
+        ]
+        tps = sum((self._control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
+        decisions = self._decisions(group) if call.with_owners else None
+        return each_queue(
+            queues,
+            lambda queue: self._progress(call, queue.topic, queue.queue_id),
+            lambda progress: ConsumeStats(
+                offset_table=dict(zip(queues, progress, strict=True)),
+                consume_tps=tps,
+                decisions=decisions,
+            ),
+        )
 
-def stats(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: GetConsumeStats,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return a group's progress in its queues on this broker, and its rate."""
-    group = call.consumer_group
-    topics = _topics(tables, call, tables.clients.consumers(group))
-    counts = {topic: _queue_count(tables, topic) for topic in topics}
-    check_queues(sum(counts.values()))
-    queues = [
-        MessageQueue(topic, control.settings.config.broker_name, number)
-        for topic, count in counts.items()
-        for number in range(count)
-    ]
-    tps = sum((control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
-    decisions = _decisions(coordination, group) if call.with_owners else None
-    return each_queue(
-        queues,
-        lambda queue: _progress(
-            message_log, tables, coordination, control, call, queue.topic, queue.queue_id
-        ),
-        lambda progress: ConsumeStats(
-            offset_table=dict(zip(queues, progress, strict=True)),
-            consume_tps=tps,
-            decisions=decisions,
-        ),
-    )
+    def _topics(self, call: GetConsumeStats, members: ConsumerGroup | None) -> list[str]:
+        """The requested topics, else those in which the group has progress.
+
+        Topics that an online group no longer subscribes to are left out, as in the genuine broker.
+        Our own commands also get topics that it subscribes to without progress.
+        """
+        wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
+        topics = wanted or set(self._tables.offsets.topics(call.consumer_group))
+        if members is not None and members.subscriptions:
+            topics = {
+                t for t in topics if not has_unsubscribed(self._tables, call.consumer_group, t)
+            }
+            if call.with_owners and not wanted:
+                topics.update(members.subscriptions)
+        return sorted(topics)
+
+    def _queue_count(self, topic: str) -> int:
+        config = self._tables.topics.get(topic)
+        return config.read_queue_nums if config else 0
+
+    def _progress(self, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
+        group = call.consumer_group
+        progress = queue_progress(self._log, self._tables, self._control, group, topic, number)
+        if not call.with_owners:
+            return progress
+        return msgspec.structs.replace(progress, owners=self._owners(group, topic, number))
+
+    def _owners(self, group: str, topic: str, number: int) -> list[str] | None:
+        """The active members of a queue; None for a group that pops."""
+        if self._coordination.request_mode(topic, group).mode == POP:
+            return None
+        return self._coordination.handover.owners(group, topic, number)
+
+    def _decisions(self, group: str) -> list[TopicAssignment]:
+        def each() -> Iterator[TopicAssignment]:
+            for topic, snapshot in self._coordination.rebalance.assignments.of(group).items():
+                yield TopicAssignment(
+                    topic=topic,
+                    strategy=snapshot.strategy,
+                    number=snapshot.number,
+                    owners=snapshot.owners,
+                )
+
+        return list(each())
 
 
 def _connection(
@@ -104,63 +161,3 @@ def _connection(
         consume_type=member.consume_type if with_subscriptions else None,
         strategy=(member.strategy or requested_strategy) if with_subscriptions else None,
     )
-
-
-def _topics(
-    tables: BrokerTables, call: GetConsumeStats, members: ConsumerGroup | None
-) -> list[str]:
-    """The requested topics, else those in which the group has progress.
-
-    Topics that an online group no longer subscribes to are left out, as in the genuine broker. Our
-    own commands also get topics that it subscribes to without progress.
-    """
-    wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
-    topics = wanted or set(tables.offsets.topics(call.consumer_group))
-    if members is not None and members.subscriptions:
-        topics = {t for t in topics if not has_unsubscribed(tables, call.consumer_group, t)}
-        if call.with_owners and not wanted:
-            topics.update(members.subscriptions)
-    return sorted(topics)
-
-
-def _queue_count(tables: BrokerTables, topic: str) -> int:
-    config = tables.topics.get(topic)
-    return config.read_queue_nums if config else 0
-
-
-def _progress(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: GetConsumeStats,
-    topic: str,
-    number: int,
-) -> QueueProgress:
-    group = call.consumer_group
-    progress = queue_progress(message_log, tables, control, group, topic, number)
-    if not call.with_owners:
-        return progress
-    return msgspec.structs.replace(progress, owners=_owners(coordination, group, topic, number))
-
-
-def _owners(
-    coordination: GroupCoordination, group: str, topic: str, number: int
-) -> list[str] | None:
-    """The active members of a queue; None for a group that pops."""
-    if coordination.request_mode(topic, group).mode == POP:
-        return None
-    return coordination.handover.owners(group, topic, number)
-
-
-def _decisions(coordination: GroupCoordination, group: str) -> list[TopicAssignment]:
-    def each() -> Iterator[TopicAssignment]:
-        for topic, snapshot in coordination.rebalance.assignments.of(group).items():
-            yield TopicAssignment(
-                topic=topic,
-                strategy=snapshot.strategy,
-                number=snapshot.number,
-                owners=snapshot.owners,
-            )
-
-    return list(each())

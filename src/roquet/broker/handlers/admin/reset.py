@@ -38,169 +38,208 @@ STATUS_TIMEOUT_MS: Final = 5_000
 TOO_OLD: Final = "the client does not support this feature. version={}"
 
 
-async def reset(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: calls.ResetOffset,
-    _peer: Peer,
-) -> Reply:
-    """Reset a group's offsets in a topic."""
-    log.info(
-        "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
-        call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
-    )  # fmt: skip
-    if control.settings.config.server_side_reset:
-        offsets = await _reset(message_log, tables, call)
-    else:
-        offsets = await _tell(message_log, tables, control, call)
-    name = control.settings.config.broker_name
-    table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
-    return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
+class ResetHandler:
+    """Sets the progress of groups."""
 
+    __slots__ = ("_control", "_log", "_tables")
 
-# -- by the broker -------------------------------------------------------------------------------
+    def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
+        self._log, self._tables, self._control = log, tables, control
 
+    async def reset(self, call: calls.ResetOffset, _peer: Peer) -> Reply:
+        """Reset a group's offsets in a topic."""
+        log.info(
+            "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
+            call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
+        )  # fmt: skip
+        if self._control.settings.config.server_side_reset:
+            offsets = await self._reset(call)
+        else:
+            offsets = await self._tell(call)
+        name = self._control.settings.config.broker_name
+        table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
+        return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
-async def _reset(
-    message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset
-) -> Mapping[int, int]:
-    """Set the offsets; returns them by queue. Nothing changes when the save fails."""
-    group, topic = call.group, call.topic
-    targets = await _wanted(message_log, call, _topic_of(tables, call))
-    if not targets:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-    _topic_of(tables, call)  # the topic may have been deleted meanwhile
-    before = {queue_id: tables.offsets.get(group, topic, queue_id) for queue_id in targets}
-    for queue_id, offset in targets.items():
-        tables.offsets.commit(group, topic, queue_id, offset)
-        tables.offset_resets.put(group, topic, queue_id, offset)
-        tables.ordered_pops.free(group, topic, queue_id)
-    try:
-        await save_progress_in_threads(message_log, tables)
-    except Exception:
-        _undo(tables, call, before)
-        raise
-    message_log.arrivals.look_again([topic])
-    return targets
+    # -- by the broker ---------------------------------------------------------------------------
 
+    async def _reset(self, call: calls.ResetOffset) -> Mapping[int, int]:
+        """Set the offsets; returns them by queue. Nothing changes when the save fails."""
+        group, topic = call.group, call.topic
+        targets = await self._wanted(call, self._topic_of(call))
+        if not targets:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        self._topic_of(call)  # the topic may have been deleted meanwhile
+        before = {
+            queue_id: self._tables.offsets.get(group, topic, queue_id) for queue_id in targets
+        }
+        for queue_id, offset in targets.items():
+            self._tables.offsets.commit(group, topic, queue_id, offset)
+            self._tables.offset_resets.put(group, topic, queue_id, offset)
+            self._tables.ordered_pops.free(group, topic, queue_id)
+        try:
+            await save_progress_in_threads(self._log, self._tables)
+        except Exception:
+            self._undo(call, before)
+            raise
+        self._log.arrivals.look_again([topic])
+        return targets
 
-def _topic_of(tables: BrokerTables, call: calls.ResetOffset) -> TopicConfig:
-    """The topic's settings. Raises CallRefused unless there are the topic and the group."""
-    config = tables.topics.get(call.topic)
-    if config is None:
-        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {call.topic} does not exist")
-    if tables.groups.get(call.group) is None:
-        raise CallRefused(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {call.group} does not exist"
-        )
-    return config
+    def _topic_of(self, call: calls.ResetOffset) -> TopicConfig:
+        """The topic's settings. Raises CallRefused unless there are the topic and the group."""
+        config = self._tables.topics.get(call.topic)
+        if config is None:
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {call.topic} does not exist")
+        if self._tables.groups.get(call.group) is None:
+            raise CallRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {call.group} does not exist"
+            )
+        return config
 
+    def _undo(self, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
+        """Undo a reset in the queues whose readers do not know it yet."""
+        group, topic = call.group, call.topic
+        for queue_id, offset in before.items():
+            if self._tables.offset_resets.take(group, topic, queue_id) is not None:
+                self._tables.offsets.restore(group, topic, queue_id, offset)
 
-def _undo(tables: BrokerTables, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
-    """Undo a reset in the queues whose readers do not know it yet."""
-    group, topic = call.group, call.topic
-    for queue_id, offset in before.items():
-        if tables.offset_resets.take(group, topic, queue_id) is not None:
-            tables.offsets.restore(group, topic, queue_id, offset)
+    async def _wanted(self, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+        if call.queue_id < 0:
+            queue_ids = range(config.read_queue_nums)
+            at_time = partial(self._at_time, call.topic, ms=call.timestamp)
+            return dict(zip(queue_ids, await in_slices(queue_ids, at_time), strict=True))
+        if call.queue_id >= config.read_queue_nums:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No queues to reset. Topic {call.topic} has {config.read_queue_nums} queues here, "
+                f"and no queue {call.queue_id}",
+            )
+        if not _is_offset(call.offset):
+            return {call.queue_id: self._at_time(call.topic, call.queue_id, ms=call.timestamp)}
+        least, end = self._log.store.bounds(call.topic, call.queue_id)
+        if not least <= call.offset <= end + 1:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {call.offset} not in consume queue range [{least}-{end}]",
+            )
+        return {call.queue_id: min(call.offset, end)}
 
+    def _at_time(self, topic: str, queue_id: int, *, ms: int) -> int:
+        """The offset of the first message at a time or later; the queue's end without one."""
+        if ms < 0:
+            return self._log.store.bounds(topic, queue_id)[1]
+        return self._log.store.offset_by_time(topic, queue_id, ms)
 
-async def _wanted(
-    message_log: MessageLog, call: calls.ResetOffset, config: TopicConfig
-) -> dict[int, int]:
-    if call.queue_id < 0:
-        queue_ids = range(config.read_queue_nums)
-        at_time = partial(_at_time, message_log, call.topic, ms=call.timestamp)
-        return dict(zip(queue_ids, await in_slices(queue_ids, at_time), strict=True))
-    if call.queue_id >= config.read_queue_nums:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"No queues to reset. Topic {call.topic} has {config.read_queue_nums} queues here, "
-            f"and no queue {call.queue_id}",
-        )
-    if not _is_offset(call.offset):
-        return {call.queue_id: _at_time(message_log, call.topic, call.queue_id, ms=call.timestamp)}
-    least, end = message_log.store.bounds(call.topic, call.queue_id)
-    if not least <= call.offset <= end + 1:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"Target offset {call.offset} not in consume queue range [{least}-{end}]",
-        )
-    return {call.queue_id: min(call.offset, end)}
+    # -- by the members --------------------------------------------------------------------------
+
+    async def _tell(self, call: calls.ResetOffset) -> Mapping[int, int]:
+        """Send the offsets to every member; returns them by queue."""
+        topic, group = call.topic, call.group
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+            )
+        targets = await self._targets(call, config)
+        members = self._members(group)
+        if not members:
+            raise CallRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                f"Timestamp: {call.timestamp}",
+            )
+        for member in members:
+            _check_version(member.peer)
+        name = self._control.settings.config.broker_name
+        # Encoded once for all members: there may be thousands, and as many queues.
+        bodies = {
+            as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)
+        }
+        for member in members:
+            member.peer.oneway(
+                calls.ResetClientOffset(
+                    topic=topic,
+                    group=group,
+                    timestamp=call.timestamp,
+                    is_force=call.is_force,
+                    body=bodies[member.peer.language == Language.CPP],
+                )
+            )
+        return targets
+
+    async def _targets(self, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+        """The offsets by queue: a time without force only moves offsets back.
+
+        CallRefused for a group without progress. Genuine brokers support only a time and all queues
+        here; ours also supports one queue and an offset, which needs no force.
+        """
+        progress = [
+            self._tables.offsets.get(call.group, call.topic, n)
+            for n in range(config.read_queue_nums)
+        ]
+        if all(committed is None for committed in progress):
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist"
+            )
+        targets = await self._wanted(call, config)
+        if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
+            return targets
+        for queue_id, wanted in targets.items():
+            if (committed := progress[queue_id]) is not None:
+                targets[queue_id] = min(wanted, committed)
+        return targets
+
+    # -- status of members -----------------------------------------------------------------------
+
+    async def status(self, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
+        """Return the offsets that the members of a group report; silent members are left out."""
+        members = self._members(call.group)
+        if not members:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{call.group}]",
+            )
+        addressed = [m for m in members if not call.client_addr or m.client_id == call.client_addr]
+        for member in addressed:
+            _check_version(member.peer)
+        answers = await asyncio.gather(*(_ask(member, call) for member in addressed))
+        by_client = zip((member.client_id for member in addressed), answers, strict=True)
+        table = {client_id: answer for client_id, answer in by_client if answer is not None}
+        return Reply(body=codec.dumps(ClientStatus(consumer_table=table)))
+
+    def _members(self, group: str) -> Sequence[GroupMember]:
+        consumers = self._tables.clients.consumers(group)
+        return list(consumers.members.values()) if consumers else []
+
+    # -- offsets of another group ----------------------------------------------------------------
+
+    async def clone(self, call: calls.CloneOffsets, _peer: Peer) -> Reply:
+        """Copy the offsets of one group to another."""
+        for topic in self._cloned(call):
+            self._tables.offsets.clone(call.src_group, call.dest_group, topic)
+        await save_progress_in_threads(self._log, self._tables)
+        return Reply()
+
+    def _cloned(self, call: calls.CloneOffsets) -> Iterable[str]:
+        """The topics to copy, which exist; unless `offline` the source group subscribes to them."""
+        members = self._tables.clients.consumers(call.src_group)
+        for topic in [call.topic] if call.topic else self._tables.offsets.topics(call.src_group):
+            if self._tables.topics.get(topic) is None:
+                log.warning("no topic %s: no progress of it is cloned", topic)
+            elif (
+                not call.offline
+                and members
+                and members.subscriptions
+                and topic not in members.subscriptions
+            ):
+                log.warning("group %s does not listen to %s: not cloned", call.src_group, topic)
+            else:
+                yield topic
 
 
 def _is_offset(offset: int | None) -> TypeGuard[int]:
     """Whether the request has an offset; else its time counts."""
     return offset is not None and offset != -1
-
-
-def _at_time(message_log: MessageLog, topic: str, queue_id: int, *, ms: int) -> int:
-    """The offset of the first message at a time or later; the queue's end when there is none."""
-    if ms < 0:
-        return message_log.store.bounds(topic, queue_id)[1]
-    return message_log.store.offset_by_time(topic, queue_id, ms)
-
-
-# -- by the members ------------------------------------------------------------------------------
-
-
-async def _tell(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.ResetOffset
-) -> Mapping[int, int]:
-    """Send the offsets to every member; returns them by queue."""
-    topic, group = call.topic, call.group
-    config = tables.topics.get(topic)
-    if config is None:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
-        )
-    targets = await _targets(message_log, tables, call, config)
-    members = _members(tables, group)
-    if not members:
-        raise CallRefused(
-            ResponseCode.CONSUMER_NOT_ONLINE,
-            f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
-            f"Timestamp: {call.timestamp}",
-        )
-    for member in members:
-        _check_version(member.peer)
-    name = control.settings.config.broker_name
-    # Encoded once for all members: there may be thousands, and as many queues.
-    bodies = {as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)}
-    for member in members:
-        member.peer.oneway(
-            calls.ResetClientOffset(
-                topic=topic,
-                group=group,
-                timestamp=call.timestamp,
-                is_force=call.is_force,
-                body=bodies[member.peer.language == Language.CPP],
-            )
-        )
-    return targets
-
-
-async def _targets(
-    message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset, config: TopicConfig
-) -> dict[int, int]:
-    """The offsets by queue: a time without force only moves offsets back.
-
-    CallRefused for a group without progress. Genuine brokers support only a time and all queues
-    here; ours also supports one queue and an offset, which needs no force.
-    """
-    progress = [
-        tables.offsets.get(call.group, call.topic, n) for n in range(config.read_queue_nums)
-    ]
-    if all(committed is None for committed in progress):
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
-    targets = await _wanted(message_log, call, config)
-    if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
-        return targets
-    for queue_id, wanted in targets.items():
-        if (committed := progress[queue_id]) is not None:
-            targets[queue_id] = min(wanted, committed)
-    return targets
 
 
 def _body(targets: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -> bytes:
@@ -214,26 +253,6 @@ def _body(targets: Mapping[int, int], topic: str, broker: str, *, as_list: bool)
     return codec.dumps(ResetOffsetBody(offset_table=table))
 
 
-# -- status of members ---------------------------------------------------------------------------
-
-
-async def status(tables: BrokerTables, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
-    """Return the offsets that the members of a group report; silent members are left out."""
-    members = _members(tables, call.group)
-    if not members:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"No Any Consumer online in the consumer group: [{call.group}]",
-        )
-    addressed = [m for m in members if not call.client_addr or m.client_id == call.client_addr]
-    for member in addressed:
-        _check_version(member.peer)
-    answers = await asyncio.gather(*(_ask(member, call) for member in addressed))
-    by_client = zip((member.client_id for member in addressed), answers, strict=True)
-    table = {client_id: answer for client_id, answer in by_client if answer is not None}
-    return Reply(body=codec.dumps(ClientStatus(consumer_table=table)))
-
-
 async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQueue, int] | None:
     question = calls.GetClientStatus(topic=call.topic, group=call.group)
     try:
@@ -245,41 +264,6 @@ async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQ
     return client_status.message_queue_table or {}
 
 
-def _members(tables: BrokerTables, group: str) -> Sequence[GroupMember]:
-    consumers = tables.clients.consumers(group)
-    return list(consumers.members.values()) if consumers else []
-
-
 def _check_version(peer: Peer) -> None:
     if peer.version < VERSION_TOLD:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, TOO_OLD.format(peer.version))
-
-
-# -- offsets of another group --------------------------------------------------------------------
-
-
-async def clone(
-    message_log: MessageLog, tables: BrokerTables, call: calls.CloneOffsets, _peer: Peer
-) -> Reply:
-    """Copy the offsets of one group to another."""
-    for topic in _cloned(tables, call):
-        tables.offsets.clone(call.src_group, call.dest_group, topic)
-    await save_progress_in_threads(message_log, tables)
-    return Reply()
-
-
-def _cloned(tables: BrokerTables, call: calls.CloneOffsets) -> Iterable[str]:
-    """The topics to copy: they exist, and unless `offline` the source group subscribes to them."""
-    members = tables.clients.consumers(call.src_group)
-    for topic in [call.topic] if call.topic else tables.offsets.topics(call.src_group):
-        if tables.topics.get(topic) is None:
-            log.warning("no topic %s: no progress of it is cloned", topic)
-        elif (
-            not call.offline
-            and members
-            and members.subscriptions
-            and topic not in members.subscriptions
-        ):
-            log.warning("group %s does not listen to %s: not cloned", call.src_group, topic)
-        else:
-            yield topic

@@ -38,162 +38,165 @@ POOLS: Final[Mapping[str, str]] = {
 """The genuine broker's thread pools, and our limits for the same requests."""
 
 
-async def runtime_info(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    _call: GetRuntimeInfo,
-    _peer: Peer,
-) -> Reply:
-    """Return the runtime info."""
-    await control.sampler.look()
-    table = {
-        **_identity(control),
-        **_rates(control),
-        **_totals(control),
-        **_disk(message_log, control),
-        **_timer(delivery),
-        **_set_aside(delivery),
-        **_levels(message_log, tables),
-        **dict(_pools(control)),
-        **_slow_requests(control),
-    }
-    return Reply(body=codec.dumps(KVTable(table=table)))
+class RuntimeHandler:
+    """Reports the runtime info of this broker."""
 
+    __slots__ = ("_control", "_delivery", "_log", "_tables")
 
-def _identity(control: ControlPlane) -> dict[str, str]:
-    boot_ms = control.statistics.boot_ms
-    return {
-        "brokerActive": "true",
-        "brokerVersionDesc": VERSION_NAME,
-        "roquetVersion": __version__,
-        "bootTimestamp": str(boot_ms),
-        "runtime": lasted(control.clock.now_ms() - boot_ms),
-        "startAcceptSendRequestTimeStamp": "0",
-    }
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
 
+    async def runtime_info(self, _call: GetRuntimeInfo, _peer: Peer) -> Reply:
+        """Return the runtime info."""
+        await self._control.sampler.look()
+        table = {
+            **self._identity(),
+            **self._rates(),
+            **self._totals(),
+            **self._disk(),
+            **self._timer(),
+            **self._set_aside(),
+            **self._levels(),
+            **dict(self._pools()),
+            **self._slow_requests(),
+        }
+        return Reply(body=codec.dumps(KVTable(table=table)))
 
-def _rates(control: ControlPlane) -> dict[str, str]:
-    """Rates a second in the last ten seconds, minute and ten minutes."""
-    statistics = control.statistics
-    puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
+    def _identity(self) -> dict[str, str]:
+        boot_ms = self._control.statistics.boot_ms
+        return {
+            "brokerActive": "true",
+            "brokerVersionDesc": VERSION_NAME,
+            "roquetVersion": __version__,
+            "bootTimestamp": str(boot_ms),
+            "runtime": lasted(self._control.clock.now_ms() - boot_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+        }
 
-    def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
-        by_span = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
-        return " ".join(str(sum(rates)) for rates in by_span)
+    def _rates(self) -> dict[str, str]:
+        """Rates a second in the last ten seconds, minute and ten minutes."""
+        statistics = self._control.statistics
+        puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
-    return {
-        "putTps": texts(puts, number=COUNT),
-        "getTransferredTps": texts(gets, number=COUNT),
-        "getFoundTps": texts(gets),
-        "getMissTps": texts(misses),
-        "getTotalTps": texts(gets, misses),
-    }
+        def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
+            by_span = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
+            return " ".join(str(sum(rates)) for rates in by_span)
 
+        return {
+            "putTps": texts(puts, number=COUNT),
+            "getTransferredTps": texts(gets, number=COUNT),
+            "getFoundTps": texts(gets),
+            "getMissTps": texts(misses),
+            "getTotalTps": texts(gets, misses),
+        }
 
-def _totals(control: ControlPlane) -> dict[str, str]:
-    statistics = control.statistics
-    puts, put, get = statistics.broker_puts, statistics.put_total, statistics.get_total
-    return {
-        "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
-        "msgPutTotalTodayMorning": str(put.today_morning),
-        "msgPutTotalTodayNow": str(put.now),
-        "msgGetTotalYesterdayMorning": str(get.yesterday_morning),
-        "msgGetTotalTodayMorning": str(get.today_morning),
-        "msgGetTotalTodayNow": str(get.now),
-        "putMessageTimesTotal": str(puts.count),
-        "putMessageSizeTotal": str(puts.size),
-        "putMessageAverageSize": str(puts.size / puts.count if puts.count else 0.0),
-        "putMessageFailedTimes": "0",
-        "putMessageDistributeTime": "null",
-        "putMessageEntireTimeMax": "0",
-        "getMessageEntireTimeMax": "0",
-        "putLatency99": "0.00",
-        "putLatency999": "0.00",
-    }
+    def _totals(self) -> dict[str, str]:
+        statistics = self._control.statistics
+        puts, put, get = statistics.broker_puts, statistics.put_total, statistics.get_total
+        return {
+            "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
+            "msgPutTotalTodayMorning": str(put.today_morning),
+            "msgPutTotalTodayNow": str(put.now),
+            "msgGetTotalYesterdayMorning": str(get.yesterday_morning),
+            "msgGetTotalTodayMorning": str(get.today_morning),
+            "msgGetTotalTodayNow": str(get.now),
+            "putMessageTimesTotal": str(puts.count),
+            "putMessageSizeTotal": str(puts.size),
+            "putMessageAverageSize": str(puts.size / puts.count if puts.count else 0.0),
+            "putMessageFailedTimes": "0",
+            "putMessageDistributeTime": "null",
+            "putMessageEntireTimeMax": "0",
+            "getMessageEntireTimeMax": "0",
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+        }
 
-
-def _disk(message_log: MessageLog, control: ControlPlane) -> dict[str, str]:
-    store, usage = message_log.store, message_log.store.disk
-    ratio = f"{usage.ratio:.2f}"
-    log_dir = (
-        control.settings.config.store_dir / "commitlog"
-        if control.settings.config.store_dir
-        else "memory"
-    )
-    return {
-        "commitLogMinOffset": str(store.begin_position),
-        "commitLogMaxOffset": str(store.end_position),
-        "commitLogConfirmedOffset": str(store.confirmed_position),  # ours: readers see no further
-        "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
-        "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{log_dir}": ratio,
-        "consumeQueueDiskRatio": ratio,
-        "earliestMessageTimeStamp": str(earliest_ms(store)),
-        "dispatchBehindBytes": str(store.end_position - store.indexed_position),
-        "dispatchMaxBuffer": "0",
-        "remainHowManyDataToFlush": sized(store.end_position - store.flushed_position),
-        "remainTransientStoreBufferNumbs": str(2**31 - 1),
-        "pageCacheLockTimeMills": "0",
-    }
-
-
-def _timer(delivery: DeliveryServices) -> dict[str, str]:
-    return {
-        "timerReadBehind": "0",
-        "timerOffsetBehind": str(delivery.timer.behind),
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
-    }
-
-
-def _set_aside(delivery: DeliveryServices) -> dict[str, str]:
-    """Messages set aside: in all, and by service since the start.
-
-    A genuine broker has no such keys; ours has them only if there are any.
-    """
-    kept = delivery.set_aside
-    if not kept.total:
-        return {}
-    counts = {f"setAside_{name}": str(count) for name, count in sorted(kept.counts.items())}
-    return {"setAsideTotal": str(kept.total), **counts}
-
-
-def _levels(message_log: MessageLog, tables: BrokerTables) -> dict[str, str]:
-    """The progress of each delay level, and the end of its queue."""
-    return {
-        f"scheduleMessageOffset_{level}": (
-            f"{offset},{message_log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
+    def _disk(self) -> dict[str, str]:
+        store, usage = self._log.store, self._log.store.disk
+        ratio = f"{usage.ratio:.2f}"
+        log_dir = (
+            self._control.settings.config.store_dir / "commitlog"
+            if self._control.settings.config.store_dir
+            else "memory"
         )
-        for level, offset in tables.delay_offsets.used().items()
-    }
+        return {
+            "commitLogMinOffset": str(store.begin_position),
+            "commitLogMaxOffset": str(store.end_position),
+            "commitLogConfirmedOffset": str(
+                store.confirmed_position
+            ),  # ours: readers see no further
+            "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{log_dir}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "earliestMessageTimeStamp": str(earliest_ms(store)),
+            "dispatchBehindBytes": str(store.end_position - store.indexed_position),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToFlush": sized(store.end_position - store.flushed_position),
+            "remainTransientStoreBufferNumbs": str(2**31 - 1),
+            "pageCacheLockTimeMills": "0",
+        }
 
+    def _timer(self) -> dict[str, str]:
+        return {
+            "timerReadBehind": "0",
+            "timerOffsetBehind": str(self._delivery.timer.behind),
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
 
-def _pools(control: ControlPlane) -> Iterator[tuple[str, str]]:
-    for name, kind in POOLS.items():
-        gate = control.admission.gates[kind]
-        # Pulls that wait for new messages do not wait for the broker.
-        count = 0 if kind == admission.PULL else gate.count
-        yield f"{name}ThreadPoolQueueSize", str(count)
-        yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
-        yield f"{name}ThreadPoolQueueHeadWaitTimeMills", str(gate.waited_ms)
-    gate = control.admission.gates[admission.TRANSACTION]
-    yield "EndTransactionQueueSize", str(gate.count)
-    yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
+    def _set_aside(self) -> dict[str, str]:
+        """Messages set aside: in all, and by service since the start.
 
+        A genuine broker has no such keys; ours has them only if there are any.
+        """
+        kept = self._delivery.set_aside
+        if not kept.total:
+            return {}
+        counts = {f"setAside_{name}": str(count) for name, count in sorted(kept.counts.items())}
+        return {"setAsideTotal": str(kept.total), **counts}
 
-def _slow_requests(control: ControlPlane) -> dict[str, str]:
-    """Ours: requests that held up all others, if there were any."""
-    share = control.slow_requests
-    if not share.count:
-        return {}
-    return {
-        "slowRequestCount": str(share.count),
-        "slowRequestLongestMillis": str(share.longest_ms),
-        "slowRequestLatest": share.latest,
-    }
+    def _levels(self) -> dict[str, str]:
+        """The progress of each delay level, and the end of its queue."""
+        return {
+            f"scheduleMessageOffset_{level}": (
+                f"{offset},{self._log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
+            )
+            for level, offset in self._tables.delay_offsets.used().items()
+        }
+
+    def _pools(self) -> Iterator[tuple[str, str]]:
+        for name, kind in POOLS.items():
+            gate = self._control.admission.gates[kind]
+            # Pulls that wait for new messages do not wait for the broker.
+            count = 0 if kind == admission.PULL else gate.count
+            yield f"{name}ThreadPoolQueueSize", str(count)
+            yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
+            yield f"{name}ThreadPoolQueueHeadWaitTimeMills", str(gate.waited_ms)
+        gate = self._control.admission.gates[admission.TRANSACTION]
+        yield "EndTransactionQueueSize", str(gate.count)
+        yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
+
+    def _slow_requests(self) -> dict[str, str]:
+        """Ours: requests that held up all others, if there were any."""
+        share = self._control.slow_requests
+        if not share.count:
+            return {}
+        return {
+            "slowRequestCount": str(share.count),
+            "slowRequestLongestMillis": str(share.longest_ms),
+            "slowRequestLatest": share.latest,
+        }
 
 
 def earliest_ms(store: Store) -> int:

@@ -19,30 +19,37 @@ OF_SUPER_USERS: Final = frozenset({"ha_replicas", "ha_plain_replicas"})
 """Settings by which a user who may change the cluster could get every message."""
 
 
-def update(
-    control: ControlPlane, access: AccessControl, call: UpdateSettings, _peer: Peer
-) -> Reply:
-    """Change settings: all named ones, or none."""
-    try:
-        wanted = read_properties(call.body.decode())
-    except (UnicodeDecodeError, FieldError) as error:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
-    kept = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in wanted)
-    if kept and not access.may_name_replicas(call.access_key or ""):
-        raise CallRefused(
-            ResponseCode.NO_PERMISSION, f"{min(kept)} can only be changed by super user"
+class SettingsHandler:
+    """Reads and changes settings."""
+
+    __slots__ = ("_access", "_control", "_log")
+
+    def __init__(self, log: MessageLog, control: ControlPlane, access: AccessControl) -> None:
+        self._log, self._control, self._access = log, control, access
+
+    def update(self, call: UpdateSettings, _peer: Peer) -> Reply:
+        """Change settings: all named ones, or none."""
+        try:
+            wanted = read_properties(call.body.decode())
+        except (UnicodeDecodeError, FieldError) as error:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}"
+            ) from error
+        kept = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in wanted)
+        if kept and not self._access.may_name_replicas(call.access_key or ""):
+            raise CallRefused(
+                ResponseCode.NO_PERMISSION, f"{min(kept)} can only be changed by super user"
+            )
+        self._control.settings.change(wanted, self._control.clock.now_ms())
+        return Reply()
+
+    def settings(self, _call: GetSettings, _peer: Peer) -> SettingsReply:
+        """Return all settings, by Apache's keys where there are any."""
+        ip = host_of(self._log.address)
+        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(
+            all_settings(self._control.settings.config)
         )
-    control.settings.change(wanted, control.clock.now_ms())
-    return Reply()
-
-
-def settings(
-    message_log: MessageLog, control: ControlPlane, _call: GetSettings, _peer: Peer
-) -> SettingsReply:
-    """Return all settings, by Apache's keys where there are any."""
-    ip = host_of(message_log.address)
-    values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
-    return SettingsReply(
-        version=codec.dumps(control.settings.version).decode(),
-        body=write_properties(dict(sorted(values.items()))).encode(),
-    )
+        return SettingsReply(
+            version=codec.dumps(self._control.settings.version).decode(),
+            body=write_properties(dict(sorted(values.items()))).encode(),
+        )

@@ -28,146 +28,231 @@ OFFSET_MAX: Final = 2**63 - 1
 OFFSETS_COUNT: Final = 2_000
 """Offsets that are compared before others have their turn: about a millisecond."""
 
-
-def topic_stats(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: calls.GetTopicStats,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return the bounds and last store time of each queue of a topic."""
-    config = _topic(tables, call.topic)
-    queues = [_queue(control, call.topic, number) for number in range(config.write_queue_nums)]
-    known_as = tables.topics.ids.get(call.topic)
-    return each_queue(
-        queues,
-        lambda queue: _queue_stats(message_log, call.topic, queue.queue_id),
-        lambda offsets: calls.TopicStats(
-            offset_table=dict(zip(queues, offsets, strict=True)), topic_id=known_as
-        ),
-    )
-
-
-def time_span(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: calls.GetTimeSpan,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return the time span of the messages of each queue, and how late a group is."""
-    config = _topic(tables, call.topic)
-    return each_queue(
-        range(config.write_queue_nums),
-        lambda number: _time_span(message_log, tables, control, call.topic, call.group, number),
-        lambda spans: calls.TimeSpans(consume_time_span_set=spans),
-    )
-
-
-async def corrections(
-    message_log: MessageLog, tables: BrokerTables, call: calls.GetCorrections, _peer: Peer
-) -> Reply:
-    """Return the least offset of all groups in each queue of a topic.
-
-    Where the compared group is behind it, the value is OFFSET_MAX.
-    """
-    least: dict[int, int] = {}
-    ignored = set((call.filter_groups or "").split(","))
-    looked = 0
-    for group in tables.offsets.groups_of(call.topic):
-        if group in ignored:
-            continue
-        queues = tables.offsets.queues(group, call.topic)
-        for number, offset in list(queues.items()):
-            if offset >= message_log.store.bounds(call.topic, number)[0]:
-                least[number] = min(offset, least.get(number, OFFSET_MAX))
-            if (looked := looked + 1) % OFFSETS_COUNT == 0:
-                await asyncio.sleep(0)
-    for number, offset in tables.offsets.queues(call.compare_group, call.topic).items():
-        if least.get(number, 0) > offset:
-            least[number] = OFFSET_MAX
-    body = calls.Corrections(correction_offsets=least)
-    return Reply(body=await dumped(len(least), body))
-
-
-async def view(control: ControlPlane, call: calls.ViewStats, _peer: Peer) -> Reply:
-    """Return the statistics of one name and key."""
-    name, key = call.stats_name, call.stats_key
-    statistics = control.statistics
-    if (whole := _WHOLE.get(name)) and key == control.settings.config.cluster_name:
-        await control.sampler.look()
-        body = _without_average(statistics.spans(getattr(statistics, whole), COUNT))
-    else:
-        if name.startswith("TOPIC_PUT"):
-            await control.sampler.look(key)
-        counted = statistics.view(name, key)
-        if counted is None:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        body = counted
-    return Reply(body=codec.dumps(body))
-
-
 _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_gets"}
+
 """Statistics of the whole broker; their key is the name of the cluster."""
 
-
-async def all_consume_stats(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: calls.GetAllConsumeStats,
-    _peer: Peer,
-) -> Reply:
-    """Return the progress of all groups; other requests are served in between."""
-    topics, parts = tables.offsets.by_group(), []
-    total = inflight = count = 0
-    for group in [settings.group_name for settings in tables.groups]:
-        group_stats: list[ConsumeStats] = []
-        for topic in topics.get(group, []):
-            queues = _group_queues(tables, control, group, topic, call)
-            check_queues(count := count + len(queues))
-            group_stats += await _topic_progress(message_log, tables, control, group, topic, queues)
-        table = [queue for stats in group_stats for queue in stats.offset_table.values()]
-        total += sum(queue.broker_offset - queue.consumer_offset for queue in table)
-        inflight += sum(queue.pull_offset - queue.consumer_offset for queue in table)
-        parts.append(await dumped(len(table), {group: group_stats}))
-        await asyncio.sleep(0)
-    whole = codec.dumps(
-        calls.ConsumeStatsList(
-            broker_addr=message_log.address, total_diff=total, total_inflight_diff=inflight
-        )
-    )
-    name, rest = whole.split(_NO_GROUPS)
-    return Reply(body=b"".join((name, _NO_GROUPS[:-1], b",".join(parts), b"]", rest)))
-
-
 _NO_GROUPS: Final = b'"consumeStatsList":[]'
+
 """The empty list in the JSON that is replaced by the groups."""
 
 
-def ha_status(
-    message_log: MessageLog, replication: Replication, _call: calls.GetHaStatus, _peer: Peer
-) -> Reply:
-    """Return how far replicas are, or how far this replica is."""
-    if not replication.role.current.is_master:
-        follower = calls.HaStatus(ha_client_runtime_info=_follower(replication))
-        return Reply(body=codec.dumps(follower))
-    replicas = replication.stream_server.facts
-    status = calls.HaStatus(
-        master=True,
-        master_commit_log_max_offset=message_log.store.end_position,
-        in_sync_slave_nums=_in_sync(replication, replicas),
-        ha_connection_info=[_connection(replica) for replica in replicas],
-    )
-    return Reply(body=codec.dumps(status))
+class StatsHandler:
+    """Reports statistics of topics, groups and replication."""
 
+    __slots__ = ("_control", "_log", "_replication", "_tables")
 
-def _in_sync(replication: Replication, replicas: Sequence[ConnectionFacts]) -> int:
-    """Number of replicas in sync: by the sync-state set, where there is one."""
-    if (mode := replication.controller_mode) is not None:
-        return len(mode.sync_set.state.members) - 1
-    return sum(replica.is_in_sync for replica in replicas)
+    def __init__(
+        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._control = control
+        self._replication = replication
+
+    def topic_stats(self, call: calls.GetTopicStats, _peer: Peer) -> HandlerReply:
+        """Return the bounds and last store time of each queue of a topic."""
+        config = self._topic(call.topic)
+        queues = [self._queue(call.topic, number) for number in range(config.write_queue_nums)]
+        known_as = self._tables.topics.ids.get(call.topic)
+        return each_queue(
+            queues,
+            lambda queue: self._queue_stats(call.topic, queue.queue_id),
+            lambda offsets: calls.TopicStats(
+                offset_table=dict(zip(queues, offsets, strict=True)), topic_id=known_as
+            ),
+        )
+
+    def time_span(self, call: calls.GetTimeSpan, _peer: Peer) -> HandlerReply:
+        """Return the time span of the messages of each queue, and how late a group is."""
+        config = self._topic(call.topic)
+        return each_queue(
+            range(config.write_queue_nums),
+            lambda number: self._time_span(call.topic, call.group, number),
+            lambda spans: calls.TimeSpans(consume_time_span_set=spans),
+        )
+
+    async def corrections(self, call: calls.GetCorrections, _peer: Peer) -> Reply:
+        """Return the least offset of all groups in each queue of a topic.
+
+        Where the compared group is behind it, the value is OFFSET_MAX.
+        """
+        least: dict[int, int] = {}
+        ignored = set((call.filter_groups or "").split(","))
+        looked = 0
+        for group in self._tables.offsets.groups_of(call.topic):
+            if group in ignored:
+                continue
+            queues = self._tables.offsets.queues(group, call.topic)
+            for number, offset in list(queues.items()):
+                if offset >= self._log.store.bounds(call.topic, number)[0]:
+                    least[number] = min(offset, least.get(number, OFFSET_MAX))
+                if (looked := looked + 1) % OFFSETS_COUNT == 0:
+                    await asyncio.sleep(0)
+        for number, offset in self._tables.offsets.queues(call.compare_group, call.topic).items():
+            if least.get(number, 0) > offset:
+                least[number] = OFFSET_MAX
+        body = calls.Corrections(correction_offsets=least)
+        return Reply(body=await dumped(len(least), body))
+
+    async def view(self, call: calls.ViewStats, _peer: Peer) -> Reply:
+        """Return the statistics of one name and key."""
+        name, key = call.stats_name, call.stats_key
+        statistics = self._control.statistics
+        if (whole := _WHOLE.get(name)) and key == self._control.settings.config.cluster_name:
+            await self._control.sampler.look()
+            body = _without_average(statistics.spans(getattr(statistics, whole), COUNT))
+        else:
+            if name.startswith("TOPIC_PUT"):
+                await self._control.sampler.look(key)
+            counted = statistics.view(name, key)
+            if counted is None:
+                raise CallRefused(
+                    ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist"
+                )
+            body = counted
+        return Reply(body=codec.dumps(body))
+
+    async def all_consume_stats(self, call: calls.GetAllConsumeStats, _peer: Peer) -> Reply:
+        """Return the progress of all groups; other requests are served in between."""
+        topics, parts = self._tables.offsets.by_group(), []
+        total = inflight = count = 0
+        for group in [settings.group_name for settings in self._tables.groups]:
+            group_stats: list[ConsumeStats] = []
+            for topic in topics.get(group, []):
+                queues = self._group_queues(group, topic, call)
+                check_queues(count := count + len(queues))
+                group_stats += await self._topic_progress(group, topic, queues)
+            table = [queue for stats in group_stats for queue in stats.offset_table.values()]
+            total += sum(queue.broker_offset - queue.consumer_offset for queue in table)
+            inflight += sum(queue.pull_offset - queue.consumer_offset for queue in table)
+            parts.append(await dumped(len(table), {group: group_stats}))
+            await asyncio.sleep(0)
+        whole = codec.dumps(
+            calls.ConsumeStatsList(
+                broker_addr=self._log.address, total_diff=total, total_inflight_diff=inflight
+            )
+        )
+        name, rest = whole.split(_NO_GROUPS)
+        return Reply(body=b"".join((name, _NO_GROUPS[:-1], b",".join(parts), b"]", rest)))
+
+    def ha_status(self, _call: calls.GetHaStatus, _peer: Peer) -> Reply:
+        """Return how far replicas are, or how far this replica is."""
+        if not self._replication.role.current.is_master:
+            follower = calls.HaStatus(ha_client_runtime_info=self._follower())
+            return Reply(body=codec.dumps(follower))
+        replicas = self._replication.stream_server.facts
+        status = calls.HaStatus(
+            master=True,
+            master_commit_log_max_offset=self._log.store.end_position,
+            in_sync_slave_nums=self._in_sync(replicas),
+            ha_connection_info=[_connection(replica) for replica in replicas],
+        )
+        return Reply(body=codec.dumps(status))
+
+    def _in_sync(self, replicas: Sequence[ConnectionFacts]) -> int:
+        """Number of replicas in sync: by the sync-state set, where there is one."""
+        if (mode := self._replication.controller_mode) is not None:
+            return len(mode.sync_set.state.members) - 1
+        return sum(replica.is_in_sync for replica in replicas)
+
+    def _follower(self) -> calls.HaClient:
+        facts = self._replication.stream_client.facts
+        return calls.HaClient(
+            master_addr=facts.master,
+            transferred_byte_in_second=facts.bytes_per_second,
+            max_offset=facts.end,
+            last_read_timestamp=facts.read_ms,
+            last_write_timestamp=facts.written_ms,
+            is_activated=facts.is_connected,
+            local_addr=facts.local,
+        )
+
+    def epochs(self, _call: calls.GetEpochs, _peer: Peer) -> Reply:
+        """Return the epochs of the log; only brokers with a controller have any."""
+        mode = self._replication.controller_mode
+        if mode is None:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
+        end, entries = self._log.store.raw.end, mode.epochs.entries
+        ends = [*(entry.start for entry in entries[1:]), OFFSET_MAX][: len(entries)]
+        body = calls.BrokerEpochs(
+            cluster_name=self._control.settings.config.cluster_name,
+            broker_name=self._control.settings.config.broker_name,
+            broker_id=mode.role.current.broker_id,
+            epoch_list=[
+                calls.EpochRange(epoch=entry.epoch, start_offset=entry.start, end_offset=epoch_end)
+                for entry, epoch_end in zip(entries, ends, strict=True)
+            ],
+            max_offset=end,
+        )
+        return Reply(body=codec.dumps(body))
+
+    def _group_queues(
+        self, group: str, topic: str, call: calls.GetAllConsumeStats
+    ) -> list[MessageQueue]:
+        """The queues of a topic for a group; none if the group no longer subscribes to it."""
+        config = self._tables.topics.get(topic)
+        if (
+            config is None
+            or (call.is_order and not config.order)
+            or has_unsubscribed(self._tables, group, topic)
+        ):
+            return []
+        return [self._queue(topic, number) for number in range(config.write_queue_nums)]
+
+    async def _topic_progress(
+        self, group: str, topic: str, queues: list[MessageQueue]
+    ) -> list[ConsumeStats]:
+        if not queues:
+            return []
+        progress = await in_slices(
+            queues,
+            lambda queue: queue_progress(
+                self._log, self._tables, self._control, group, topic, queue.queue_id
+            ),
+        )
+        return [
+            ConsumeStats(
+                offset_table=dict(zip(queues, progress, strict=True)),
+                consume_tps=self._control.statistics.consume_tps(topic, group),
+            )
+        ]
+
+    def _queue_stats(self, topic: str, number: int) -> calls.QueueStats:
+        least, most = self._log.store.bounds(topic, number)
+        stored_ms = self._log.store.store_time_at(topic, number, most - 1) if most > 0 else 0
+        return calls.QueueStats(min_offset=least, max_offset=most, last_update_timestamp=stored_ms)
+
+    def _time_span(self, topic: str, group: str, number: int) -> calls.TimeSpan:
+        store = self._log.store
+        least, most = store.bounds(topic, number)
+        first_ms = store.earliest_time(topic, number)
+        last_ms = store.store_time_at(topic, number, most - 1)
+        committed = self._tables.offsets.get(group, topic, number)
+        next_offset = max(least, committed or 0)
+        handled_ms = first_ms
+        if committed is not None and committed > 0:
+            handled_ms = store.store_time_at(topic, number, committed - 1)
+        next_ms = store.store_time_at(topic, number, next_offset) if next_offset < most else -1
+        return calls.TimeSpan(
+            message_queue=self._queue(topic, number),
+            min_time_stamp=first_ms,
+            max_time_stamp=last_ms,
+            consume_time_stamp=handled_ms,
+            delay_time=self._control.clock.now_ms() - next_ms if next_ms >= 0 else 0,
+            min_time_stamp_str=_time_text(first_ms),
+            max_time_stamp_str=_time_text(last_ms),
+            consume_time_stamp_str=_time_text(handled_ms),
+        )
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    def _queue(self, topic: str, number: int) -> MessageQueue:
+        return MessageQueue(topic, self._control.settings.config.broker_name, number)
 
 
 def _connection(replica: ConnectionFacts) -> calls.HaConnection:
@@ -180,132 +265,6 @@ def _connection(replica: ConnectionFacts) -> calls.HaConnection:
         transfer_from_where=replica.position,
         silent_ms=replica.silent_ms,
     )
-
-
-def _follower(replication: Replication) -> calls.HaClient:
-    facts = replication.stream_client.facts
-    return calls.HaClient(
-        master_addr=facts.master,
-        transferred_byte_in_second=facts.bytes_per_second,
-        max_offset=facts.end,
-        last_read_timestamp=facts.read_ms,
-        last_write_timestamp=facts.written_ms,
-        is_activated=facts.is_connected,
-        local_addr=facts.local,
-    )
-
-
-def epochs(
-    message_log: MessageLog,
-    control: ControlPlane,
-    replication: Replication,
-    _call: calls.GetEpochs,
-    _peer: Peer,
-) -> Reply:
-    """Return the epochs of the log; only brokers with a controller have any."""
-    mode = replication.controller_mode
-    if mode is None:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
-    end, entries = message_log.store.raw.end, mode.epochs.entries
-    ends = [*(entry.start for entry in entries[1:]), OFFSET_MAX][: len(entries)]
-    body = calls.BrokerEpochs(
-        cluster_name=control.settings.config.cluster_name,
-        broker_name=control.settings.config.broker_name,
-        broker_id=mode.role.current.broker_id,
-        epoch_list=[
-            calls.EpochRange(epoch=entry.epoch, start_offset=entry.start, end_offset=epoch_end)
-            for entry, epoch_end in zip(entries, ends, strict=True)
-        ],
-        max_offset=end,
-    )
-    return Reply(body=codec.dumps(body))
-
-
-def _group_queues(
-    tables: BrokerTables,
-    control: ControlPlane,
-    group: str,
-    topic: str,
-    call: calls.GetAllConsumeStats,
-) -> list[MessageQueue]:
-    """The queues of a topic for a group; none if the group no longer subscribes to it."""
-    config = tables.topics.get(topic)
-    if (
-        config is None
-        or (call.is_order and not config.order)
-        or has_unsubscribed(tables, group, topic)
-    ):
-        return []
-    return [_queue(control, topic, number) for number in range(config.write_queue_nums)]
-
-
-async def _topic_progress(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    group: str,
-    topic: str,
-    queues: list[MessageQueue],
-) -> list[ConsumeStats]:
-    if not queues:
-        return []
-    progress = await in_slices(
-        queues,
-        lambda queue: queue_progress(message_log, tables, control, group, topic, queue.queue_id),
-    )
-    return [
-        ConsumeStats(
-            offset_table=dict(zip(queues, progress, strict=True)),
-            consume_tps=control.statistics.consume_tps(topic, group),
-        )
-    ]
-
-
-def _queue_stats(message_log: MessageLog, topic: str, number: int) -> calls.QueueStats:
-    least, most = message_log.store.bounds(topic, number)
-    stored_ms = message_log.store.store_time_at(topic, number, most - 1) if most > 0 else 0
-    return calls.QueueStats(min_offset=least, max_offset=most, last_update_timestamp=stored_ms)
-
-
-def _time_span(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    topic: str,
-    group: str,
-    number: int,
-) -> calls.TimeSpan:
-    store = message_log.store
-    least, most = store.bounds(topic, number)
-    first_ms = store.earliest_time(topic, number)
-    last_ms = store.store_time_at(topic, number, most - 1)
-    committed = tables.offsets.get(group, topic, number)
-    next_offset = max(least, committed or 0)
-    handled_ms = first_ms
-    if committed is not None and committed > 0:
-        handled_ms = store.store_time_at(topic, number, committed - 1)
-    next_ms = store.store_time_at(topic, number, next_offset) if next_offset < most else -1
-    return calls.TimeSpan(
-        message_queue=_queue(control, topic, number),
-        min_time_stamp=first_ms,
-        max_time_stamp=last_ms,
-        consume_time_stamp=handled_ms,
-        delay_time=control.clock.now_ms() - next_ms if next_ms >= 0 else 0,
-        min_time_stamp_str=_time_text(first_ms),
-        max_time_stamp_str=_time_text(last_ms),
-        consume_time_stamp_str=_time_text(handled_ms),
-    )
-
-
-def _topic(tables: BrokerTables, topic: str) -> TopicConfig:
-    config = tables.topics.get(topic)
-    if config is None:
-        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    return config
-
-
-def _queue(control: ControlPlane, topic: str, number: int) -> MessageQueue:
-    return MessageQueue(topic, control.settings.config.broker_name, number)
 
 
 def _without_average(stats: calls.StatsData) -> calls.StatsData:

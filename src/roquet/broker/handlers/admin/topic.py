@@ -37,276 +37,269 @@ from roquet.wire.request_body import decode_body
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 
-async def create_topic(
-    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopic, _peer: Peer
-) -> Reply:
-    """Create a topic or change its settings; replicas and name servers know it before the reply."""
-    if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
-        fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
-    made = TopicConfig(
-        topic_name=call.topic,
-        read_queue_nums=call.read_queue_nums,
-        write_queue_nums=call.write_queue_nums,
-        perm=call.perm,
-        topic_filter_type=call.topic_filter_type,
-        topic_sys_flag=call.topic_sys_flag or 0,
-        order=call.order,
-    )
-    try:
-        changes = topic_attributes.parse_changes(call.attributes or "")
-    except UsageError as error:
-        raise _invalid(str(error)) from error
-    await tables.topics.change(
-        lambda: tables.topics.begin_put(
-            [_checked(tables, control, made, changes)], control.clock.now_ms()
+class TopicHandler:
+    """Creates, deletes and lists topics and groups."""
+
+    __slots__ = ("_control", "_coordination", "_delivery", "_log", "_tables")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        coordination: GroupCoordination,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._coordination = coordination
+        self._control = control
+
+    async def create_topic(self, call: calls.CreateTopic, _peer: Peer) -> Reply:
+        """Create or change a topic; replicas and name servers know it before the reply."""
+        if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
+            fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
+        made = TopicConfig(
+            topic_name=call.topic,
+            read_queue_nums=call.read_queue_nums,
+            write_queue_nums=call.write_queue_nums,
+            perm=call.perm,
+            topic_filter_type=call.topic_filter_type,
+            topic_sys_flag=call.topic_sys_flag or 0,
+            order=call.order,
         )
-    )
-    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
-    await control.registration.wait_registered()
-    return Reply()
-
-
-async def create_topics(
-    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopics, _peer: Peer
-) -> Reply:
-    """Create topics or change their settings: all of them or none."""
-    wanted = decode_body(call.body, TopicConfigs).topic_config_list
-
-    def begin() -> TableChange:
-        made = [
-            _checked(
-                tables,
-                control,
-                topic,
-                {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
+        try:
+            changes = topic_attributes.parse_changes(call.attributes or "")
+        except UsageError as error:
+            raise _invalid(str(error)) from error
+        await self._tables.topics.change(
+            lambda: self._tables.topics.begin_put(
+                [self._checked(made, changes)], self._control.clock.now_ms()
             )
-            for topic in wanted
-        ]
-        return tables.topics.begin_put(made, control.clock.now_ms())
-
-    await tables.topics.change(begin)
-    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
-    await control.registration.wait_registered()
-    return Reply()
-
-
-async def delete_topic(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: calls.DeleteTopic,
-    _peer: Peer,
-) -> Reply:
-    """Delete a topic with its messages, its groups' progress and its POP retry topics."""
-    if not call.topic or call.topic.isspace():
-        raise _invalid("The specified topic is blank.")
-    _check_topic(control, call.topic)
-    await (
-        message_log.flush.step()
-    )  # most of the log is on the disk then, so the next steps are quick
-    delete_topic_with_retries(message_log, delivery, tables, control, call.topic)
-    await clear_removed(message_log)
-    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
-    return Reply()
-
-
-def topics(
-    message_log: MessageLog, tables: BrokerTables, call: calls.GetTopics, _peer: Peer
-) -> HandlerReply:
-    """Return all topics of this broker, or a page of them.
-
-    With the ids of topics, and with the first page the deleted ones: a replica follows both.
-    """
-    table = tables.topics.content()
-    version, configs = table.data_version, table.topic_config_table
-    some = page(
-        configs,
-        version,
-        first=call.topic_seq,
-        most=call.max_topic_num,
-        seen_version=call.data_version,
-    )
-    ids, is_first = tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
-    body = TopicsOfBroker(
-        topic_config_table=some,
-        data_version=version,
-        topic_ids={name: ids[name] for name in some if name in ids},
-        deleted_topics=dict(message_log.store.deleted_topics) if is_first else None,
-    )
-    count = len(configs)
-    return written(
-        len(some), body, lambda data: calls.TopicsReply(total_topic_num=count, body=data)
-    )
-
-
-def topic(tables: BrokerTables, call: calls.GetTopic, _peer: Peer) -> Reply:
-    """One topic's settings."""
-    config = tables.topics.get(call.topic)
-    if config is None:
-        raise CallRefused(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"No topic in this broker. topic: {call.topic}",
         )
-    return Reply(body=codec.dumps(config))
-
-
-async def create_group(
-    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroup, _peer: Peer
-) -> Reply:
-    """Create a consumer group or change its settings."""
-    made = decode_body(call.body, SubscriptionGroup)
-    await tables.groups.change(
-        lambda: tables.groups.begin_put([_checked_group(tables, made)], control.clock.now_ms())
-    )
-    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
-    return Reply()
-
-
-async def create_groups(
-    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroups, _peer: Peer
-) -> Reply:
-    """Create consumer groups or change their settings: all of them or none."""
-    wanted = decode_body(call.body, SubscriptionGroups).group_config_list
-
-    def begin() -> TableChange:
-        made = [_checked_group(tables, group) for group in wanted]
-        return tables.groups.begin_put(made, control.clock.now_ms())
-
-    await tables.groups.change(begin)
-    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
-    return Reply()
-
-
-async def delete_group(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: calls.DeleteGroup,
-    _peer: Peer,
-) -> Reply:
-    """Delete a consumer group, and its progress if requested."""
-    if names.is_system_group(call.group_name):
-        raise _invalid(f"the group {call.group_name} belongs to the system")
-    await tables.groups.change(
-        lambda: tables.groups.begin_remove(call.group_name, control.clock.now_ms())
-    )
-    tables.ordered_pops.forget(group=call.group_name)
-    tables.offset_resets.forget(group=call.group_name)
-    control.statistics.forget(group=call.group_name)
-    message_log.counts.forget(group=call.group_name)
-    coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
-    if call.clean_offset:
-        tables.offsets.remove_group(call.group_name)
-        await save_progress_in_threads(message_log, tables)
-    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
-    return Reply()
-
-
-async def forbid_group(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: ForbidGroup,
-    _peer: Peer,
-) -> Reply:
-    """Forbid or allow a group to read a topic; returns the current state."""
-    if (readable := call.readable) is not None:
-        now_ms = control.clock.now_ms()
-        await tables.groups.change(
-            lambda: tables.groups.begin_forbid(call.group, call.topic, now_ms, readable=readable)
+        await self._tables.replica_copies.reach(
+            self._control.clock, topics=self._tables.topics.edition
         )
-        if not readable:
-            message_log.arrivals.look_again([call.topic])
-    body = GroupForbidden(
-        group=call.group,
-        topic=call.topic,
-        readable=tables.groups.may_read(call.group, call.topic),
-    )
-    return Reply(remark="", body=codec.dumps(body))
+        await self._control.registration.wait_registered()
+        return Reply()
 
+    async def create_topics(self, call: calls.CreateTopics, _peer: Peer) -> Reply:
+        """Create topics or change their settings: all of them or none."""
+        wanted = decode_body(call.body, TopicConfigs).topic_config_list
 
-def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
-    """Return all consumer groups of this broker, or a page of them."""
-    table = tables.groups.content()
-    configs = table.subscription_group_table
-    some = page(
-        configs,
-        table.data_version,
-        first=call.group_seq,
-        most=call.max_group_num,
-        seen_version=call.data_version,
-    )
-    body = msgspec.structs.replace(table, subscription_group_table=some)
-    count = len(configs)
-    return written(
-        len(some), body, lambda data: calls.GroupsReply(total_group_num=count, body=data)
-    )
+        def begin() -> TableChange:
+            made = [
+                self._checked(
+                    topic,
+                    {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
+                )
+                for topic in wanted
+            ]
+            return self._tables.topics.begin_put(made, self._control.clock.now_ms())
 
-
-def group(tables: BrokerTables, call: calls.GetGroup, peer: Peer) -> Reply:
-    """Return one consumer group's settings.
-
-    For a group that its first consumer would create, clients in other languages get the defaults,
-    as from a genuine broker, which creates it at this request. Ours ask whether it exists.
-    """
-    config = tables.groups.get(call.group)
-    if config is None and peer.language != Language.PYTHON:
-        config = tables.groups.default(call.group)
-    if config is None:
-        raise CallRefused(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"No group in this broker. group: {call.group}",
+        await self._tables.topics.change(begin)
+        await self._tables.replica_copies.reach(
+            self._control.clock, topics=self._tables.topics.edition
         )
-    return Reply(body=codec.dumps(config))
+        await self._control.registration.wait_registered()
+        return Reply()
 
-
-def _check_topic(control: ControlPlane, topic: str) -> None:
-    if fault := names.topic_remark(topic):
-        raise _invalid(fault)
-    if is_system_topic(topic, control.settings.config):
-        raise _invalid(f"The topic[{topic}] is conflict with system topic.")
-
-
-def _checked(
-    tables: BrokerTables, control: ControlPlane, topic: TopicConfig, changes: Mapping[str, str]
-) -> TopicConfig:
-    """The settings that a topic gets. CallRefused for illegal ones."""
-    name, known = topic.topic_name, tables.topics.get(topic.topic_name)
-    _check_topic(control, name)
-    if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
-        raise _invalid(f"the topic name {name} lacks its group")
-    reads, writes = topic.read_queue_nums, topic.write_queue_nums
-    if not (0 <= reads <= QUEUES_MAX and 0 <= writes <= QUEUES_MAX and 0 <= topic.perm <= 15):
-        raise _invalid(
-            f"topic {name}: {reads} read queues, {writes} write queues and permission "
-            f"{topic.perm} cannot be; {QUEUES_MAX} queues are allowed"
+    async def delete_topic(self, call: calls.DeleteTopic, _peer: Peer) -> Reply:
+        """Delete a topic with its messages, its groups' progress and its POP retry topics."""
+        if not call.topic or call.topic.isspace():
+            raise _invalid("The specified topic is blank.")
+        self._check_topic(call.topic)
+        await (
+            self._log.flush.step()
+        )  # most of the log is on the disk then, so the next steps are quick
+        delete_topic_with_retries(
+            self._log, self._delivery, self._tables, self._control, call.topic
         )
-    if topic.topic_filter_type not in FILTER_TYPES:
-        raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
-    try:
-        attributes = topic_attributes.apply_changes(known.attributes if known else None, changes)
-    except UsageError as error:
-        raise _invalid(str(error)) from error
-    return msgspec.structs.replace(topic, attributes=attributes)
+        await clear_removed(self._log)
+        await self._tables.replica_copies.reach(
+            self._control.clock, topics=self._tables.topics.edition
+        )
+        return Reply()
 
+    def topics(self, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
+        """Return all topics of this broker, or a page of them.
 
-def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> SubscriptionGroup:
-    """The settings that a group gets; signed attributes change its present ones."""
-    if fault := names.group_fault(group.group_name):
-        raise _invalid(fault)
-    if not any(key[:1] in ("+", "-") for key in group.attributes):
-        return group
-    known = tables.groups.get(group.group_name)
-    attributes = dict(known.attributes) if known else {}
-    for key, value in group.attributes.items():
-        if key.startswith("-"):
-            attributes.pop(key[1:], None)
-        else:
-            attributes[key.removeprefix("+")] = value
-    return msgspec.structs.replace(group, attributes=attributes)
+        With the ids of topics, and with the first page the deleted ones: a replica follows both.
+        """
+        table = self._tables.topics.content()
+        version, configs = table.data_version, table.topic_config_table
+        some = page(
+            configs,
+            version,
+            first=call.topic_seq,
+            most=call.max_topic_num,
+            seen_version=call.data_version,
+        )
+        ids, is_first = self._tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
+        body = TopicsOfBroker(
+            topic_config_table=some,
+            data_version=version,
+            topic_ids={name: ids[name] for name in some if name in ids},
+            deleted_topics=dict(self._log.store.deleted_topics) if is_first else None,
+        )
+        count = len(configs)
+        return written(
+            len(some), body, lambda data: calls.TopicsReply(total_topic_num=count, body=data)
+        )
+
+    def topic(self, call: calls.GetTopic, _peer: Peer) -> Reply:
+        """One topic's settings."""
+        config = self._tables.topics.get(call.topic)
+        if config is None:
+            raise CallRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic in this broker. topic: {call.topic}",
+            )
+        return Reply(body=codec.dumps(config))
+
+    async def create_group(self, call: calls.CreateGroup, _peer: Peer) -> Reply:
+        """Create a consumer group or change its settings."""
+        made = decode_body(call.body, SubscriptionGroup)
+        await self._tables.groups.change(
+            lambda: self._tables.groups.begin_put(
+                [self._checked_group(made)], self._control.clock.now_ms()
+            )
+        )
+        await self._tables.replica_copies.reach(
+            self._control.clock, groups=self._tables.groups.edition
+        )
+        return Reply()
+
+    async def create_groups(self, call: calls.CreateGroups, _peer: Peer) -> Reply:
+        """Create consumer groups or change their settings: all of them or none."""
+        wanted = decode_body(call.body, SubscriptionGroups).group_config_list
+
+        def begin() -> TableChange:
+            made = [self._checked_group(group) for group in wanted]
+            return self._tables.groups.begin_put(made, self._control.clock.now_ms())
+
+        await self._tables.groups.change(begin)
+        await self._tables.replica_copies.reach(
+            self._control.clock, groups=self._tables.groups.edition
+        )
+        return Reply()
+
+    async def delete_group(self, call: calls.DeleteGroup, _peer: Peer) -> Reply:
+        """Delete a consumer group, and its progress if requested."""
+        if names.is_system_group(call.group_name):
+            raise _invalid(f"the group {call.group_name} belongs to the system")
+        await self._tables.groups.change(
+            lambda: self._tables.groups.begin_remove(call.group_name, self._control.clock.now_ms())
+        )
+        self._tables.ordered_pops.forget(group=call.group_name)
+        self._tables.offset_resets.forget(group=call.group_name)
+        self._control.statistics.forget(group=call.group_name)
+        self._log.counts.forget(group=call.group_name)
+        self._coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
+        if call.clean_offset:
+            self._tables.offsets.remove_group(call.group_name)
+            await save_progress_in_threads(self._log, self._tables)
+        await self._tables.replica_copies.reach(
+            self._control.clock, groups=self._tables.groups.edition
+        )
+        return Reply()
+
+    async def forbid_group(self, call: ForbidGroup, _peer: Peer) -> Reply:
+        """Forbid or allow a group to read a topic; returns the current state."""
+        if (readable := call.readable) is not None:
+            now_ms = self._control.clock.now_ms()
+            await self._tables.groups.change(
+                lambda: self._tables.groups.begin_forbid(
+                    call.group, call.topic, now_ms, readable=readable
+                )
+            )
+            if not readable:
+                self._log.arrivals.look_again([call.topic])
+        body = GroupForbidden(
+            group=call.group,
+            topic=call.topic,
+            readable=self._tables.groups.may_read(call.group, call.topic),
+        )
+        return Reply(remark="", body=codec.dumps(body))
+
+    def groups(self, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
+        """Return all consumer groups of this broker, or a page of them."""
+        table = self._tables.groups.content()
+        configs = table.subscription_group_table
+        some = page(
+            configs,
+            table.data_version,
+            first=call.group_seq,
+            most=call.max_group_num,
+            seen_version=call.data_version,
+        )
+        body = msgspec.structs.replace(table, subscription_group_table=some)
+        count = len(configs)
+        return written(
+            len(some), body, lambda data: calls.GroupsReply(total_group_num=count, body=data)
+        )
+
+    def group(self, call: calls.GetGroup, peer: Peer) -> Reply:
+        """Return one consumer group's settings.
+
+        For a group that its first consumer would create, clients in other languages get the
+        defaults, as from a genuine broker, which creates it at this request. Ours ask whether it
+        exists.
+        """
+        config = self._tables.groups.get(call.group)
+        if config is None and peer.language != Language.PYTHON:
+            config = self._tables.groups.default(call.group)
+        if config is None:
+            raise CallRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {call.group}",
+            )
+        return Reply(body=codec.dumps(config))
+
+    def _check_topic(self, topic: str) -> None:
+        if fault := names.topic_remark(topic):
+            raise _invalid(fault)
+        if is_system_topic(topic, self._control.settings.config):
+            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
+
+    def _checked(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+        """The settings that a topic gets. CallRefused for illegal ones."""
+        name, known = topic.topic_name, self._tables.topics.get(topic.topic_name)
+        self._check_topic(name)
+        if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
+            raise _invalid(f"the topic name {name} lacks its group")
+        reads, writes = topic.read_queue_nums, topic.write_queue_nums
+        if not (0 <= reads <= QUEUES_MAX and 0 <= writes <= QUEUES_MAX and 0 <= topic.perm <= 15):
+            raise _invalid(
+                f"topic {name}: {reads} read queues, {writes} write queues and permission "
+                f"{topic.perm} cannot be; {QUEUES_MAX} queues are allowed"
+            )
+        if topic.topic_filter_type not in FILTER_TYPES:
+            raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
+        try:
+            attributes = topic_attributes.apply_changes(
+                known.attributes if known else None, changes
+            )
+        except UsageError as error:
+            raise _invalid(str(error)) from error
+        return msgspec.structs.replace(topic, attributes=attributes)
+
+    def _checked_group(self, group: SubscriptionGroup) -> SubscriptionGroup:
+        """The settings that a group gets; signed attributes change its present ones."""
+        if fault := names.group_fault(group.group_name):
+            raise _invalid(fault)
+        if not any(key[:1] in ("+", "-") for key in group.attributes):
+            return group
+        known = self._tables.groups.get(group.group_name)
+        attributes = dict(known.attributes) if known else {}
+        for key, value in group.attributes.items():
+            if key.startswith("-"):
+                attributes.pop(key[1:], None)
+            else:
+                attributes[key.removeprefix("+")] = value
+        return msgspec.structs.replace(group, attributes=attributes)
 
 
 def _invalid(remark: str) -> CallRefused:

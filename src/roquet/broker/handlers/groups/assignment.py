@@ -40,102 +40,89 @@ NAME_LENGTH_MAX: Final = 255
 """Characters of a strategy's name or a client's id that a remark repeats."""
 
 
-def query(
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: QueryAssignment,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return the queues of one member."""
-    body = decode_body(call.body, AssignmentQuery)
-    _check_query(body)
-    return _answer(tables, coordination, control, body)
+class AssignmentHandler:
+    """Divides queues among the members of a group."""
 
+    __slots__ = ("_control", "_coordination", "_tables")
 
-async def set_mode(
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: SetRequestMode,
-    _peer: Peer,
-) -> Reply:
-    """Set whether a group pulls or pops a topic; checks are in the order of the genuine broker."""
-    body = decode_body(call.body, RequestMode)
-    topic, group = body.topic, body.consumer_group
-    if is_retry(topic):
-        _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
-    if is_system_group(group):
-        _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
-    if tables.topics.get(topic) is None:
-        _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if tables.groups.find(group, control.clock.now_ms()) is None:
-        _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-    if body.mode not in (PULL, POP):
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"mode {body.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
-        )
-    await tables.request_modes.change(lambda: tables.request_modes.begin_put(body))
-    coordination.notify([group])
-    return Reply()
+    def __init__(
+        self, tables: BrokerTables, coordination: GroupCoordination, control: ControlPlane
+    ) -> None:
+        self._tables, self._coordination, self._control = tables, coordination, control
 
+    def query(self, call: QueryAssignment, _peer: Peer) -> HandlerReply:
+        """Return the queues of one member."""
+        body = decode_body(call.body, AssignmentQuery)
+        _check_query(body)
+        return self._answer(body)
 
-async def _answer(
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    body: AssignmentQuery,
-) -> Reply:
-    home = await coordination.peer_brokers.home(body.topic)
-    if home is None:
-        return _reply(None)
-    mode = coordination.request_mode(body.topic, body.consumer_group)
-    if body.message_model is MessageModel.BROADCASTING:
-        return _reply(home.queues, mode.mode)
-    group = tables.clients.consumers(body.consumer_group)
-    if group is None or body.message_model is not MessageModel.CLUSTERING:
-        return _reply(None)
-    members = group.client_ids
-    if body.client_id in members:
-        coordination.rebalance.assignments.note_strategy(
-            body.consumer_group, body.client_id, body.strategy_name
-        )
-    if not home.queues:
-        return _reply(())
-    number: int | None = None
-    if body.strategy_name in BROKER_DECIDED:
-        shares, number = await _decided(coordination, control, body, home)
-    else:
-        shares = coordination.rebalance.by_rule(
+    async def set_mode(self, call: SetRequestMode, _peer: Peer) -> Reply:
+        """Set whether a group pulls or pops a topic; checks are in the genuine broker's order."""
+        body = decode_body(call.body, RequestMode)
+        topic, group = body.topic, body.consumer_group
+        if is_retry(topic):
+            _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
+        if is_system_group(group):
+            _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
+        if self._tables.topics.get(topic) is None:
+            _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if self._tables.groups.find(group, self._control.clock.now_ms()) is None:
+            _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if body.mode not in (PULL, POP):
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"mode {body.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
+            )
+        await self._tables.request_modes.change(lambda: self._tables.request_modes.begin_put(body))
+        self._coordination.notify([group])
+        return Reply()
+
+    async def _answer(self, body: AssignmentQuery) -> Reply:
+        home = await self._coordination.peer_brokers.home(body.topic)
+        if home is None:
+            return _reply(None)
+        mode = self._coordination.request_mode(body.topic, body.consumer_group)
+        if body.message_model is MessageModel.BROADCASTING:
+            return _reply(home.queues, mode.mode)
+        group = self._tables.clients.consumers(body.consumer_group)
+        if group is None or body.message_model is not MessageModel.CLUSTERING:
+            return _reply(None)
+        members = group.client_ids
+        if body.client_id in members:
+            self._coordination.rebalance.assignments.note_strategy(
+                body.consumer_group, body.client_id, body.strategy_name
+            )
+        if not home.queues:
+            return _reply(())
+        number: int | None = None
+        if body.strategy_name in BROKER_DECIDED:
+            shares, number = await self._decided(body, home)
+        else:
+            shares = self._coordination.rebalance.by_rule(
+                body.consumer_group, body.topic, body.strategy_name, home
+            )
+        mine = shares.get(body.client_id, ())
+        if mode.mode == POP:
+            mine = member_pop_queues(
+                body.client_id, home.queues, members, shares, mode.pop_share_queue_num
+            )
+        return _reply(mine, mode.mode, number)
+
+    async def _decided(
+        self, body: AssignmentQuery, home: TopicLocation
+    ) -> tuple[GroupAssignment, int | None]:
+        """The assignment that this broker decides, and the number of the decision."""
+        name = self._control.settings.config.broker_name
+        if home.first != name:
+            _refuse(
+                ResponseCode.NOT_LEADER_FOR_QUEUE,
+                f"{home.first}, not {name}, divides the queues of topic {body.topic}: it is the "
+                "first by name of the brokers that hold it",
+            )
+        snapshot = await self._coordination.rebalance.decide(
             body.consumer_group, body.topic, body.strategy_name, home
         )
-    mine = shares.get(body.client_id, ())
-    if mode.mode == POP:
-        mine = member_pop_queues(
-            body.client_id, home.queues, members, shares, mode.pop_share_queue_num
-        )
-    return _reply(mine, mode.mode, number)
-
-
-async def _decided(
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    body: AssignmentQuery,
-    home: TopicLocation,
-) -> tuple[GroupAssignment, int | None]:
-    """The assignment that this broker decides, and the number of the decision."""
-    name = control.settings.config.broker_name
-    if home.first != name:
-        _refuse(
-            ResponseCode.NOT_LEADER_FOR_QUEUE,
-            f"{home.first}, not {name}, divides the queues of topic {body.topic}: it is the first "
-            "by name of the brokers that hold it",
-        )
-    snapshot = await coordination.rebalance.decide(
-        body.consumer_group, body.topic, body.strategy_name, home
-    )
-    return ({}, None) if snapshot is None else (snapshot.shares, snapshot.number)
+        return ({}, None) if snapshot is None else (snapshot.shares, snapshot.number)
 
 
 def _check_query(body: AssignmentQuery) -> None:

@@ -42,75 +42,118 @@ SUBSCRIPTIONS_MAX: Final = 4_096
 """Subscriptions in one heartbeat: a topic and its retry topic per group, with much reserve."""
 
 
-def heartbeat(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: calls.Heartbeat,
-    peer: Peer,
-) -> calls.HeartbeatReply:
-    """Register a client and its subscriptions; notifies its groups of a change."""
-    data = decode_body(call.body, HeartbeatData)
-    _check_names(data)
-    _check_counts(tables, data, peer)
-    if peer not in tables.clients:
-        peer.on_close(coordination.forget)
-    limit_ms = control.settings.config.client_silence
-    tables.clients.seen(peer, LastSeen(seen_ms=control.clock.monotonic_ms(), limit_ms=limit_ms))
-    if data.without_sub:
-        known = tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
-        return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
-    _make_groups(tables, control, data)
-    left = HEARTBEAT_SIZE_MAX
-    for consumer in data.consumer_data_set:
-        wishes = consumer.subscription_data_set
-        left = message_log.filters.precompile(
-            control.settings.config, consumer.group_name, wishes, left
+class HeartbeatHandler:
+    """Registers clients and the groups that they are in."""
+
+    __slots__ = ("_control", "_coordination", "_log", "_tables")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        coordination: GroupCoordination,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._coordination = coordination
+        self._control = control
+
+    def heartbeat(self, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
+        """Register a client and its subscriptions; notifies its groups of a change."""
+        data = decode_body(call.body, HeartbeatData)
+        _check_names(data)
+        self._check_counts(data, peer)
+        if peer not in self._tables.clients:
+            peer.on_close(self._coordination.forget)
+        limit_ms = self._control.settings.config.client_silence
+        self._tables.clients.seen(
+            peer, LastSeen(seen_ms=self._control.clock.monotonic_ms(), limit_ms=limit_ms)
         )
-    is_checked = control.settings.config.authentication_enabled  # else anybody's word
-    user = call.access_key if is_checked and call.access_key else ""
-    changed = tables.clients.beat(peer, data, user)
-    for consumer in data.consumer_data_set:
-        _look_for_factions(tables, consumer.group_name)
-    coordination.notify(changed)
-    return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
+        if data.without_sub:
+            known = self._tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
+            return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
+        self._make_groups(data)
+        left = HEARTBEAT_SIZE_MAX
+        for consumer in data.consumer_data_set:
+            wishes = consumer.subscription_data_set
+            left = self._log.filters.precompile(
+                self._control.settings.config, consumer.group_name, wishes, left
+            )
+        is_checked = self._control.settings.config.authentication_enabled  # else anybody's word
+        user = call.access_key if is_checked and call.access_key else ""
+        changed = self._tables.clients.beat(peer, data, user)
+        for consumer in data.consumer_data_set:
+            self._look_for_factions(consumer.group_name)
+        self._coordination.notify(changed)
+        return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
 
+    def unregister(self, call: calls.Unregister, peer: Peer) -> Reply:
+        """Remove a client from a group."""
+        group = call.consumer_group
+        member = self._tables.clients.member(group, peer) if group else None
+        if self._tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
+            self._coordination.member_left(group, member or call.client_id)
+            self._coordination.notify([group])
+        return Reply()
 
-def unregister(
-    tables: BrokerTables, coordination: GroupCoordination, call: calls.Unregister, peer: Peer
-) -> Reply:
-    """Remove a client from a group."""
-    group = call.consumer_group
-    member = tables.clients.member(group, peer) if group else None
-    if tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
-        coordination.member_left(group, member or call.client_id)
-        coordination.notify([group])
-    return Reply()
+    def consumers(self, call: calls.GetConsumers, _peer: Peer) -> Reply:
+        """Return the client ids of a group's members."""
+        group = self._tables.clients.consumers(call.consumer_group)
+        if group is None:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
+            )
+        return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
 
-
-def consumers(tables: BrokerTables, call: calls.GetConsumers, _peer: Peer) -> Reply:
-    """Return the client ids of a group's members."""
-    group = tables.clients.consumers(call.consumer_group)
-    if group is None:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
+    def check_subscription(self, call: calls.CheckSubscription, _peer: Peer) -> Reply:
+        """Check a filter expression. CallRefused for one with an error."""
+        subscription = (
+            decode_body(call.body, CheckClientBody).subscription_data if call.body else None
         )
-    return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
+        if subscription is not None:
+            kind, expression = subscription.expression_type, subscription.sub_string
+            if kind in TAG_TYPES:
+                parse_tag_codes(expression)
+            else:
+                self._log.filters.find(self._control.settings.config, kind, expression)
+        return Reply()
 
+    def _look_for_factions(self, name: str) -> None:
+        """Warn once when a group's members begin to have different subscriptions."""
+        group = self._tables.clients.consumers(name)
+        if group is None or not group.is_changed:
+            return
+        group.is_changed = False
+        is_divided = group.wants_different_things()
+        if is_divided and not group.is_divided:
+            text = "members of %s listen to different things: %s"
+            log.warning(text, name, _difference(group), extra={"group": name})
+        group.is_divided = is_divided
 
-def check_subscription(
-    message_log: MessageLog, control: ControlPlane, call: calls.CheckSubscription, _peer: Peer
-) -> Reply:
-    """Check a filter expression. CallRefused for one with an error."""
-    subscription = decode_body(call.body, CheckClientBody).subscription_data if call.body else None
-    if subscription is not None:
-        kind, expression = subscription.expression_type, subscription.sub_string
-        if kind in TAG_TYPES:
-            parse_tag_codes(expression)
-        else:
-            message_log.filters.find(control.settings.config, kind, expression)
-    return Reply()
+    def _make_groups(self, data: HeartbeatData) -> None:
+        """Create the settings and the retry topic of each new group."""
+        now_ms = self._control.clock.now_ms()
+        groups = self._tables.groups.announce(
+            (c.group_name for c in data.consumer_data_set), now_ms
+        )
+        topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
+        self._tables.topics.announce_for_groups(topics, now_ms)
+
+    def _check_counts(self, data: HeartbeatData, peer: Peer) -> None:
+        """CallRefused for a heartbeat over the limits, before any work is done for it."""
+        wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+        producers, consumers = self._tables.clients.group_counts(peer, data)
+        for count, limit, what in (
+            (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
+            (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
+            (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
+        ):
+            if count > limit:
+                raise CallRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients",
+                )
 
 
 def _check_names(data: HeartbeatData) -> None:
@@ -125,19 +168,6 @@ def _check_names(data: HeartbeatData) -> None:
         wish.topic for group in data.consumer_data_set for wish in group.subscription_data_set
     ):
         raise FieldError("HeartbeatData: $.topic of a subscription is missing")
-
-
-def _look_for_factions(tables: BrokerTables, name: str) -> None:
-    """Warn once when a group's members begin to have different subscriptions."""
-    group = tables.clients.consumers(name)
-    if group is None or not group.is_changed:
-        return
-    group.is_changed = False
-    is_divided = group.wants_different_things()
-    if is_divided and not group.is_divided:
-        text = "members of %s listen to different things: %s"
-        log.warning(text, name, _difference(group), extra={"group": name})
-    group.is_divided = is_divided
 
 
 def _difference(group: ConsumerGroup) -> str:
@@ -159,27 +189,3 @@ def _difference(group: ConsumerGroup) -> str:
 def _shortened(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
     """The subscriptions to some topics, shortened for a log line."""
     return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}
-
-
-def _make_groups(tables: BrokerTables, control: ControlPlane, data: HeartbeatData) -> None:
-    """Create the settings and the retry topic of each new group."""
-    now_ms = control.clock.now_ms()
-    groups = tables.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
-    topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
-    tables.topics.announce_for_groups(topics, now_ms)
-
-
-def _check_counts(tables: BrokerTables, data: HeartbeatData, peer: Peer) -> None:
-    """CallRefused for a heartbeat over the limits, before any work is done for it."""
-    wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
-    producers, consumers = tables.clients.group_counts(peer, data)
-    for count, limit, what in (
-        (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
-        (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
-        (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
-    ):
-        if count > limit:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients",
-            )

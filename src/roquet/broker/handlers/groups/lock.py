@@ -21,44 +21,46 @@ QUEUES_MAX: Final = 16_384
 IN_DOUBT: Final = "another broker may lead by now: no lock is granted before that is known"
 
 
-def lock(
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: LockQueues,
-    _peer: Peer,
-) -> HandlerReply:
-    """Lock queues for one member; the reply lists those that it holds now.
+class LockHandler:
+    """Grants and releases locks of queues."""
 
-    A replica grants none while it does not act as master: a queue would have an owner here and
-    another one at the master. Raises CallRefused at a master that may have been replaced; clients
-    keep their locks until these are over, and ask again.
-    """
-    body = _lock_body(call)
-    held: list[MessageQueue] = []
-    if _may_grant(replication, body):
-        now_ms = control.clock.monotonic_ms()
-        held = tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
-    return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
+    __slots__ = ("_control", "_replication", "_tables")
 
+    def __init__(
+        self, tables: BrokerTables, control: ControlPlane, replication: Replication
+    ) -> None:
+        self._tables, self._control, self._replication = tables, control, replication
 
-def _may_grant(replication: Replication, body: LockBody) -> bool:
-    """Whether this broker's locks count; CallRefused while that is unknown.
+    def lock(self, call: LockQueues, _peer: Peer) -> HandlerReply:
+        """Lock queues for one member; the reply lists those that it holds now.
 
-    Apache's brokers with lockInStrictMode ask all members of a group for their votes
-    (onlyThisBroker), and count them.
-    """
-    role = replication.role.current
-    if role.is_master and role.is_fenced:
-        raise CallRefused(ResponseCode.SYSTEM_BUSY, IN_DOUBT)
-    return role.is_master or replication.acts_as_master or body.only_this_broker
+        A replica grants none while it does not act as master: a queue would have an owner here and
+        another one at the master. Raises CallRefused at a master that may have been replaced;
+        clients keep their locks until these are over, and ask again.
+        """
+        body = _lock_body(call)
+        held: list[MessageQueue] = []
+        if self._may_grant(body):
+            now_ms = self._control.clock.monotonic_ms()
+            held = self._tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+        return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
 
+    def _may_grant(self, body: LockBody) -> bool:
+        """Whether this broker's locks count; CallRefused while that is unknown.
 
-def unlock(tables: BrokerTables, call: UnlockQueues, _peer: Peer) -> Reply:
-    """Unlock queues of a member."""
-    body = _lock_body(call)
-    tables.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
-    return Reply()
+        Apache's brokers with lockInStrictMode ask all members of a group for their votes
+        (onlyThisBroker), and count them.
+        """
+        role = self._replication.role.current
+        if role.is_master and role.is_fenced:
+            raise CallRefused(ResponseCode.SYSTEM_BUSY, IN_DOUBT)
+        return role.is_master or self._replication.acts_as_master or body.only_this_broker
+
+    def unlock(self, call: UnlockQueues, _peer: Peer) -> Reply:
+        """Unlock queues of a member."""
+        body = _lock_body(call)
+        self._tables.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return Reply()
 
 
 def _lock_body(call: LockQueues | UnlockQueues) -> LockBody:

@@ -16,135 +16,123 @@ from roquet.wire.calls import offset as calls
 from roquet.wire.codes import ResponseCode
 
 
-def query(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: calls.QueryOffset,
-    peer: Peer,
-) -> HandlerReply:
-    """Return a group's offset in a queue; a member that takes it over may have to wait.
+class OffsetHandler:
+    """Reads and commits the progress of groups; bounds and times of queues."""
 
-    Whoever asks only for what is stored takes nothing over: members do so before they start.
-    """
-    group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
-    if tables.former_readers.pending:
-        tables.former_readers.tell(topic, group, queue_id, peer)
-    bounds = message_log.store.bounds(topic, queue_id)
-    if bounds != (0, 0) and call.set_zero_if_not_found is not False:
-        taking = coordination.handover.taking(group, topic, queue_id, peer)
-        if taking is not None and tables.offsets.get(group, topic, queue_id) != bounds[1]:
-            return _query_after(message_log, tables, coordination, control, call, taking)
-    return _progress(message_log, tables, control, call)
+    __slots__ = ("_control", "_coordination", "_log", "_replication", "_tables")
 
+    def __init__(
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        coordination: GroupCoordination,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._coordination = coordination
+        self._control = control
+        self._replication = replication
 
-async def _query_after(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: calls.QueryOffset,
-    taking: QueueTakeover,
-) -> calls.OffsetReply:
-    await coordination.handover.wait(taking)
-    return _progress(message_log, tables, control, call)
+    def query(self, call: calls.QueryOffset, peer: Peer) -> HandlerReply:
+        """Return a group's offset in a queue; a member that takes it over may have to wait.
 
+        Whoever asks only for what is stored takes nothing over: members do so before they start.
+        """
+        group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
+        if self._tables.former_readers.pending:
+            self._tables.former_readers.tell(topic, group, queue_id, peer)
+        bounds = self._log.store.bounds(topic, queue_id)
+        if bounds != (0, 0) and call.set_zero_if_not_found is not False:
+            taking = self._coordination.handover.taking(group, topic, queue_id, peer)
+            if taking is not None and self._tables.offsets.get(group, topic, queue_id) != bounds[1]:
+                return self._query_after(call, taking)
+        return self._progress(call)
 
-def _progress(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.QueryOffset
-) -> calls.OffsetReply:
-    committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
-    minimum, _ = message_log.store.bounds(call.topic, call.queue_id)
-    offset = rules.queried_progress(
-        committed,
-        minimum,
-        zero_if_absent=call.set_zero_if_not_found is not False,
-        is_in_page_cache=committed is not None
-        or is_start_in_memory(message_log, control, call.topic, call.queue_id),
-    )
-    if offset is None:
-        raise CallRefused(
-            ResponseCode.QUERY_NOT_FOUND,
-            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    async def _query_after(
+        self, call: calls.QueryOffset, taking: QueueTakeover
+    ) -> calls.OffsetReply:
+        await self._coordination.handover.wait(taking)
+        return self._progress(call)
+
+    def _progress(self, call: calls.QueryOffset) -> calls.OffsetReply:
+        committed = self._tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
+        minimum, _ = self._log.store.bounds(call.topic, call.queue_id)
+        offset = rules.queried_progress(
+            committed,
+            minimum,
+            zero_if_absent=call.set_zero_if_not_found is not False,
+            is_in_page_cache=committed is not None
+            or is_start_in_memory(self._log, self._control, call.topic, call.queue_id),
         )
-    return _reply(tables, call.topic, offset)
+        if offset is None:
+            raise CallRefused(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        return self._reply(call.topic, offset)
 
+    def _reply(self, topic: str, offset: int) -> calls.OffsetReply:
+        return calls.OffsetReply(offset=offset, topic_id=self._tables.topics.ids.get(topic))
 
-def _reply(tables: BrokerTables, topic: str, offset: int) -> calls.OffsetReply:
-    return calls.OffsetReply(offset=offset, topic_id=tables.topics.ids.get(topic))
+    def update(self, call: calls.UpdateOffset, peer: Peer) -> Reply:
+        """Commit a group's offset in a queue."""
+        group, topic = call.consumer_group, call.topic
+        if self._tables.groups.get(group) is None:
+            raise CallRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
+        config = self._tables.topics.get(topic)
+        if config is None:
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= call.queue_id < QUEUES_MAX or not 0 <= call.commit_offset <= OFFSET_MAX:
+            raise CallRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
+                f"neither can be negative, and no topic has more than {QUEUES_MAX} queues",
+            )
+        self._tables.topics.check_id(topic, call.topic_id)
+        former = self._tables.former_readers
+        if (
+            former.pending
+            and call.topic_id is None
+            and former.is_late(topic, group, call.queue_id, peer)
+        ):
+            return Reply(
+                remark="The topic was deleted and made anew: the offset is of the one before"
+            )
+        if (
+            self._tables.offset_resets.pending
+            and self._tables.offset_resets.get(group, topic, call.queue_id) is not None
+        ):
+            return Reply(remark="Offset has been previously reset")
+        is_replica = not self._replication.role.current.is_master
+        place = (group, topic, call.queue_id)
+        if not commit_offset(
+            self._log, self._tables, *place, call.commit_offset, is_replica=is_replica
+        ):
+            return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
+        if call.queue_id < config.read_queue_nums:
+            self._coordination.handover.committed(group, topic, call.queue_id, peer)
+        return Reply()
 
+    def maximum(self, call: calls.MaxOffset, _peer: Peer) -> calls.OffsetReply:
+        """Return the offset of the next message of a queue."""
+        return self._reply(call.topic, self._log.store.bounds(call.topic, call.queue_id)[1])
 
-def update(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    replication: Replication,
-    call: calls.UpdateOffset,
-    peer: Peer,
-) -> Reply:
-    """Commit a group's offset in a queue."""
-    group, topic = call.consumer_group, call.topic
-    if tables.groups.get(group) is None:
-        raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-    config = tables.topics.get(topic)
-    if config is None:
-        raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if not 0 <= call.queue_id < QUEUES_MAX or not 0 <= call.commit_offset <= OFFSET_MAX:
-        raise CallRefused(
-            ResponseCode.INVALID_PARAMETER,
-            f"queue {call.queue_id}, offset {call.commit_offset} of topic {topic}: "
-            f"neither can be negative, and no topic has more than {QUEUES_MAX} queues",
+    def minimum(self, call: calls.MinOffset, _peer: Peer) -> calls.OffsetReply:
+        """Return the offset of the first message of a queue."""
+        return self._reply(call.topic, self._log.store.bounds(call.topic, call.queue_id)[0])
+
+    def by_time(self, call: calls.OffsetByTime, _peer: Peer) -> calls.OffsetReply:
+        """Return the offset of the first message stored at a time or later."""
+        upper = (call.boundary_type or "").lower() == "upper"
+        offset = self._log.store.offset_by_time(
+            call.topic, call.queue_id, call.timestamp, upper=upper
         )
-    tables.topics.check_id(topic, call.topic_id)
-    former = tables.former_readers
-    if (
-        former.pending
-        and call.topic_id is None
-        and former.is_late(topic, group, call.queue_id, peer)
-    ):
-        return Reply(remark="The topic was deleted and made anew: the offset is of the one before")
-    if (
-        tables.offset_resets.pending
-        and tables.offset_resets.get(group, topic, call.queue_id) is not None
-    ):
-        return Reply(remark="Offset has been previously reset")
-    is_replica = not replication.role.current.is_master
-    place = (group, topic, call.queue_id)
-    if not commit_offset(message_log, tables, *place, call.commit_offset, is_replica=is_replica):
-        return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
-    if call.queue_id < config.read_queue_nums:
-        coordination.handover.committed(group, topic, call.queue_id, peer)
-    return Reply()
+        return self._reply(call.topic, offset)
 
-
-def maximum(
-    message_log: MessageLog, tables: BrokerTables, call: calls.MaxOffset, _peer: Peer
-) -> calls.OffsetReply:
-    """Return the offset of the next message of a queue."""
-    return _reply(tables, call.topic, message_log.store.bounds(call.topic, call.queue_id)[1])
-
-
-def minimum(
-    message_log: MessageLog, tables: BrokerTables, call: calls.MinOffset, _peer: Peer
-) -> calls.OffsetReply:
-    """Return the offset of the first message of a queue."""
-    return _reply(tables, call.topic, message_log.store.bounds(call.topic, call.queue_id)[0])
-
-
-def by_time(
-    message_log: MessageLog, tables: BrokerTables, call: calls.OffsetByTime, _peer: Peer
-) -> calls.OffsetReply:
-    """Return the offset of the first message stored at a time or later."""
-    upper = (call.boundary_type or "").lower() == "upper"
-    offset = message_log.store.offset_by_time(
-        call.topic, call.queue_id, call.timestamp, upper=upper
-    )
-    return _reply(tables, call.topic, offset)
-
-
-def earliest_time(
-    message_log: MessageLog, call: calls.EarliestTime, _peer: Peer
-) -> calls.TimeReply:
-    """Return when the first message of a queue was stored, in ms."""
-    return calls.TimeReply(timestamp=message_log.store.earliest_time(call.topic, call.queue_id))
+    def earliest_time(self, call: calls.EarliestTime, _peer: Peer) -> calls.TimeReply:
+        """Return when the first message of a queue was stored, in ms."""
+        return calls.TimeReply(timestamp=self._log.store.earliest_time(call.topic, call.queue_id))

@@ -46,255 +46,230 @@ ACKS_MAX = 4_096
 """Most pops that one batch acknowledges."""
 
 
-def ack(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: Ack,
-    _peer: Peer,
-) -> HandlerReply:
-    """Acknowledge a message: it is not redelivered."""
-    call, handle = _checked(message_log, tables, control, call)
-    _check_offset(message_log, call)
-    if handle.revive_queue == ORDER_QUEUE:
-        _ack_ordered(
-            message_log,
-            tables,
-            (call.consumer_group, call.topic, call.queue_id),
-            call.offset,
-            handle.pop_ms,
+class AckHandler:
+    """Settles popped messages, or changes when they are redelivered."""
+
+    __slots__ = ("_control", "_delivery", "_log", "_replication", "_tables")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
+        self._replication = replication
+
+    def ack(self, call: Ack, _peer: Peer) -> HandlerReply:
+        """Acknowledge a message: it is not redelivered."""
+        call, handle = self._checked(call)
+        self._check_offset(call)
+        if handle.revive_queue == ORDER_QUEUE:
+            self._ack_ordered(
+                (call.consumer_group, call.topic, call.queue_id), call.offset, handle.pop_ms
+            )
+            return Reply()
+        checkpoint = self._delivery.revive.in_flight.find(_key(call, handle))
+        if checkpoint is None:
+            return self._too_late(handle)
+        if not checkpoint.bit(call.offset):
+            _refuse(
+                ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out"
+            )
+        self._delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
+        return when_safe(self._log, self._replication, Reply())
+
+    def batch_ack(self, call: BatchAck, _peer: Peer) -> HandlerReply:
+        """Acknowledge messages of several pops; those that are too late are skipped."""
+        body = decode_acks(call.body)
+        if not body.acks:
+            return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
+        if len(body.acks) > ACKS_MAX:
+            _refuse(
+                ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} pops: {ACKS_MAX} are allowed"
+            )
+        bits = [
+            decode_bits(acked.bits) for acked in body.acks
+        ]  # all can be decoded, or none counts
+        for acked, its_bits in zip(body.acks, bits, strict=True):
+            topic = stored_topic(acked.topic, acked.group, acked.retry)
+            if acked.revive_queue == ORDER_QUEUE:
+                self._ack_many_ordered(acked, topic, its_bits)
+                continue
+            key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
+            if (checkpoint := self._delivery.revive.in_flight.find(key)) is not None:
+                self._delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
+        return when_safe(self._log, self._replication, Reply())
+
+    def change_invisible(self, call: ChangeInvisible, _peer: Peer) -> HandlerReply:
+        """Change when a message is redelivered: store a new checkpoint, then close the old one."""
+        call, handle = self._checked(call)
+        self._check_offset(call)
+        now_ms = self._control.clock.now_ms()
+        if not 0 < call.invisible_time <= LONG_MAX - now_ms:
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+            )
+        if handle.revive_queue == ORDER_QUEUE:
+            return self._change_ordered(call, handle, now_ms)
+        checkpoint = self._delivery.revive.in_flight.find(_key(call, handle))
+        bit = checkpoint.bit(call.offset) if checkpoint else 0
+        if checkpoint is None or not checkpoint.left & bit:
+            return ChangeInvisibleReply(
+                code=ResponseCode.NO_MESSAGE,
+                remark="the message is acknowledged, or its time has passed: it comes again",
+            )
+        place = (call.consumer_group, call.topic, call.queue_id, call.offset)
+        fresh = PopCheckpoint(
+            group=call.consumer_group,
+            topic=call.topic,
+            queue_id=call.queue_id,
+            start=call.offset,
+            pop_ms=self._delivery.revive.fresh_pop_ms(place, now_ms),
+            invisible_ms=call.invisible_time,
+            delivered=1,
+            left=1,
+            revive_queue_id=self._delivery.revive.next_revive_queue_id(),
+            revive_offset=0,
         )
-        return Reply()
-    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
-    if checkpoint is None:
-        return _too_late(control, handle)
-    if not checkpoint.bit(call.offset):
-        _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
-    delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
-    return when_safe(message_log, replication, Reply())
-
-
-def batch_ack(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    replication: Replication,
-    call: BatchAck,
-    _peer: Peer,
-) -> HandlerReply:
-    """Acknowledge messages of several pops; those that are too late are skipped."""
-    body = decode_acks(call.body)
-    if not body.acks:
-        return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
-    if len(body.acks) > ACKS_MAX:
-        _refuse(ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} pops: {ACKS_MAX} are allowed")
-    bits = [decode_bits(acked.bits) for acked in body.acks]  # all can be decoded, or none counts
-    for acked, its_bits in zip(body.acks, bits, strict=True):
-        topic = stored_topic(acked.topic, acked.group, acked.retry)
-        if acked.revive_queue == ORDER_QUEUE:
-            _ack_many_ordered(message_log, tables, acked, topic, its_bits)
-            continue
-        key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
-        if (checkpoint := delivery.revive.in_flight.find(key)) is not None:
-            delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
-    return when_safe(message_log, replication, Reply())
-
-
-def change_invisible(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: ChangeInvisible,
-    _peer: Peer,
-) -> HandlerReply:
-    """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
-    call, handle = _checked(message_log, tables, control, call)
-    _check_offset(message_log, call)
-    now_ms = control.clock.now_ms()
-    if not 0 < call.invisible_time <= LONG_MAX - now_ms:
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+        self._delivery.revive.give(fresh)
+        self._delivery.revive.settle(checkpoint, bit)
+        reply = ChangeInvisibleReply(
+            pop_time=fresh.pop_ms,
+            invisible_time=fresh.invisible_ms,
+            revive_qid=fresh.revive_queue_id,
         )
-    if handle.revive_queue == ORDER_QUEUE:
-        return _change_ordered(message_log, tables, call, handle, now_ms)
-    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
-    bit = checkpoint.bit(call.offset) if checkpoint else 0
-    if checkpoint is None or not checkpoint.left & bit:
-        return ChangeInvisibleReply(
+        return when_safe(self._log, self._replication, reply)
+
+    def _too_late(self, handle: ReceiptHandle) -> Reply:
+        """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
+        if self._control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+            return Reply()
+        return Reply(
             code=ResponseCode.NO_MESSAGE,
-            remark="the message is acknowledged, or its time has passed: it comes again",
+            remark="the receipt handle is too old: if it was not acknowledged, "
+            "the message comes again",
         )
-    place = (call.consumer_group, call.topic, call.queue_id, call.offset)
-    fresh = PopCheckpoint(
-        group=call.consumer_group,
-        topic=call.topic,
-        queue_id=call.queue_id,
-        start=call.offset,
-        pop_ms=delivery.revive.fresh_pop_ms(place, now_ms),
-        invisible_ms=call.invisible_time,
-        delivered=1,
-        left=1,
-        revive_queue_id=delivery.revive.next_revive_queue_id(),
-        revive_offset=0,
-    )
-    delivery.revive.give(fresh)
-    delivery.revive.settle(checkpoint, bit)
-    reply = ChangeInvisibleReply(
-        pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
-    )
-    return when_safe(message_log, replication, reply)
+
+    # -- ordered ---------------------------------------------------------------------------------
+
+    def _ack_many_ordered(self, acked: PopAck, topic: str, bits: int) -> None:
+        place = (acked.group, topic, acked.queue_id)
+        held = self._tables.ordered_pops.get(*place)
+        if held is None or held.pop_ms != acked.pop_ms:
+            return  # too late
+        for offset in held.offsets:
+            if offset >= acked.start and bits >> offset - acked.start & 1:
+                self._ack_ordered(place, offset, acked.pop_ms)
+
+    def _ack_ordered(self, place: tuple[str, str, int], offset: int, pop_ms: int) -> None:
+        group, topic, queue_id = place
+        progress = self._tables.offsets.get(*place) or 0
+        held = self._tables.ordered_pops.get(*place)
+        reached = acknowledge(held, offset, pop_ms, progress)
+        if reached is None:
+            _refuse(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
+            )
+        self._tables.offsets.commit(*place, reached)
+        if held is not None:
+            self._tables.ordered_pops.unsaved = True
+            if is_free(held):
+                self._tables.ordered_pops.free(*place)
+                self._log.arrivals.waiters.wake(group, topic, queue_id)
+
+    def _change_ordered(
+        self, call: ChangeInvisible, handle: ReceiptHandle, now_ms: int
+    ) -> ChangeInvisibleReply:
+        held = self._tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
+        if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
+            return ChangeInvisibleReply(
+                code=ResponseCode.NO_MESSAGE,
+                remark="the message is not held by this receipt handle",
+            )
+        held.visible_ms[call.offset] = now_ms + call.invisible_time
+        self._tables.ordered_pops.unsaved = True
+        if blocked_until(held, None, now_ms + call.invisible_time) is None:
+            # The queue may be free sooner than they expect.
+            self._log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
+        return ChangeInvisibleReply(
+            pop_time=handle.pop_ms,
+            invisible_time=now_ms + call.invisible_time - handle.pop_ms,
+            revive_qid=ORDER_QUEUE,
+        )
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _checked(self, call: PopCall) -> tuple[PopCall, ReceiptHandle]:
+        """The call, about the topic that stores the message, and its receipt handle.
+
+        CallRefused if they do not match. Clients of Apache's before 5.2 know only the older name of
+        retry topics, and name the popped topic for a message of one with the newer name.
+        """
+        self._check_queue(call)
+        try:
+            handle = decode_receipt_handle(call.extra_info)
+        except FieldError as error:
+            raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        group = call.consumer_group
+        if handle.retry == RETRY_V2 and not names.is_retry(call.topic):
+            call = replace(call, topic=stored_topic(call.topic, group, handle.retry))
+            self._check_queue(call)
+        is_own = (
+            not names.is_retry(call.topic)
+            or names.retried_topic(group, call.topic) != call.topic
+            or call.topic == names.retry_topic(group)
+        )
+        fits = (
+            (handle.broker, handle.queue_id, handle.offset)
+            == (self._control.settings.config.broker_name, call.queue_id, call.offset)
+            and handle.start <= handle.offset
+            and handle.retry == retry_kind(call.topic)
+        )
+        if not (is_own and fits):
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"the receipt handle {call.extra_info!r} belongs to another message than offset "
+                f"{call.offset} of {call.topic} queue {call.queue_id}",
+            )
+        return call, handle
+
+    def _check_queue(self, call: Ack | ChangeInvisible) -> None:
+        topic = self._tables.topics.get(call.topic)
+        if topic is None:
+            _refuse(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{call.topic}] not exist, apply first please! {HELP}",
+            )
+        # Also of a queue removed since the pop; Apache's broker refuses, and it comes again.
+        if not 0 <= call.queue_id < topic.read_queue_nums and not self._log.store.queue_stats.has(
+            call.topic, call.queue_id
+        ):
+            _refuse(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+
+    def _check_offset(self, call: Ack | ChangeInvisible) -> None:
+        minimum, maximum = self._log.store.bounds(call.topic, call.queue_id)
+        if not minimum <= call.offset < maximum:
+            _refuse(
+                ResponseCode.NO_MESSAGE,
+                f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "
+                f"commit: {maximum}, minOffset: {minimum}",
+            )
 
 
 def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
     return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
-
-
-def _too_late(control: ControlPlane, handle: ReceiptHandle) -> Reply:
-    """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
-    if control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
-        return Reply()
-    return Reply(
-        code=ResponseCode.NO_MESSAGE,
-        remark="the receipt handle is too old: if it was not acknowledged, the message comes again",
-    )
-
-
-# -- ordered ---------------------------------------------------------------------------------
-
-
-def _ack_many_ordered(
-    message_log: MessageLog, tables: BrokerTables, acked: PopAck, topic: str, bits: int
-) -> None:
-    place = (acked.group, topic, acked.queue_id)
-    held = tables.ordered_pops.get(*place)
-    if held is None or held.pop_ms != acked.pop_ms:
-        return  # too late
-    for offset in held.offsets:
-        if offset >= acked.start and bits >> offset - acked.start & 1:
-            _ack_ordered(message_log, tables, place, offset, acked.pop_ms)
-
-
-def _ack_ordered(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    place: tuple[str, str, int],
-    offset: int,
-    pop_ms: int,
-) -> None:
-    group, topic, queue_id = place
-    progress = tables.offsets.get(*place) or 0
-    held = tables.ordered_pops.get(*place)
-    reached = acknowledge(held, offset, pop_ms, progress)
-    if reached is None:
-        _refuse(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
-        )
-    tables.offsets.commit(*place, reached)
-    if held is not None:
-        tables.ordered_pops.unsaved = True
-        if is_free(held):
-            tables.ordered_pops.free(*place)
-            message_log.arrivals.waiters.wake(group, topic, queue_id)
-
-
-def _change_ordered(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    call: ChangeInvisible,
-    handle: ReceiptHandle,
-    now_ms: int,
-) -> ChangeInvisibleReply:
-    held = tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
-    if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
-        return ChangeInvisibleReply(
-            code=ResponseCode.NO_MESSAGE, remark="the message is not held by this receipt handle"
-        )
-    held.visible_ms[call.offset] = now_ms + call.invisible_time
-    tables.ordered_pops.unsaved = True
-    if blocked_until(held, None, now_ms + call.invisible_time) is None:
-        # The queue may be free sooner than they expect.
-        message_log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
-    return ChangeInvisibleReply(
-        pop_time=handle.pop_ms,
-        invisible_time=now_ms + call.invisible_time - handle.pop_ms,
-        revive_qid=ORDER_QUEUE,
-    )
-
-
-# -- checks ----------------------------------------------------------------------------------
-
-
-def _checked(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: PopCall
-) -> tuple[PopCall, ReceiptHandle]:
-    """The call, about the topic that stores the message, and its receipt handle.
-
-    CallRefused if they do not match. Clients of Apache's before 5.2 know only the older name of
-    retry topics, and name the popped topic for a message of one with the newer name.
-    """
-    _check_queue(message_log, tables, call)
-    try:
-        handle = decode_receipt_handle(call.extra_info)
-    except FieldError as error:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-    group = call.consumer_group
-    if handle.retry == RETRY_V2 and not names.is_retry(call.topic):
-        call = replace(call, topic=stored_topic(call.topic, group, handle.retry))
-        _check_queue(message_log, tables, call)
-    is_own = (
-        not names.is_retry(call.topic)
-        or names.retried_topic(group, call.topic) != call.topic
-        or call.topic == names.retry_topic(group)
-    )
-    fits = (
-        (handle.broker, handle.queue_id, handle.offset)
-        == (control.settings.config.broker_name, call.queue_id, call.offset)
-        and handle.start <= handle.offset
-        and handle.retry == retry_kind(call.topic)
-    )
-    if not (is_own and fits):
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"the receipt handle {call.extra_info!r} belongs to another message than offset "
-            f"{call.offset} of {call.topic} queue {call.queue_id}",
-        )
-    return call, handle
-
-
-def _check_queue(
-    message_log: MessageLog, tables: BrokerTables, call: Ack | ChangeInvisible
-) -> None:
-    topic = tables.topics.get(call.topic)
-    if topic is None:
-        _refuse(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{call.topic}] not exist, apply first please! {HELP}",
-        )
-    # Of a queue that was removed since the pop, too; Apache's broker refuses, and it comes again.
-    if not 0 <= call.queue_id < topic.read_queue_nums and not message_log.store.queue_stats.has(
-        call.topic, call.queue_id
-    ):
-        _refuse(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-        )
-
-
-def _check_offset(message_log: MessageLog, call: Ack | ChangeInvisible) -> None:
-    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
-    if not minimum <= call.offset < maximum:
-        _refuse(
-            ResponseCode.NO_MESSAGE,
-            f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "
-            f"commit: {maximum}, minOffset: {minimum}",
-        )
 
 
 def _refuse(code: ResponseCode, remark: str) -> NoReturn:

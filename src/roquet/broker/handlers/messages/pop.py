@@ -37,176 +37,220 @@ PEEK_INVISIBLE_MS = 1
 AnyPop = Pop | Peek | Notification | PollingInfo
 
 
-def pop(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pop,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return messages that are invisible to other members for a while, or wait for them."""
-    # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
-    if call.born_time and control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
-        return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
-    request = _pop_request(message_log, delivery, tables, control, call)
-    collector = _look(message_log, delivery, tables, control, request)
-    if collector.count or call.poll_time <= 0:
+class PopHandler:
+    """Answers pops: takes messages of any queue, or holds the request until some arrive."""
+
+    __slots__ = ("_control", "_delivery", "_log", "_tables")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
+
+    def pop(self, call: Pop, _peer: Peer) -> HandlerReply:
+        """Return messages that are invisible to other members for a while, or wait for them."""
+        # A born time of 0 or none is now, as in Apache's broker: peers that do not wait send none.
+        if (
+            call.born_time
+            and self._control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS
+        ):
+            return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
+        request = self._pop_request(call)
+        collector = self._look(request)
+        if collector.count or call.poll_time <= 0:
+            return _reply(request, collector)
+        if self._log.arrivals.waiters.is_full(request.group, request.topic):
+            return PopReply(
+                code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait"
+            )
+        return self._hold(call, request, collector)
+
+    def peek(self, call: Peek, _peer: Peer) -> PopReply:
+        """Return the messages that a pop would return, without making them invisible."""
+        topic = self._check(call)
+        _check_count(call.max_msg_nums)
+        request = PopRequest(
+            group=call.consumer_group,
+            topic=call.topic,
+            queue_id=call.queue_id,
+            queue_count=topic.read_queue_nums,
+            count=max(1, call.max_msg_nums),
+            invisible_ms=PEEK_INVISIBLE_MS,
+            init_mode=0,
+            wanted=None,
+            peek=True,
+        )
+        collector = self._look(request)
+        reply = _reply(request, collector)
+        if collector.count:
+            return reply
+        return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
+
+    def notification(self, call: Notification, _peer: Peer) -> HandlerReply:
+        """Return whether there is a message to pop, or wait for one."""
+        request = self._notification_request(call)
+        collector = PopCollector(self._log, self._delivery, self._tables, self._control, request)
+        if collector.has_any():
+            return NotificationReply(has_msg=True)
+        if call.poll_time <= 0:
+            return NotificationReply()
+        if self._log.arrivals.waiters.is_full(request.group, request.topic):
+            return NotificationReply(polling_full=True)
+        return self._watch(call, request, collector)
+
+    def polling_info(self, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
+        """Return how many pops of a group wait for messages of a topic."""
+        self._check(call)
+        return PollingInfoReply(
+            polling_num=self._log.arrivals.waiters.waiting(call.consumer_group, call.topic)
+        )
+
+    async def _hold(self, call: Pop, request: PopRequest, collector: PopCollector) -> PopReply:
+        """The reply once there are messages, or at the deadline."""
+        deadline_ms = self._control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+        while not collector.count:
+            if collector.moved and not self._is_over(deadline_ms):
+                await asyncio.sleep(0)  # one step does not scan all messages that do not match
+                came = not self._log.arrivals.waiters.is_closed
+            else:
+                came = await self._wait(request, collector, deadline_ms)
+            if not came and self._is_over(deadline_ms):
+                break
+            self._check(call)  # the topic may have been deleted or forbidden meanwhile
+            collector = self._look(request)
         return _reply(request, collector)
-    if message_log.arrivals.waiters.is_full(request.group, request.topic):
-        return PopReply(code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait")
-    return _hold(message_log, delivery, tables, control, call, request, collector)
 
+    async def _watch(
+        self, call: Notification, request: PopRequest, collector: PopCollector
+    ) -> NotificationReply:
+        """The reply once there is a message, or at the deadline."""
+        deadline_ms = self._control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+        has_any = came = False
+        while not has_any and (came or not self._is_over(deadline_ms)):
+            came = await self._wait(request, collector, deadline_ms)
+            collector = PopCollector(
+                self._log, self._delivery, self._tables, self._control, request
+            )
+            has_any = collector.has_any()
+        if came:
+            self._wake_others(request, collector)  # it was not taken: another pop can have it
+        return NotificationReply(has_msg=has_any)
 
-def peek(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Peek,
-    _peer: Peer,
-) -> PopReply:
-    """Return the messages that a pop would return, without making them invisible."""
-    topic = _check(delivery, tables, control, call)
-    _check_count(call.max_msg_nums)
-    request = PopRequest(
-        group=call.consumer_group,
-        topic=call.topic,
-        queue_id=call.queue_id,
-        queue_count=topic.read_queue_nums,
-        count=max(1, call.max_msg_nums),
-        invisible_ms=PEEK_INVISIBLE_MS,
-        init_mode=0,
-        wanted=None,
-        peek=True,
-    )
-    collector = _look(message_log, delivery, tables, control, request)
-    reply = _reply(request, collector)
-    if collector.count:
-        return reply
-    return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
+    async def _wait(self, request: PopRequest, collector: PopCollector, deadline_ms: int) -> bool:
+        """Wait until messages may be available, or the lock of an ordered queue ends."""
+        until_ms, clock = deadline_ms, self._control.clock
+        if collector.blocked_until_ms is not None:
+            left_ms = max(1, collector.blocked_until_ms - clock.now_ms())
+            until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
+        return await self._log.arrivals.waiters.wait(
+            request.group, request.topic, request.queue_id, until_ms
+        )
 
+    def _is_over(self, deadline_ms: int) -> bool:
+        return (
+            self._log.arrivals.waiters.is_closed
+            or self._control.clock.monotonic_ms() >= deadline_ms
+        )
 
-def notification(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Notification,
-    _peer: Peer,
-) -> HandlerReply:
-    """Return whether there is a message to pop, or wait for one."""
-    request = _notification_request(message_log, delivery, tables, control, call)
-    collector = PopCollector(message_log, delivery, tables, control, request)
-    if collector.has_any():
-        return NotificationReply(has_msg=True)
-    if call.poll_time <= 0:
-        return NotificationReply()
-    if message_log.arrivals.waiters.is_full(request.group, request.topic):
-        return NotificationReply(polling_full=True)
-    return _watch(message_log, delivery, tables, control, call, request, collector)
+    def _wake_others(self, request: PopRequest, collector: PopCollector) -> None:
+        for queue_id in collector.others:
+            self._log.arrivals.waiters.wake(request.group, request.topic, queue_id)
 
+    def _look(self, request: PopRequest) -> PopCollector:
+        collector = PopCollector(self._log, self._delivery, self._tables, self._control, request)
+        collector.look()
+        if collector.count and not request.peek:
+            self._wake_others(request, collector)
+        return collector
 
-def polling_info(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: PollingInfo,
-    _peer: Peer,
-) -> PollingInfoReply:
-    """Return how many pops of a group wait for messages of a topic."""
-    _check(delivery, tables, control, call)
-    return PollingInfoReply(
-        polling_num=message_log.arrivals.waiters.waiting(call.consumer_group, call.topic)
-    )
+    # -- checks ----------------------------------------------------------------------------------
 
+    def _pop_request(self, call: Pop) -> PopRequest:
+        if not self._control.settings.config.readable:
+            name = self._control.settings.config.broker_name
+            _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
+        _check_count(call.max_msg_nums)
+        topic = self._check(call)
+        if not 0 < call.invisible_time <= LONG_MAX - self._control.clock.now_ms():
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+            )
+        return PopRequest(
+            group=call.consumer_group,
+            topic=call.topic,
+            queue_id=call.queue_id,
+            queue_count=topic.read_queue_nums,
+            count=call.max_msg_nums,
+            invisible_ms=call.invisible_time,
+            init_mode=call.init_mode,
+            wanted=self._wanted(call),
+            order=bool(call.order),
+            attempt=call.attempt_id or None,
+        )
 
-async def _hold(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pop,
-    request: PopRequest,
-    collector: PopCollector,
-) -> PopReply:
-    """The reply once there are messages, or at the deadline."""
-    deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-    while not collector.count:
-        if collector.moved and not _is_over(message_log, control, deadline_ms):
-            await asyncio.sleep(0)  # one step does not scan all messages that do not match
-            came = not message_log.arrivals.waiters.is_closed
-        else:
-            came = await _wait(message_log, control, request, collector, deadline_ms)
-        if not came and _is_over(message_log, control, deadline_ms):
-            break
-        _check(
-            delivery, tables, control, call
-        )  # the topic may have been deleted or forbidden meanwhile
-        collector = _look(message_log, delivery, tables, control, request)
-    return _reply(request, collector)
+    def _wanted(self, call: Pop | Notification) -> TagCodes | CompiledFilter:
+        """The tag codes or compiled expression; without an expression every message matches."""
+        if not call.exp or call.exp_type in TAG_TYPES:
+            return parse_tag_codes(call.exp)
+        return self._log.filters.find(self._control.settings.config, call.exp_type, call.exp)
 
+    def _notification_request(self, call: Notification) -> PopRequest:
+        topic = self._check(call)
+        return PopRequest(
+            group=call.consumer_group,
+            topic=call.topic,
+            queue_id=call.queue_id,
+            queue_count=topic.read_queue_nums,
+            count=1,
+            invisible_ms=PEEK_INVISIBLE_MS,
+            init_mode=0,
+            wanted=self._wanted(call),
+            order=bool(call.order),
+            attempt=call.attempt_id or None,
+            peek=True,
+        )
 
-async def _watch(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Notification,
-    request: PopRequest,
-    collector: PopCollector,
-) -> NotificationReply:
-    """The reply once there is a message, or at the deadline."""
-    deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-    has_any = came = False
-    while not has_any and (came or not _is_over(message_log, control, deadline_ms)):
-        came = await _wait(message_log, control, request, collector, deadline_ms)
-        collector = PopCollector(message_log, delivery, tables, control, request)
-        has_any = collector.has_any()
-    if came:
-        _wake_others(message_log, request, collector)  # it was not taken: another pop can have it
-    return NotificationReply(has_msg=has_any)
-
-
-async def _wait(
-    message_log: MessageLog,
-    control: ControlPlane,
-    request: PopRequest,
-    collector: PopCollector,
-    deadline_ms: int,
-) -> bool:
-    """Wait until messages may be available, or the lock of an ordered queue ends."""
-    until_ms, clock = deadline_ms, control.clock
-    if collector.blocked_until_ms is not None:
-        left_ms = max(1, collector.blocked_until_ms - clock.now_ms())
-        until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
-    return await message_log.arrivals.waiters.wait(
-        request.group, request.topic, request.queue_id, until_ms
-    )
-
-
-def _is_over(message_log: MessageLog, control: ControlPlane, deadline_ms: int) -> bool:
-    return message_log.arrivals.waiters.is_closed or control.clock.monotonic_ms() >= deadline_ms
-
-
-def _wake_others(message_log: MessageLog, request: PopRequest, collector: PopCollector) -> None:
-    for queue_id in collector.others:
-        message_log.arrivals.waiters.wake(request.group, request.topic, queue_id)
-
-
-def _look(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    request: PopRequest,
-) -> PopCollector:
-    collector = PopCollector(message_log, delivery, tables, control, request)
-    collector.look()
-    if collector.count and not request.peek:
-        _wake_others(message_log, request, collector)
-    return collector
+    def _check(self, call: AnyPop) -> TopicConfig:
+        """The topic's settings; CallRefused, in the order of the genuine broker's checks."""
+        topic = self._tables.topics.get(call.topic)
+        if topic is None:
+            _refuse(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{call.topic}] not exist, apply first please! {HELP}",
+            )
+        if fault := internal_topic_fault(self._control, call.topic):
+            _refuse(ResponseCode.NO_PERMISSION, fault)
+        if not topic.readable:
+            _refuse(
+                ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden"
+            )
+        if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        group = self._delivery.retry_topics.group(call.consumer_group)
+        if not group.consume_enable:
+            _refuse(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {call.consumer_group}",
+            )
+        groups = self._tables.groups
+        if groups.forbidden and not groups.may_read(call.consumer_group, call.topic):
+            _refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
+            )
+        return topic
 
 
 def _reply(request: PopRequest, collector: PopCollector) -> PopReply:
@@ -229,110 +273,9 @@ def _reply(request: PopRequest, collector: PopCollector) -> PopReply:
     )
 
 
-# -- checks ----------------------------------------------------------------------------------
-
-
-def _pop_request(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pop,
-) -> PopRequest:
-    if not control.settings.config.readable:
-        name = control.settings.config.broker_name
-        _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
-    _check_count(call.max_msg_nums)
-    topic = _check(delivery, tables, control, call)
-    if not 0 < call.invisible_time <= LONG_MAX - control.clock.now_ms():
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"invisibleTime {call.invisible_time} is not a time in ms over 0",
-        )
-    return PopRequest(
-        group=call.consumer_group,
-        topic=call.topic,
-        queue_id=call.queue_id,
-        queue_count=topic.read_queue_nums,
-        count=call.max_msg_nums,
-        invisible_ms=call.invisible_time,
-        init_mode=call.init_mode,
-        wanted=_wanted(message_log, control, call),
-        order=bool(call.order),
-        attempt=call.attempt_id or None,
-    )
-
-
-def _wanted(
-    message_log: MessageLog, control: ControlPlane, call: Pop | Notification
-) -> TagCodes | CompiledFilter:
-    """The tag codes or compiled expression; without an expression every message matches."""
-    if not call.exp or call.exp_type in TAG_TYPES:
-        return parse_tag_codes(call.exp)
-    return message_log.filters.find(control.settings.config, call.exp_type, call.exp)
-
-
-def _notification_request(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Notification,
-) -> PopRequest:
-    topic = _check(delivery, tables, control, call)
-    return PopRequest(
-        group=call.consumer_group,
-        topic=call.topic,
-        queue_id=call.queue_id,
-        queue_count=topic.read_queue_nums,
-        count=1,
-        invisible_ms=PEEK_INVISIBLE_MS,
-        init_mode=0,
-        wanted=_wanted(message_log, control, call),
-        order=bool(call.order),
-        attempt=call.attempt_id or None,
-        peek=True,
-    )
-
-
 def _check_count(count: int) -> None:
     if not 0 < count <= COUNT_MAX:
         _refuse(ResponseCode.INVALID_PARAMETER, f"maxMsgNums {count}: 1 to {COUNT_MAX} are allowed")
-
-
-def _check(
-    delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: AnyPop
-) -> TopicConfig:
-    """The topic's settings; CallRefused, in the order of the genuine broker's checks."""
-    topic = tables.topics.get(call.topic)
-    if topic is None:
-        _refuse(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{call.topic}] not exist, apply first please! {HELP}",
-        )
-    if fault := internal_topic_fault(control, call.topic):
-        _refuse(ResponseCode.NO_PERMISSION, fault)
-    if not topic.readable:
-        _refuse(ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden")
-    if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-        )
-    group = delivery.retry_topics.group(call.consumer_group)
-    if not group.consume_enable:
-        _refuse(
-            ResponseCode.NO_PERMISSION,
-            f"subscription group no permission, {call.consumer_group}",
-        )
-    groups = tables.groups
-    if groups.forbidden and not groups.may_read(call.consumer_group, call.topic):
-        _refuse(
-            ResponseCode.NO_PERMISSION,
-            f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
-        )
-    return topic
 
 
 def _refuse(code: ResponseCode, remark: str) -> NoReturn:

@@ -63,404 +63,352 @@ CLASS_FILTER: Final = int(PullFlag.CLASS_FILTER)
 PYTHON: Final = int(Language.PYTHON)
 
 
-def pull(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    replication: Replication,
-    call: Pull,
-    peer: Peer,
-) -> HandlerReply:
-    """Return messages of one queue, or wait for them."""
-    if is_plain_read(control, replication):
-        return _read(message_log, tables, coordination, control, call, peer)
-    call = without_wait(replication, call)
-    reply = _read(message_log, tables, coordination, control, call, peer)
-    if isinstance(reply, PullReply):
-        return directed(message_log, tables, control, replication, call, reply)
-    return directed_later(message_log, tables, control, replication, call, reply)
+class PullHandler:
+    """Answers pulls: reads a queue, or holds the request until a message arrives."""
 
+    __slots__ = ("_control", "_coordination", "_log", "_replication", "_tables")
 
-def _read(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    coordination: GroupCoordination,
-    control: ControlPlane,
-    call: Pull,
-    peer: Peer,
-) -> PullReply | Awaitable[PullReply]:
-    """Return what the queue holds, or wait for it."""
-    if (forbidden := _check(tables, control, call)) is not None:
-        return forbidden
-    wanted = _wanted(message_log, tables, control, call)
-    if (
-        tables.offset_resets.pending
-        and (moved := _reset_reply(message_log, tables, call)) is not None
-    ):
-        return moved
-    if tables.former_readers.pending and _is_former_reader(tables, call, peer):
-        return _restart_reply(message_log, call)
-    if call.sys_flag & COMMIT and call.commit_offset >= 0:
-        commit_offset(
-            message_log, tables, call.consumer_group, call.topic, call.queue_id, call.commit_offset
+    def __init__(
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        coordination: GroupCoordination,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._coordination = coordination
+        self._control = control
+        self._replication = replication
+
+    def pull(self, call: Pull, peer: Peer) -> HandlerReply:
+        """Return messages of one queue, or wait for them."""
+        if is_plain_read(self._control, self._replication):
+            return self._read(call, peer)
+        call = without_wait(self._replication, call)
+        reply = self._read(call, peer)
+        if isinstance(reply, PullReply):
+            return directed(self._log, self._tables, self._control, self._replication, call, reply)
+        return directed_later(
+            self._log, self._tables, self._control, self._replication, call, reply
         )
-    coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
-    if isinstance(wanted, CompiledFilter):
-        return _filtered_pull(message_log, tables, control, call, wanted, peer)
-    limits = _limits(message_log, control, call, peer)
-    reply = _current_reply(message_log, tables, control, call, wanted, limits)
-    if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
-        return _hold(message_log, tables, control, call, wanted, limits)
-    return reply
 
-
-def _limits(
-    message_log: MessageLog, control: ControlPlane, call: Pull, peer: Peer
-) -> tuple[int, int]:
-    """Messages and bytes of the reply: what the client asks for, within our limits.
-
-    Clients of other languages get what the transfer limits allow, since programs rely on them: Java
-    clients ask for what fits in one reply.
-    """
-    if peer.language == PYTHON:
-        return reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    config = control.settings.config
-    count, size = config.pull_count_memory, config.pull_bytes_memory
-    if _is_cold(message_log, control, call):
-        count, size = config.pull_count_disk, config.pull_bytes_disk
-    requested = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
-    return reply_limits(min(requested[0], count), min(requested[1], size))
-
-
-def _is_cold(message_log: MessageLog, control: ControlPlane, call: Pull) -> bool:
-    """Whether the messages of a pull are likely to be on the disk alone."""
-    store, memory, share = (
-        message_log.store,
-        message_log.memory,
-        control.settings.config.memory_share,
-    )
-    if is_in_page_cache(store.begin_position, store.end_position, memory, share):
-        return False  # the whole log is in memory: no need to look where the message lies
-    entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
-    return bool(entries) and not is_in_page_cache(entries[0][0], store.end_position, memory, share)
-
-
-async def _hold(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pull,
-    wanted: TagCodes,
-    limits: tuple[int, int],
-) -> PullReply:
-    """The reply once there is a new message, or at the deadline."""
-    next_offset = call.queue_offset + 1
-    if message_log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
-        deadline_ms = _deadline_ms(control, call)
-        await message_log.arrivals.reach(
-            call.topic, call.queue_id, next_offset, wanted, deadline_ms
-        )
-    return _changed(message_log, tables, control, call) or _current_reply(
-        message_log, tables, control, call, wanted, limits
-    )
-
-
-def _deadline_ms(control: ControlPlane, call: Pull) -> int:
-    """Monotonic ms until which a pull without messages is held."""
-    hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
-    if not control.settings.config.long_polling:
-        hold_ms = min(hold_ms, control.settings.config.short_polling)
-    return control.clock.monotonic_ms() + hold_ms
-
-
-def _changed(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
-) -> PullReply | None:
-    """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
-    if (forbidden := _check(tables, control, call)) is not None:
-        return forbidden
-    return _reset_reply(message_log, tables, call) if tables.offset_resets.pending else None
-
-
-def _reset_reply(message_log: MessageLog, tables: BrokerTables, call: Pull) -> PullReply | None:
-    """The reply that sends the group to the offset of an operator's reset, once."""
-    offset = tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
-    if offset is None:
-        return None
-    return _redirect_reply(message_log, call, offset, "OFFSET_RESET")
-
-
-def _is_former_reader(tables: BrokerTables, call: Pull, peer: Peer) -> bool:
-    """Whether it is the first pull since the topic was deleted, of a client without topic ids."""
-    return call.topic_id is None and tables.former_readers.tell(
-        call.topic, call.consumer_group, call.queue_id, peer
-    )
-
-
-def _restart_reply(message_log: MessageLog, call: Pull) -> PullReply:
-    """The reply that sends a reader of a deleted topic to the first offset of the new one, once."""
-    return _redirect_reply(message_log, call, None, "the topic was deleted and made anew")
-
-
-def _redirect_reply(
-    message_log: MessageLog, call: Pull, offset: int | None, remark: str
-) -> PullReply:
-    """The reply that sends a reader to an offset; None is the queue's first."""
-    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
-    return PullReply(
-        code=MOVED,
-        remark=remark,
-        next_begin_offset=minimum if offset is None else offset,
-        min_offset=minimum,
-        max_offset=maximum,
-    )
-
-
-def _current_reply(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pull,
-    wanted: TagCodes,
-    limits: tuple[int, int],
-) -> PullReply:
-    """The reply with what a queue holds now."""
-    bounds = message_log.store.bounds(call.topic, call.queue_id)
-    if pull_outcome(call.queue_offset, *bounds) is FOUND:
-        return _matching_reply(message_log, tables, control, call, wanted, limits, bounds)
-    return _out_of_range_reply(tables, control, call, call.queue_offset, bounds)
-
-
-def _out_of_range_reply(
-    tables: BrokerTables, control: ControlPlane, call: Pull, offset: int, bounds: tuple[int, int]
-) -> PullReply:
-    """The reply for an offset outside the queue, which holds [least, next)."""
-    minimum, maximum = bounds
-    committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
-    match pull_outcome(offset, minimum, maximum, committed):
-        case OffsetCorrected(offset, reason):
-            code, next_offset, remark = MOVED, offset, reason
-        case _:
-            control.statistics.missed()
-            code, next_offset, remark = NOT_FOUND, offset, "OFFSET_OVERFLOW_ONE"
-    return PullReply(
-        code=code,
-        remark=remark,
-        next_begin_offset=next_offset,
-        min_offset=minimum,
-        max_offset=maximum,
-    )
-
-
-def _matching_reply(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pull,
-    wanted: TagCodes,
-    limits: tuple[int, int],
-    bounds: tuple[int, int],
-) -> PullReply:
-    """The reply with the next records that match the tags."""
-    count, size = limits
-    together = (
-        _multi_queue_slice(message_log, tables, call, size)
-        if call.body and wanted is None
-        else None
-    )
-    messages = together or message_log.store.read(
-        call.topic,
-        call.queue_id,
-        call.queue_offset,
-        count_max=count,
-        bytes_max=size,
-        wanted=wanted,
-        scan_max=SCAN_MAX,
-    )
-    return _slice_reply(control, call, messages, bounds)
-
-
-def _slice_reply(
-    control: ControlPlane, call: Pull, messages: Slice, bounds: tuple[int, int]
-) -> PullReply:
-    """The reply with a slice of records and the next offset."""
-    if messages.count:
-        tally = control.statistics.got(
-            call.topic, call.consumer_group, messages.count, messages.size
-        )
-        tally.pulled[call.queue_id] = messages.next_offset
-    return PullReply(
-        code=SUCCESS if messages.count else RETRY,
-        remark="FOUND" if messages.count else NO_MATCH,
-        next_begin_offset=messages.next_offset,
-        min_offset=bounds[0],
-        max_offset=bounds[1],
-        body=_body(messages.parts),
-    )
-
-
-# -- with a filter expression ----------------------------------------------------------------
-
-
-async def _filtered_pull(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pull,
-    wanted: CompiledFilter,
-    peer: Peer,
-) -> PullReply:
-    """The reply with records that match an expression; waits for one that matches."""
-    limits = _limits(message_log, control, call, peer)
-    at = call.queue_offset
-    reply = await _filtered_reply(message_log, tables, control, call, wanted, limits, at)
-    if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
-        return reply
-    deadline_ms, came = _deadline_ms(control, call), True
-    while came and reply.code in (NOT_FOUND, RETRY):
-        at = reply.next_begin_offset
-        if message_log.store.bounds(call.topic, call.queue_id)[1] <= at:
-            came = await message_log.arrivals.reach(
-                call.topic, call.queue_id, at + 1, None, deadline_ms
+    def _read(self, call: Pull, peer: Peer) -> PullReply | Awaitable[PullReply]:
+        """Return what the queue holds, or wait for it."""
+        if (forbidden := self._check(call)) is not None:
+            return forbidden
+        wanted = self._wanted(call)
+        if self._tables.offset_resets.pending and (moved := self._reset_reply(call)) is not None:
+            return moved
+        if self._tables.former_readers.pending and self._is_former_reader(call, peer):
+            return self._restart_reply(call)
+        if call.sys_flag & COMMIT and call.commit_offset >= 0:
+            commit_offset(
+                self._log,
+                self._tables,
+                call.consumer_group,
+                call.topic,
+                call.queue_id,
+                call.commit_offset,
             )
-        else:  # more messages come than can be scanned: the client would wait forever
-            came = control.clock.monotonic_ms() < deadline_ms
-        if (changed := _changed(message_log, tables, control, call)) is not None:
-            return changed
-        reply = await _filtered_reply(message_log, tables, control, call, wanted, limits, at)
-    if (
-        reply.code == NOT_FOUND and at > call.queue_offset
-    ):  # only other messages came, and need no second scan
-        return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
-    return reply
+        self._coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+        if isinstance(wanted, CompiledFilter):
+            return self._filtered_pull(call, wanted, peer)
+        limits = self._limits(call, peer)
+        reply = self._current_reply(call, wanted, limits)
+        if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
+            return self._hold(call, wanted, limits)
+        return reply
 
+    def _limits(self, call: Pull, peer: Peer) -> tuple[int, int]:
+        """Messages and bytes of the reply: what the client asks for, within our limits.
 
-async def _filtered_reply(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    call: Pull,
-    wanted: CompiledFilter,
-    limits: tuple[int, int],
-    offset: int,
-) -> PullReply:
-    """The reply with the next records that match an expression now."""
-    bounds = message_log.store.bounds(call.topic, call.queue_id)
-    if pull_outcome(offset, *bounds) is not FOUND:
-        return _out_of_range_reply(tables, control, call, offset, bounds)
-    place = call.topic, call.queue_id, offset
-    messages = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, limits)
-    return _slice_reply(control, call, messages, bounds)
+        Clients of other languages get what the transfer limits allow, since programs rely on them:
+        Java clients ask for what fits in one reply.
+        """
+        if peer.language == PYTHON:
+            return reply_limits(call.max_msg_nums, call.max_msg_bytes)
+        config = self._control.settings.config
+        count, size = config.pull_count_memory, config.pull_bytes_memory
+        if self._is_cold(call):
+            count, size = config.pull_count_disk, config.pull_bytes_disk
+        requested = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
+        return reply_limits(min(requested[0], count), min(requested[1], size))
 
+    def _is_cold(self, call: Pull) -> bool:
+        """Whether the messages of a pull are likely to be on the disk alone."""
+        store, memory, share = (
+            self._log.store,
+            self._log.memory,
+            self._control.settings.config.memory_share,
+        )
+        if is_in_page_cache(store.begin_position, store.end_position, memory, share):
+            return False  # the whole log is in memory: no need to look where the message lies
+        entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
+        return bool(entries) and not is_in_page_cache(
+            entries[0][0], store.end_position, memory, share
+        )
 
-def _multi_queue_slice(
-    message_log: MessageLog, tables: BrokerTables, call: Pull, size: int
-) -> Slice | None:
-    """Records of this queue and others, in log order, limited by size; None for a plain pull."""
-    try:
-        others = decode_body(call.body, MultiQueueOffsets).offsets
-    except FieldError:
-        return None  # a genuine broker looks at no body
-    topic = tables.topics.get(call.topic)
-    readable = topic.read_queue_nums if topic else 0
-    if not others or not all(0 <= queue_id < readable for queue_id in others):
+    async def _hold(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
+        """The reply once there is a new message, or at the deadline."""
+        next_offset = call.queue_offset + 1
+        if self._log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
+            deadline_ms = self._deadline_ms(call)
+            await self._log.arrivals.reach(
+                call.topic, call.queue_id, next_offset, wanted, deadline_ms
+            )
+        return self._changed(call) or self._current_reply(call, wanted, limits)
+
+    def _deadline_ms(self, call: Pull) -> int:
+        """Monotonic ms until which a pull without messages is held."""
+        hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
+        if not self._control.settings.config.long_polling:
+            hold_ms = min(hold_ms, self._control.settings.config.short_polling)
+        return self._control.clock.monotonic_ms() + hold_ms
+
+    def _changed(self, call: Pull) -> PullReply | None:
+        """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
+        if (forbidden := self._check(call)) is not None:
+            return forbidden
+        return self._reset_reply(call) if self._tables.offset_resets.pending else None
+
+    def _reset_reply(self, call: Pull) -> PullReply | None:
+        """The reply that sends the group to the offset of an operator's reset, once."""
+        offset = self._tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
+        if offset is None:
+            return None
+        return self._redirect_reply(call, offset, "OFFSET_RESET")
+
+    def _is_former_reader(self, call: Pull, peer: Peer) -> bool:
+        """Whether a client without topic ids pulls first since the topic was deleted."""
+        return call.topic_id is None and self._tables.former_readers.tell(
+            call.topic, call.consumer_group, call.queue_id, peer
+        )
+
+    def _restart_reply(self, call: Pull) -> PullReply:
+        """The reply that sends a reader of a deleted topic to the new one's first offset, once."""
+        return self._redirect_reply(call, None, "the topic was deleted and made anew")
+
+    def _redirect_reply(self, call: Pull, offset: int | None, remark: str) -> PullReply:
+        """The reply that sends a reader to an offset; None is the queue's first."""
+        minimum, maximum = self._log.store.bounds(call.topic, call.queue_id)
+        return PullReply(
+            code=MOVED,
+            remark=remark,
+            next_begin_offset=minimum if offset is None else offset,
+            min_offset=minimum,
+            max_offset=maximum,
+        )
+
+    def _current_reply(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
+        """The reply with what a queue holds now."""
+        bounds = self._log.store.bounds(call.topic, call.queue_id)
+        if pull_outcome(call.queue_offset, *bounds) is FOUND:
+            return self._matching_reply(call, wanted, limits, bounds)
+        return self._out_of_range_reply(call, call.queue_offset, bounds)
+
+    def _out_of_range_reply(self, call: Pull, offset: int, bounds: tuple[int, int]) -> PullReply:
+        """The reply for an offset outside the queue, which holds [least, next)."""
+        minimum, maximum = bounds
+        committed = self._tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
+        match pull_outcome(offset, minimum, maximum, committed):
+            case OffsetCorrected(offset, reason):
+                code, next_offset, remark = MOVED, offset, reason
+            case _:
+                self._control.statistics.missed()
+                code, next_offset, remark = NOT_FOUND, offset, "OFFSET_OVERFLOW_ONE"
+        return PullReply(
+            code=code,
+            remark=remark,
+            next_begin_offset=next_offset,
+            min_offset=minimum,
+            max_offset=maximum,
+        )
+
+    def _matching_reply(
+        self, call: Pull, wanted: TagCodes, limits: tuple[int, int], bounds: tuple[int, int]
+    ) -> PullReply:
+        """The reply with the next records that match the tags."""
+        count, size = limits
+        together = self._multi_queue_slice(call, size) if call.body and wanted is None else None
+        messages = together or self._log.store.read(
+            call.topic,
+            call.queue_id,
+            call.queue_offset,
+            count_max=count,
+            bytes_max=size,
+            wanted=wanted,
+            scan_max=SCAN_MAX,
+        )
+        return self._slice_reply(call, messages, bounds)
+
+    def _slice_reply(self, call: Pull, messages: Slice, bounds: tuple[int, int]) -> PullReply:
+        """The reply with a slice of records and the next offset."""
+        if messages.count:
+            tally = self._control.statistics.got(
+                call.topic, call.consumer_group, messages.count, messages.size
+            )
+            tally.pulled[call.queue_id] = messages.next_offset
+        return PullReply(
+            code=SUCCESS if messages.count else RETRY,
+            remark="FOUND" if messages.count else NO_MATCH,
+            next_begin_offset=messages.next_offset,
+            min_offset=bounds[0],
+            max_offset=bounds[1],
+            body=_body(messages.parts),
+        )
+
+    # -- with a filter expression ----------------------------------------------------------------
+
+    async def _filtered_pull(self, call: Pull, wanted: CompiledFilter, peer: Peer) -> PullReply:
+        """The reply with records that match an expression; waits for one that matches."""
+        limits = self._limits(call, peer)
+        at = call.queue_offset
+        reply = await self._filtered_reply(call, wanted, limits, at)
+        if (
+            reply.code != NOT_FOUND
+            or not call.sys_flag & SUSPEND
+            or call.suspend_timeout_millis <= 0
+        ):
+            return reply
+        deadline_ms, came = self._deadline_ms(call), True
+        while came and reply.code in (NOT_FOUND, RETRY):
+            at = reply.next_begin_offset
+            if self._log.store.bounds(call.topic, call.queue_id)[1] <= at:
+                came = await self._log.arrivals.reach(
+                    call.topic, call.queue_id, at + 1, None, deadline_ms
+                )
+            else:  # more messages come than can be scanned: the client would wait forever
+                came = self._control.clock.monotonic_ms() < deadline_ms
+            if (changed := self._changed(call)) is not None:
+                return changed
+            reply = await self._filtered_reply(call, wanted, limits, at)
+        if (
+            reply.code == NOT_FOUND and at > call.queue_offset
+        ):  # only other messages came, and need no second scan
+            return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
+        return reply
+
+    async def _filtered_reply(
+        self, call: Pull, wanted: CompiledFilter, limits: tuple[int, int], offset: int
+    ) -> PullReply:
+        """The reply with the next records that match an expression now."""
+        bounds = self._log.store.bounds(call.topic, call.queue_id)
+        if pull_outcome(offset, *bounds) is not FOUND:
+            return self._out_of_range_reply(call, offset, bounds)
+        place = call.topic, call.queue_id, offset
+        messages = await scan(self._log.store, self._log.filters.scan_lock, place, wanted, limits)
+        return self._slice_reply(call, messages, bounds)
+
+    def _multi_queue_slice(self, call: Pull, size: int) -> Slice | None:
+        """Records of this queue and others, in log order, up to a size; None for a plain pull."""
+        try:
+            others = decode_body(call.body, MultiQueueOffsets).offsets
+        except FieldError:
+            return None  # a genuine broker looks at no body
+        topic = self._tables.topics.get(call.topic)
+        readable = topic.read_queue_nums if topic else 0
+        if not others or not all(0 <= queue_id < readable for queue_id in others):
+            return None
+        offsets = {call.queue_id: call.queue_offset} | others
+        return self._log.store.read_together(call.topic, offsets, bytes_max=size)
+
+    def _check(self, call: Pull) -> PullReply | None:
+        """CallRefused, or the reply for a forbidden pull, in the genuine broker's order."""
+        if not self._control.settings.config.readable:
+            name = self._control.settings.config.broker_name
+            return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
+        group = self._tables.groups.get(call.consumer_group) or self._group(call.consumer_group)
+        if not group.consume_enable:
+            return _forbidden(
+                FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
+            )
+        topic = self._tables.topics.get(call.topic)
+        if topic is None:
+            _refuse(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{call.topic}] not exist, apply first please! {HELP}",
+            )
+        if call.topic in INTERNAL_TOPICS and (
+            fault := internal_topic_fault(self._control, call.topic)
+        ):
+            return _forbidden(FORBIDDEN_TOPIC, fault)
+        if not topic.perm & 4:
+            return _forbidden(
+                FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden"
+            )
+        if not 0 <= call.queue_id < topic.read_queue_nums:
+            _refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        self._tables.topics.check_id(call.topic, call.topic_id)
+        if self._tables.groups.forbidden and not self._tables.groups.may_read(
+            call.consumer_group, call.topic
+        ):
+            return _forbidden(
+                FORBIDDEN_SUBSCRIPTION,
+                f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
+            )
+        return None if group.consume_broadcast_enable else self._check_broadcast(call)
+
+    def _check_broadcast(self, call: Pull) -> PullReply | None:
+        members = self._tables.clients.consumers(call.consumer_group)
+        if members is not None and members.message_model is MessageModel.BROADCASTING:
+            return _forbidden(
+                FORBIDDEN_BROADCAST,
+                f"the consumer group[{call.consumer_group}] can not consume by broadcast way",
+            )
         return None
-    offsets = {call.queue_id: call.queue_offset} | others
-    return message_log.store.read_together(call.topic, offsets, bytes_max=size)
+
+    def _group(self, name: str) -> SubscriptionGroup:
+        """A group's settings, created at its first pull."""
+        group = self._tables.groups.find(name, self._control.clock.now_ms())
+        if group is None:
+            _refuse(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {HELP}",
+            )
+        return group
+
+    def _wanted(self, call: Pull) -> TagCodes | CompiledFilter:
+        """The tag codes or expression of the pull, else of the group's heartbeats."""
+        if call.sys_flag & SUBSCRIPTION:
+            if call.expression_type in TAG_TYPES:
+                return parse_tag_codes(call.subscription)
+            return self._log.filters.find(
+                self._control.settings.config, call.expression_type, call.subscription
+            )
+        subscription = self._subscription(call)
+        if subscription.sub_version < call.sub_version:
+            _check_newer_tags(subscription, call)
+            return None  # everything matches
+        if subscription.expression_type in TAG_TYPES:
+            return parse_tag_codes(
+                subscription.sub_string
+            )  # its codes are ignored: C++ sends wrong ones
+        return self._log.filters.of_subscription(self._control.settings.config, subscription)
+
+    def _subscription(self, call: Pull) -> Subscription:
+        """The group's subscription to the topic. CallRefused without one."""
+        members = self._tables.clients.consumers(call.consumer_group)
+        if members is None:
+            _refuse(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}"
+            )
+        subscription = members.subscriptions.get(call.topic)
+        if subscription is None:
+            _refuse(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}"
+            )
+        return subscription
 
 
 def _body(parts: list[memoryview]) -> bytes:
     """The records as a reply's body: a single part is not copied before it is in its frame."""
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
-
-
-def _check(tables: BrokerTables, control: ControlPlane, call: Pull) -> PullReply | None:
-    """CallRefused, or the reply for a forbidden pull, in the genuine broker's order."""
-    if not control.settings.config.readable:
-        name = control.settings.config.broker_name
-        return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
-    group = tables.groups.get(call.consumer_group) or _group(tables, control, call.consumer_group)
-    if not group.consume_enable:
-        return _forbidden(
-            FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
-        )
-    topic = tables.topics.get(call.topic)
-    if topic is None:
-        _refuse(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{call.topic}] not exist, apply first please! {HELP}",
-        )
-    if call.topic in INTERNAL_TOPICS and (fault := internal_topic_fault(control, call.topic)):
-        return _forbidden(FORBIDDEN_TOPIC, fault)
-    if not topic.perm & 4:
-        return _forbidden(FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden")
-    if not 0 <= call.queue_id < topic.read_queue_nums:
-        _refuse(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-        )
-    tables.topics.check_id(call.topic, call.topic_id)
-    if tables.groups.forbidden and not tables.groups.may_read(call.consumer_group, call.topic):
-        return _forbidden(
-            FORBIDDEN_SUBSCRIPTION,
-            f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
-        )
-    return None if group.consume_broadcast_enable else _check_broadcast(tables, call)
-
-
-def _check_broadcast(tables: BrokerTables, call: Pull) -> PullReply | None:
-    members = tables.clients.consumers(call.consumer_group)
-    if members is not None and members.message_model is MessageModel.BROADCASTING:
-        return _forbidden(
-            FORBIDDEN_BROADCAST,
-            f"the consumer group[{call.consumer_group}] can not consume by broadcast way",
-        )
-    return None
-
-
-def _group(tables: BrokerTables, control: ControlPlane, name: str) -> SubscriptionGroup:
-    """A group's settings, created at its first pull."""
-    group = tables.groups.find(name, control.clock.now_ms())
-    if group is None:
-        _refuse(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{name}] does not exist, {HELP}",
-        )
-    return group
-
-
-def _wanted(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
-) -> TagCodes | CompiledFilter:
-    """The tag codes or expression of the pull, else of the group's heartbeats."""
-    if call.sys_flag & SUBSCRIPTION:
-        if call.expression_type in TAG_TYPES:
-            return parse_tag_codes(call.subscription)
-        return message_log.filters.find(
-            control.settings.config, call.expression_type, call.subscription
-        )
-    subscription = _subscription(tables, call)
-    if subscription.sub_version < call.sub_version:
-        _check_newer_tags(subscription, call)
-        return None  # everything matches
-    if subscription.expression_type in TAG_TYPES:
-        return parse_tag_codes(
-            subscription.sub_string
-        )  # its codes are ignored: C++ sends wrong ones
-    return message_log.filters.of_subscription(control.settings.config, subscription)
-
-
-def _subscription(tables: BrokerTables, call: Pull) -> Subscription:
-    """The group's subscription to the topic. CallRefused without one."""
-    members = tables.clients.consumers(call.consumer_group)
-    if members is None:
-        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
-    subscription = members.subscriptions.get(call.topic)
-    if subscription is None:
-        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}")
-    return subscription
 
 
 def _check_newer_tags(subscription: Subscription, call: Pull) -> None:

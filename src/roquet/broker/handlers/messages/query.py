@@ -41,25 +41,46 @@ MATCH_COUNT: Final = 4
 tenth of a millisecond, the largest some milliseconds each."""
 
 
-def by_key(
-    message_log: MessageLog, control: ControlPlane, call: QueryByKey, _peer: Peer
-) -> HandlerReply:
-    """Return the newest messages of a topic with a key, as many as fit in a reply."""
-    wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
-    if wished < 0:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
-    if fault := internal_topic_fault(control, call.topic):
-        raise CallRefused(ResponseCode.NO_PERMISSION, fault)
-    if call.index_type == TAG:
-        return _by_tag(
-            message_log.store, call, min(wished, control.settings.config.query_count_max)
+class QueryHandler:
+    """Finds messages by key, tag and position."""
+
+    __slots__ = ("_control", "_log")
+
+    def __init__(self, log: MessageLog, control: ControlPlane) -> None:
+        self._log, self._control = log, control
+
+    def by_key(self, call: QueryByKey, _peer: Peer) -> HandlerReply:
+        """Return the newest messages of a topic with a key, as many as fit in a reply."""
+        wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
+        if wished < 0:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
+        if fault := internal_topic_fault(self._control, call.topic):
+            raise CallRefused(ResponseCode.NO_PERMISSION, fault)
+        if call.index_type == TAG:
+            return _by_tag(
+                self._log.store, call, min(wished, self._control.settings.config.query_count_max)
+            )
+        store, count_max = (
+            self._log.store,
+            min(wished, self._control.settings.config.query_count_max),
         )
-    store, count_max = message_log.store, min(wished, control.settings.config.query_count_max)
-    end = store.end_position
-    store.dispatch()  # messages that were just acknowledged are found
-    if store.indexed_position < end:
-        return _by_key_later(store, call, count_max, end)
-    return _by_key(store, call, count_max)
+        end = store.end_position
+        store.dispatch()  # messages that were just acknowledged are found
+        if store.indexed_position < end:
+            return _by_key_later(store, call, count_max, end)
+        return _by_key(store, call, count_max)
+
+    def by_position(self, call: ViewMessage, _peer: Peer) -> Reply:
+        """Return the record at a position of the commit log."""
+        store, only_confirmed = self._log.store, not call.unconfirmed
+        record = None
+        if call.offset >= 0:
+            record = store.message_at(call.offset, only_confirmed=only_confirmed)
+        if record is None:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"
+            )
+        return Reply(body=bytes(record))
 
 
 async def _by_key_later(store: Store, call: QueryByKey, count_max: int, end: int) -> QueryReply:
@@ -88,19 +109,6 @@ def _behind(last_key: str) -> dict[str, int]:
     """The limit of a page behind another; none for the page keys of Apache's clients."""
     is_position = last_key.isascii() and last_key.isdecimal() and len(last_key) < POSITION_DIGITS
     return {"before": int(last_key)} if is_position else {}
-
-
-def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
-    """Return the record at a position of the commit log."""
-    store, only_confirmed = message_log.store, not call.unconfirmed
-    record = None
-    if call.offset >= 0:
-        record = store.message_at(call.offset, only_confirmed=only_confirmed)
-    if record is None:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"
-        )
-    return Reply(body=bytes(record))
 
 
 async def _by_tag(store: Store, call: QueryByKey, count_max: int) -> QueryReply:

@@ -25,92 +25,83 @@ from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
 
-def send(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: SendCall,
-    peer: Peer,
-) -> HandlerReply:
-    """Store one message, or the messages of a batch: its field tells, whatever the code."""
-    try:
-        check_in_sync(replication, call)
-        queue_id = select_queue(tables, control, call)
-        if call.batch:
-            return _batch(message_log, tables, control, replication, call, queue_id, peer)
-        stored = message_log.ingest.append(call, queue_id, peer)
-    except (CallRefused, MessageIllegal, StoreError) as error:
-        return send_refusal(control, error)
-    appended, config = stored.appended, control.settings.config
-    reply = SendReply(
-        msg_id=message_log.ingest.message_id(appended.position),
-        queue_id=queue_id,
-        queue_offset=appended.queue_offset,
-        transaction_id=stored.unique_key,
-        region=config.region,
-        trace_on=config.trace_on,
-    )
-    if stored.recall_handle:
-        reply = replace(reply, recall_handle=stored.recall_handle)
-    waits = stored.waits or must_wait(replication, call)
-    if waits and replication.acknowledgements.is_needed:
-        answer = _when_safe(replication, reply, appended.position + appended.size)
-        if call.topic in tables.replica_copies.unknown:
-            return _once_known(tables, control, call.topic, answer)
-        return answer
-    return reply
+class SendHandler:
+    """Stores messages of producers."""
 
+    __slots__ = ("_control", "_log", "_replication", "_tables")
 
-def _batch(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: SendCall,
-    queue_id: int,
-    peer: Peer,
-) -> HandlerReply:
-    stored = message_log.ingest.append_batch(call, queue_id, peer)
-    appended, config = stored.appended, control.settings.config
-    reply = SendReply(
-        msg_id=message_log.ingest.message_ids(appended.positions),
-        queue_id=queue_id,
-        queue_offset=appended.queue_offset,
-        region=config.region,
-        trace_on=config.trace_on,
-    )
-    if replication.acknowledgements.is_needed and stored.waits:
-        answer = _when_safe(replication, reply, appended.end)
-        if call.topic in tables.replica_copies.unknown:
-            return _once_known(tables, control, call.topic, answer)
-        return answer
-    return reply
+    def __init__(
+        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
+    ) -> None:
+        self._log = log
+        self._tables = tables
+        self._control = control
+        self._replication = replication
 
+    def send(self, call: SendCall, peer: Peer) -> HandlerReply:
+        """Store one message, or the messages of a batch: its field tells, whatever the code."""
+        try:
+            check_in_sync(self._replication, call)
+            queue_id = select_queue(self._tables, self._control, call)
+            if call.batch:
+                return self._batch(call, queue_id, peer)
+            stored = self._log.ingest.append(call, queue_id, peer)
+        except (CallRefused, MessageIllegal, StoreError) as error:
+            return send_refusal(self._control, error)
+        appended, config = stored.appended, self._control.settings.config
+        reply = SendReply(
+            msg_id=self._log.ingest.message_id(appended.position),
+            queue_id=queue_id,
+            queue_offset=appended.queue_offset,
+            transaction_id=stored.unique_key,
+            region=config.region,
+            trace_on=config.trace_on,
+        )
+        if stored.recall_handle:
+            reply = replace(reply, recall_handle=stored.recall_handle)
+        waits = stored.waits or must_wait(self._replication, call)
+        if waits and self._replication.acknowledgements.is_needed:
+            answer = self._when_safe(reply, appended.position + appended.size)
+            if call.topic in self._tables.replica_copies.unknown:
+                return self._once_known(call.topic, answer)
+            return answer
+        return reply
 
-async def _once_known(
-    tables: BrokerTables, control: ControlPlane, topic: str, answer: Awaitable[Reply | None]
-) -> Reply | None:
-    """The reply to a message that has made its topic, once replicas know that one, too."""
-    reply = await answer
-    if reply is not None and reply.code == ResponseCode.SUCCESS:
-        await tables.replica_copies.reach_made(control.clock, topic)
-    return reply
+    def _batch(self, call: SendCall, queue_id: int, peer: Peer) -> HandlerReply:
+        stored = self._log.ingest.append_batch(call, queue_id, peer)
+        appended, config = stored.appended, self._control.settings.config
+        reply = SendReply(
+            msg_id=self._log.ingest.message_ids(appended.positions),
+            queue_id=queue_id,
+            queue_offset=appended.queue_offset,
+            region=config.region,
+            trace_on=config.trace_on,
+        )
+        if self._replication.acknowledgements.is_needed and stored.waits:
+            answer = self._when_safe(reply, appended.end)
+            if call.topic in self._tables.replica_copies.unknown:
+                return self._once_known(call.topic, answer)
+            return answer
+        return reply
 
+    async def _once_known(self, topic: str, answer: Awaitable[Reply | None]) -> Reply | None:
+        """The reply to a message that has made its topic, once replicas know that one, too."""
+        reply = await answer
+        if reply is not None and reply.code == ResponseCode.SUCCESS:
+            await self._tables.replica_copies.reach_made(self._control.clock, topic)
+        return reply
 
-def _when_safe(
-    replication: Replication, reply: SendReply, position: int
-) -> Awaitable[Reply | None]:
-    """The reply, once disk and replicas have the message; another status when that takes too long.
+    def _when_safe(self, reply: SendReply, position: int) -> Awaitable[Reply | None]:
+        """The reply once disk and replicas have the message; another status if it takes too long.
 
-    When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.
-    """
-    acknowledgements = replication.acknowledgements
-    wait = acknowledgements.wait(position)
-    if wait is None:
-        return _after(acknowledgements.status(position), reply)
-    decide = partial(_reply, wait, reply)
-    return ReplyWhen(wait.mark, position, wait.begun_ms, wait.deadline_ms, decide)
+        When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.
+        """
+        acknowledgements = self._replication.acknowledgements
+        wait = acknowledgements.wait(position)
+        if wait is None:
+            return _after(acknowledgements.status(position), reply)
+        decide = partial(_reply, wait, reply)
+        return ReplyWhen(wait.mark, position, wait.begun_ms, wait.deadline_ms, decide)
 
 
 def _reply(wait: StatusWait, reply: SendReply, reached: bool) -> SendReply | Awaitable[SendReply]:

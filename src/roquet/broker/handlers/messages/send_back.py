@@ -38,113 +38,115 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 
-def send_back(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    control: ControlPlane,
-    replication: Replication,
-    call: SendBack,
-    _peer: Peer,
-) -> HandlerReply:
-    """Store the message again; the reply comes when it is as safe as any message."""
-    group = delivery.retry_topics.group(call.group)
-    if not control.settings.config.writable:
-        _refuse(
-            ResponseCode.NO_PERMISSION,
-            f"the broker[{control.settings.config.broker_name}] is not writable",
-        )
-    if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
+class SendBackHandler:
+    """Stores failed messages for another delivery, or as dead letters."""
+
+    __slots__ = ("_control", "_delivery", "_log", "_replication")
+
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._control = control
+        self._replication = replication
+
+    def send_back(self, call: SendBack, _peer: Peer) -> HandlerReply:
+        """Store the message again; the reply comes when it is as safe as any message."""
+        group = self._delivery.retry_topics.group(call.group)
+        if not self._control.settings.config.writable:
+            _refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._control.settings.config.broker_name}] is not writable",
+            )
+        if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
+            return Reply()
+        check_in_sync(self._replication)
+        try:
+            appended = self._stored(call, group)
+        except (StoreError, MessageIllegal) as error:
+            _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
+        if self._replication.acknowledgements.is_needed:
+            return self._when_safe(appended.position + appended.size)
         return Reply()
-    check_in_sync(replication)
-    try:
-        appended = _stored(message_log, delivery, control, call, group)
-    except (StoreError, MessageIllegal) as error:
-        _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
-    if replication.acknowledgements.is_needed:
-        return _when_safe(replication, appended.position + appended.size)
-    return Reply()
 
+    def _stored(self, call: SendBack, group: SubscriptionGroup) -> AppendResult:
+        """Store the message for its next try, or as a dead letter."""
+        record = self._record(call.offset)
+        limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
+        level = next_level(call.delay_level, record.reconsume_times, limit)
+        held, own_id = _properties(record)
+        origin = held.get(props.RETRY_TOPIC, record.topic)
+        self._control.statistics.sent_back(origin, group.group_name)
+        if level == DEAD_LETTER:
+            topic = self._delivery.retry_topics.dlq_topic(group.group_name)
+            properties = dead_letter_properties(held, record.topic, own_id)
+        else:
+            topic = self._delivery.retry_topics.retry_topic(group, call.unit_mode)
+            properties = retry_properties(held, record.topic, own_id, level)
+        times = times_after(record.reconsume_times)
+        try:
+            appended = self._log.ingest.reappend(
+                record,
+                topic=topic.topic_name,
+                queue_id=self._queue(topic),
+                properties=properties,
+                reconsume_times=times,
+            )
+        except MessageIllegal as error:  # no room for the properties of a retry: its own fit
+            topic = self._delivery.retry_topics.dlq_topic(group.group_name)
+            fields = {"topic": record.topic, "group": group.group_name}
+            log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error, extra=fields)
+            held.pop(props.DELAY, None)
+            appended = self._log.ingest.reappend(
+                record,
+                topic=topic.topic_name,
+                queue_id=self._queue(topic),
+                properties=held,
+                reconsume_times=times,
+            )
+            level = DEAD_LETTER
+        if level == DEAD_LETTER:
+            self._log.counts.dead_letters.add(group.group_name, origin)
+        return appended
 
-def _stored(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    control: ControlPlane,
-    call: SendBack,
-    group: SubscriptionGroup,
-) -> AppendResult:
-    """Store the message for its next try, or as a dead letter."""
-    record = _record(message_log, call.offset)
-    limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
-    level = next_level(call.delay_level, record.reconsume_times, limit)
-    held, own_id = _properties(record)
-    origin = held.get(props.RETRY_TOPIC, record.topic)
-    control.statistics.sent_back(origin, group.group_name)
-    if level == DEAD_LETTER:
-        topic = delivery.retry_topics.dlq_topic(group.group_name)
-        properties = dead_letter_properties(held, record.topic, own_id)
-    else:
-        topic = delivery.retry_topics.retry_topic(group, call.unit_mode)
-        properties = retry_properties(held, record.topic, own_id, level)
-    times = times_after(record.reconsume_times)
-    try:
-        appended = message_log.ingest.reappend(
-            record,
-            topic=topic.topic_name,
-            queue_id=_queue(control, topic),
-            properties=properties,
-            reconsume_times=times,
-        )
-    except MessageIllegal as error:  # no room for the properties of a retry: its own fit
-        topic = delivery.retry_topics.dlq_topic(group.group_name)
-        fields = {"topic": record.topic, "group": group.group_name}
-        log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error, extra=fields)
-        held.pop(props.DELAY, None)
-        appended = message_log.ingest.reappend(
-            record,
-            topic=topic.topic_name,
-            queue_id=_queue(control, topic),
-            properties=held,
-            reconsume_times=times,
-        )
-        level = DEAD_LETTER
-    if level == DEAD_LETTER:
-        message_log.counts.dead_letters.add(group.group_name, origin)
-    return appended
+    def _record(self, position: int) -> Record:
+        raw = self._log.store.message_at(position) if position >= 0 else None
+        if raw is None:
+            _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
+        record = decode(raw)
+        # No member got these: they would be delivered too early, or with an open transaction.
+        if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
+            _refuse(
+                ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody"
+            )
+        return record
 
+    def _queue(self, topic: TopicConfig) -> int:
+        """A random queue of a topic that can be both written and read."""
+        count = min(topic.write_queue_nums, topic.read_queue_nums)
+        if not topic.writable or count <= 0:
+            _refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{topic.topic_name}] sending message is forbidden",
+            )
+        return self._control.rng.randrange(count)
 
-def _record(message_log: MessageLog, position: int) -> Record:
-    raw = message_log.store.message_at(position) if position >= 0 else None
-    if raw is None:
-        _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
-    record = decode(raw)
-    # No member got these: they would be delivered too early, or with an open transaction.
-    if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
-        _refuse(ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody")
-    return record
+    async def _when_safe(self, position: int) -> Reply:
+        """The reply once disk and replicas have the message; a refused client tries again."""
+        status = await self._replication.acknowledgements.status(position)
+        if status is not PutStatus.PUT_OK:
+            _refuse(ResponseCode.SYSTEM_ERROR, REMARKS[status])
+        return Reply()
 
 
 def _properties(record: Record) -> tuple[dict[str, str], str]:
     own_id = offset_message_id(record.store_host, record.position)
     return decode_properties(lossless_text(record.properties)), own_id
-
-
-def _queue(control: ControlPlane, topic: TopicConfig) -> int:
-    """A random queue of a topic that can be both written and read."""
-    count = min(topic.write_queue_nums, topic.read_queue_nums)
-    if not topic.writable or count <= 0:
-        _refuse(
-            ResponseCode.NO_PERMISSION,
-            f"the topic[{topic.topic_name}] sending message is forbidden",
-        )
-    return control.rng.randrange(count)
-
-
-async def _when_safe(replication: Replication, position: int) -> Reply:
-    """The reply once disk and replicas have the message; a client that is refused tries again."""
-    status = await replication.acknowledgements.status(position)
-    if status is not PutStatus.PUT_OK:
-        _refuse(ResponseCode.SYSTEM_ERROR, REMARKS[status])
-    return Reply()
 
 
 def _refuse(code: ResponseCode, remark: str) -> NoReturn:

@@ -26,117 +26,123 @@ BODY: Final = b"0"
 """Body of a recall: it is never read, but no message may be empty."""
 
 
-def recall(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    tables: BrokerTables,
-    control: ControlPlane,
-    replication: Replication,
-    call: Recall,
-    peer: Peer,
-) -> HandlerReply:
-    """Recall a message that waits for its delivery time."""
-    region = control.settings.config.region
-    try:
-        handle = _allowed(delivery, tables, control, call)
-        check_in_sync(replication)
-        position = _note(message_log, control, call, handle, peer)
-    except CallRefused as error:
-        return RecallReply(code=error.code, remark=error.remark, region=region)
-    except (MessageIllegal, StoreError) as error:
-        remark = f"recall failed, execute error: {error}"
-        return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
-    reply = RecallReply(msg_id=handle.unique_key, region=region)
-    if replication.acknowledgements.is_needed:
-        return _when_safe(replication, reply, position)
-    return reply
+class TimerHandler:
+    """Recalls timed messages, and reports how many wait."""
 
+    __slots__ = ("_control", "_delivery", "_log", "_replication", "_tables")
 
-def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
-    """Return the checkpoint of the timer."""
-    return Reply(body=encode_checkpoint(delivery.checkpoints.safe_progress().timer))
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
+        self._replication = replication
 
+    def recall(self, call: Recall, peer: Peer) -> HandlerReply:
+        """Recall a message that waits for its delivery time."""
+        region = self._control.settings.config.region
+        try:
+            handle = self._allowed(call)
+            check_in_sync(self._replication)
+            position = self._note(call, handle, peer)
+        except CallRefused as error:
+            return RecallReply(code=error.code, remark=error.remark, region=region)
+        except (MessageIllegal, StoreError) as error:
+            remark = f"recall failed, execute error: {error}"
+            return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
+        reply = RecallReply(msg_id=handle.unique_key, region=region)
+        if self._replication.acknowledgements.is_needed:
+            return self._when_safe(reply, position)
+        return reply
 
-def metrics(delivery: DeliveryServices, _call: GetTimerMetrics, _peer: Peer) -> Reply:
-    """Return the number of waiting messages by topic."""
-    return Reply(body=codec.dumps(delivery.timer.context.metrics.content()))
+    def checkpoint(self, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
+        """Return the checkpoint of the timer."""
+        return Reply(body=encode_checkpoint(self._delivery.checkpoints.safe_progress().timer))
 
+    def metrics(self, _call: GetTimerMetrics, _peer: Peer) -> Reply:
+        """Return the number of waiting messages by topic."""
+        return Reply(body=codec.dumps(self._delivery.timer.context.metrics.content()))
 
-def _allowed(
-    delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: Recall
-) -> RecallHandle:
-    """Decode the recall handle. CallRefused if its message cannot be recalled."""
-    config = control.settings.config
-    if not config.recall_message:
-        raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-    if tables.topics.get(call.topic) is None:
-        raise CallRefused(
-            ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{call.topic}] not exist"
+    def _allowed(self, call: Recall) -> RecallHandle:
+        """Decode the recall handle. CallRefused if its message cannot be recalled."""
+        config = self._control.settings.config
+        if not config.recall_message:
+            raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if self._tables.topics.get(call.topic) is None:
+            raise CallRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{call.topic}] not exist"
+            )
+        try:
+            handle = decode_recall_handle(call.recall_handle)
+        except FieldError as error:
+            raise CallRefused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        if handle.topic != call.topic:
+            fault: str | None = "recall failed, topic not match"
+        elif handle.broker != config.broker_name:
+            fault = "recall failed, broker service not available"
+        else:
+            now_ms = self._control.clock.now_ms()
+            fault = self._delivery.timer.recall_fault(
+                handle.deliver_ms, now_ms, config.timer_max_delay
+            )
+        if fault:
+            raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
+        return handle
+
+    def _note(self, call: Recall, handle: RecallHandle, peer: Peer) -> int:
+        """Store the recall: it waits for the same second and is read first.
+
+        Returns its end position.
+        """
+        now_ms, key = self._control.clock.now_ms(), handle.unique_key
+        properties = {
+            names.TAGS: TAG,
+            names.TIMER_DELETE_UNIQUE_KEY: (
+                f"{handle.topic}+{key}"
+                if self._control.settings.config.recall_key_with_topic
+                else key
+            ),
+            names.UNIQUE_KEY: key,
+            names.TIMER_DELIVER_MS: str(handle.deliver_ms),
+            names.BORN_TIMESTAMP: str(now_ms),
+        }
+        if call.producer_group:
+            properties[names.PRODUCER_GROUP] = call.producer_group
+        host = peer.host_bytes
+        record = Record(
+            topic=handle.topic,
+            queue_id=0,
+            queue_offset=0,
+            position=0,
+            size=0,
+            body=BODY,
+            properties=b"",
+            flag=0,
+            sys_flag=0 if len(host) == HOST_SIZES[0] else int(SysFlag.BORN_HOST_V6),
+            born_ms=now_ms,
+            born_host=host,
+            stored_ms=now_ms,
+            store_host=self._log.ingest.store_host,
+            reconsume_times=0,
+            prepared_position=0,
+            crc=0,
         )
-    try:
-        handle = decode_recall_handle(call.recall_handle)
-    except FieldError as error:
-        raise CallRefused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
-    if handle.topic != call.topic:
-        fault: str | None = "recall failed, topic not match"
-    elif handle.broker != config.broker_name:
-        fault = "recall failed, broker service not available"
-    else:
-        now_ms = control.clock.now_ms()
-        fault = delivery.timer.recall_fault(handle.deliver_ms, now_ms, config.timer_max_delay)
-    if fault:
-        raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
-    return handle
+        stored = self._log.ingest.reappend(
+            record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
+        )
+        return stored.position + stored.size
 
-
-def _note(
-    message_log: MessageLog, control: ControlPlane, call: Recall, handle: RecallHandle, peer: Peer
-) -> int:
-    """Store the recall: it waits for the same second and is read first.
-
-    Returns its end position.
-    """
-    now_ms, key = control.clock.now_ms(), handle.unique_key
-    properties = {
-        names.TAGS: TAG,
-        names.TIMER_DELETE_UNIQUE_KEY: (
-            f"{handle.topic}+{key}" if control.settings.config.recall_key_with_topic else key
-        ),
-        names.UNIQUE_KEY: key,
-        names.TIMER_DELIVER_MS: str(handle.deliver_ms),
-        names.BORN_TIMESTAMP: str(now_ms),
-    }
-    if call.producer_group:
-        properties[names.PRODUCER_GROUP] = call.producer_group
-    host = peer.host_bytes
-    record = Record(
-        topic=handle.topic,
-        queue_id=0,
-        queue_offset=0,
-        position=0,
-        size=0,
-        body=BODY,
-        properties=b"",
-        flag=0,
-        sys_flag=0 if len(host) == HOST_SIZES[0] else int(SysFlag.BORN_HOST_V6),
-        born_ms=now_ms,
-        born_host=host,
-        stored_ms=now_ms,
-        store_host=message_log.ingest.store_host,
-        reconsume_times=0,
-        prepared_position=0,
-        crc=0,
-    )
-    stored = message_log.ingest.reappend(
-        record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
-    )
-    return stored.position + stored.size
-
-
-async def _when_safe(replication: Replication, reply: RecallReply, position: int) -> RecallReply:
-    """The reply once it is safe, or after the timeout, as in the genuine broker."""
-    try:
-        return await once_safe(replication, reply, position)
-    except (CallRefused, StoreFailed) as error:
-        remark = f"recall failed, execute error: {error}"
-        return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)
+    async def _when_safe(self, reply: RecallReply, position: int) -> RecallReply:
+        """The reply once it is safe, or after the timeout, as in the genuine broker."""
+        try:
+            return await once_safe(self._replication, reply, position)
+        except (CallRefused, StoreFailed) as error:
+            remark = f"recall failed, execute error: {error}"
+            return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)

@@ -41,140 +41,131 @@ PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 """Topics from which single messages are put back."""
 
 
-def end(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    control: ControlPlane,
-    replication: Replication,
-    call: EndTransaction,
-    peer: Peer,
-) -> HandlerReply:
-    """Commit or roll back a half message; each ends only once."""
-    if call.commit_or_rollback == UNKNOWN:
-        return None  # its producer does not know either: it is checked again
-    if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
-        _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
-    try:
-        _end(delivery, control, replication, call, peer)
-    except IndexBehind:
-        return _end_later(message_log, delivery, control, replication, call, peer)
-    return _noted(message_log, replication)
+class TransactionHandler:
+    """Commits and rolls back half messages."""
 
+    __slots__ = ("_control", "_delivery", "_log", "_replication")
 
-async def _end_later(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    control: ControlPlane,
-    replication: Replication,
-    call: EndTransaction,
-    peer: Peer,
-) -> Reply | None:
-    """End the transaction once the key index is up to date."""
-    await delivery.transactions.queue.index()
-    _end(delivery, control, replication, call, peer)
-    if (noted := _noted(message_log, replication)) is not None:
-        return await noted
-    return None
+    def __init__(
+        self,
+        log: MessageLog,
+        delivery: DeliveryServices,
+        control: ControlPlane,
+        replication: Replication,
+    ) -> None:
+        self._log = log
+        self._delivery = delivery
+        self._control = control
+        self._replication = replication
 
+    def end(self, call: EndTransaction, peer: Peer) -> HandlerReply:
+        """Commit or roll back a half message; each ends only once."""
+        if call.commit_or_rollback == UNKNOWN:
+            return None  # its producer does not know either: it is checked again
+        if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
+            _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+        try:
+            self._end(call, peer)
+        except IndexBehind:
+            return self._end_later(call, peer)
+        return self._noted()
 
-def _noted(message_log: MessageLog, replication: Replication) -> Awaitable[Reply] | None:
-    """A wait until the message that was stored is safe; None where nobody waits."""
-    if not replication.acknowledgements.is_needed:
+    async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply | None:
+        """End the transaction once the key index is up to date."""
+        await self._delivery.transactions.queue.index()
+        self._end(call, peer)
+        if (noted := self._noted()) is not None:
+            return await noted
         return None
-    return once_safe(replication, Reply(), message_log.store.end_position)
 
+    def _noted(self) -> Awaitable[Reply] | None:
+        """A wait until the message that was stored is safe; None where nobody waits."""
+        if not self._replication.acknowledgements.is_needed:
+            return None
+        return once_safe(self._replication, Reply(), self._log.store.end_position)
 
-def _end(
-    delivery: DeliveryServices,
-    control: ControlPlane,
-    replication: Replication,
-    call: EndTransaction,
-    peer: Peer,
-) -> None:
-    """End the transaction without a pause, so that nothing else ends it meanwhile.
+    def _end(self, call: EndTransaction, peer: Peer) -> None:
+        """End the transaction without a pause, so that nothing else ends it meanwhile.
 
-    While too few logs are in sync it stays open, and its producer is asked again later.
-    """
-    check_in_sync(replication)
-    half = _half_message(delivery, control, call, peer)
-    transactions = delivery.transactions
-    try:
-        if call.commit_or_rollback == ROLL_BACK:
-            transactions.roll_back(half)
-        elif _is_doubtful(delivery, call, half) and transactions.queue.was_delivered(half):
-            transactions.end(half.offset)
-        else:
-            transactions.commit(half)
-    except MessageIllegal as error:
-        _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
-    except StoreError as error:
-        _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        While too few logs are in sync it stays open, and its producer is asked again later.
+        """
+        check_in_sync(self._replication)
+        half = self._half_message(call, peer)
+        transactions = self._delivery.transactions
+        try:
+            if call.commit_or_rollback == ROLL_BACK:
+                transactions.roll_back(half)
+            elif self._is_doubtful(call, half) and transactions.queue.was_delivered(half):
+                transactions.end(half.offset)
+            else:
+                transactions.commit(half)
+        except MessageIllegal as error:
+            _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        except StoreError as error:
+            _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
 
+    def _half_message(self, call: EndTransaction, peer: Peer) -> HalfMessage:
+        """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
+        transactions = self._delivery.transactions
+        half = transactions.queue.find(call.position)
+        if half is None or not half.topic or not names.can_clients_send_to(half.topic):
+            _fault(TransactionFault.UNKNOWN, call, peer)
+        if half.has_immunity and not call.from_transaction_check:
+            timeout_ms, now_ms = (
+                self._control.settings.config.transaction_timeout,
+                self._control.clock.now_ms(),
+            )
+            if is_too_late(half.facts, timeout_ms, now_ms):
+                _fault(TransactionFault.LATE, call, peer)
+        said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
+        if fault := mismatch(half.place, said):
+            _fault(fault, call, peer)
+        current = transactions.current(half)
+        if current is None:
+            _fault(TransactionFault.ENDED, call, peer)
+        return current
 
-def _half_message(
-    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
-) -> HalfMessage:
-    """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
-    transactions = delivery.transactions
-    half = transactions.queue.find(call.position)
-    if half is None or not half.topic or not names.can_clients_send_to(half.topic):
-        _fault(TransactionFault.UNKNOWN, call, peer)
-    if half.has_immunity and not call.from_transaction_check:
-        timeout_ms, now_ms = control.settings.config.transaction_timeout, control.clock.now_ms()
-        if is_too_late(half.facts, timeout_ms, now_ms):
-            _fault(TransactionFault.LATE, call, peer)
-    said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
-    if fault := mismatch(half.place, said):
-        _fault(fault, call, peer)
-    current = transactions.current(half)
-    if current is None:
-        _fault(TransactionFault.ENDED, call, peer)
-    return current
-
-
-def _is_doubtful(delivery: DeliveryServices, call: EndTransaction, half: HalfMessage) -> bool:
-    """Whether it may have been delivered before; a new message that was never checked was not."""
-    return call.from_transaction_check or half.was_put_back or delivery.transactions.is_old(half)
-
-
-def resume(
-    message_log: MessageLog,
-    delivery: DeliveryServices,
-    replication: Replication,
-    call: ResumeCheck,
-    _peer: Peer,
-) -> HandlerReply:
-    """Put back a message: one that was given up is checked again from the beginning.
-
-    A message that a service has set aside goes back to that service.
-    """
-    check_in_sync(replication)
-    record = _put_away(message_log, call.msg_id or "")
-    is_set_aside = record.topic == names.SET_ASIDE_TOPIC
-    work = delivery.set_aside.retry if is_set_aside else delivery.transactions.resume
-    try:
-        work(record)
-    except (StoreError, MessageIllegal, RecordError, ValueError) as error:
-        goal = "its service" if is_set_aside else names.HALF_TOPIC
-        _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
-    return _noted(message_log, replication)
-
-
-def _put_away(message_log: MessageLog, message_id: str) -> Record:
-    """The record of a message that was given up or set aside. CallRefused for any other id."""
-    try:
-        _, position = parse_offset_message_id(message_id)
-    except RecordError as error:
-        _refuse(ResponseCode.SYSTEM_ERROR, str(error))
-    raw = message_log.store.message_at(position) if position >= 0 else None
-    record = decode(raw) if raw is not None else None
-    if record is None or record.topic not in PUT_AWAY:
-        _refuse(
-            ResponseCode.SYSTEM_ERROR,
-            f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
-            f" or {names.SET_ASIDE_TOPIC}",
+    def _is_doubtful(self, call: EndTransaction, half: HalfMessage) -> bool:
+        """Whether it may have been delivered before; a message that was never checked was not."""
+        return (
+            call.from_transaction_check
+            or half.was_put_back
+            or self._delivery.transactions.is_old(half)
         )
-    return record
+
+    def resume(self, call: ResumeCheck, _peer: Peer) -> HandlerReply:
+        """Put back a message: one that was given up is checked again from the beginning.
+
+        A message that a service has set aside goes back to that service.
+        """
+        check_in_sync(self._replication)
+        record = self._put_away(call.msg_id or "")
+        is_set_aside = record.topic == names.SET_ASIDE_TOPIC
+        work = (
+            self._delivery.set_aside.retry if is_set_aside else self._delivery.transactions.resume
+        )
+        try:
+            work(record)
+        except (StoreError, MessageIllegal, RecordError, ValueError) as error:
+            goal = "its service" if is_set_aside else names.HALF_TOPIC
+            _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
+        return self._noted()
+
+    def _put_away(self, message_id: str) -> Record:
+        """The record of a message that was given up or set aside. CallRefused for any other id."""
+        try:
+            _, position = parse_offset_message_id(message_id)
+        except RecordError as error:
+            _refuse(ResponseCode.SYSTEM_ERROR, str(error))
+        raw = self._log.store.message_at(position) if position >= 0 else None
+        record = decode(raw) if raw is not None else None
+        if record is None or record.topic not in PUT_AWAY:
+            _refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
+                f" or {names.SET_ASIDE_TOPIC}",
+            )
+        return record
 
 
 def _fault(fault: TransactionFault, call: EndTransaction, peer: Peer) -> NoReturn:
