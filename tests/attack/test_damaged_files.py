@@ -21,7 +21,7 @@ import pytest
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.model.errors import StoreError
@@ -85,7 +85,7 @@ async def fill(directory: Path) -> None:
             half = int(SysFlag.TRANSACTION_PREPARED)
             await put(broker, "orders-half", b"half", half, TRAN_MSG="true", PGROUP="pg")
             await put(broker, "gone", b"gone")
-            delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["gone"])
+            broker.make(TopicDeletion).delete(["gone"])
             broker.tables.offsets.commit("billing", "orders", 0, 200 + turn)
             broker.tables.delay_offsets.advance(3, turn + 1)
             broker.tables.groups.find("billing", 1)

@@ -9,7 +9,7 @@ from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.startup import DISPATCH_COUNT, hand_over, take_over
@@ -75,7 +75,7 @@ async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
         later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
         for topic, properties in later.items():
             broker.bind(SendHandler.send)(message(topic=topic, properties=properties), peer)
-        delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["a", "b"])
+        broker.make(TopicDeletion).delete(["a", "b"])
         broker.control.settings.change({"autoCreateTopicEnable": "false"}, 0)
         await asyncio.sleep(4)
         assert [broker.log.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
@@ -178,7 +178,7 @@ async def test_a_topic_made_anew_just_before_the_master_was_lost_keeps_no_replic
         broker = master.broker
         for _ in range(3):
             broker.bind(SendHandler.send)(message(), peer)
-        delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+        broker.make(TopicDeletion).delete(["orders"])
         broker.bind(SendHandler.send)(message(body=b"of the new one"), peer)
         raw = broker.log.store.raw
         replica.broker.log.store.raw.append(0, raw.read(0, raw.end))

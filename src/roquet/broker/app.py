@@ -32,6 +32,7 @@ from roquet.broker.operations.replica_tables import (
     follow_acting_master,
     metadata_copy,
 )
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import Throttle
 from roquet.broker.replication.acting_master import LOOK_MS
 from roquet.broker.replication.control.machine_boot import (
@@ -228,7 +229,7 @@ class BrokerServer:
         router = self._router()
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
-        Throttle(self.broker.log, control, router)
+        Throttle(self.broker.log, control, self.broker.make(SendChecks), router)
         replication = self.broker.replication
         gate = RoleGate(
             router,

@@ -10,7 +10,7 @@ from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.broker.handlers.messages.timer import TimerHandler
 from roquet.broker.handlers.messages.transaction import TransactionHandler
-from roquet.broker.operations.sending import select_queue, send_refusal
+from roquet.broker.operations.sending import SendChecks
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
 from roquet.rules.transaction import COMMIT
@@ -27,13 +27,13 @@ TIMED = "TIMER_DELAY_MS\x0160000\x02UNIQ_KEY\x01t\x02"
 
 
 async def test_the_first_message_makes_its_topic(broker: Broker, message: MakeSend) -> None:
-    assert select_queue(broker.tables, broker.control, message(queue_id=3)) == 3
+    assert broker.make(SendChecks).select_queue(message(queue_id=3)) == 3
     assert broker.tables.topics.get("orders") is not None
 
 
 async def test_a_queue_that_the_topic_lacks_is_refused(broker: Broker, message: MakeSend) -> None:
     with pytest.raises(CallRefused, match=r"request queueId\[99\] is illegal"):
-        select_queue(broker.tables, broker.control, message(queue_id=99))
+        broker.make(SendChecks).select_queue(message(queue_id=99))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ async def test_a_queue_that_the_topic_lacks_is_refused(broker: Broker, message: 
 async def test_a_refusal_names_the_region_like_every_reply(
     broker: Broker, error: CallRefused | MessageIllegal | StoreFull, code: ResponseCode
 ) -> None:
-    reply = send_refusal(broker.control, error)
+    reply = broker.make(SendChecks).refusal(error)
     assert (reply.code, reply.remark, reply.region) == (code, "no", "DefaultRegion")
 
 

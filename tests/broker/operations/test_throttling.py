@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.broker.conftest import FakePeer
 
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import DIRECTIONS, Throttle
 from roquet.broker.quotas import RequestQuotas
 from roquet.broker.settings.config import BrokerConfig
@@ -41,8 +42,10 @@ class Served:
         self.settings = RuntimeSettings(config)
         self.quotas = RequestQuotas(config)
         control: Any = SimpleNamespace(settings=self.settings, quotas=self.quotas, clock=clock)
+        none: Any = None
         log: Any = SimpleNamespace(store=SimpleNamespace(bounds=lambda *_: (3, 9)))
-        Throttle(log, control, self.router)
+        checks = SendChecks(tables=none, control=control, replication=none)
+        Throttle(log, control, checks, self.router)
         self.peer = FakePeer()
         self.sent = SendReply()
 

@@ -8,8 +8,8 @@ from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.progress import save_progress
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -23,7 +23,7 @@ async def made_anew(broker: Broker, peer: FakePeer, message: MakeSend) -> str:
     """A topic with messages, deleted and made anew; gives the id of the one before."""
     broker.bind(SendHandler.send)(message(), peer)
     before = broker.tables.topics.ids["orders"]
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     broker.bind(SendHandler.send)(message(), peer)
     return before
 
@@ -58,7 +58,7 @@ async def test_a_deleted_topic_is_no_longer_counted(
     broker.log.counts.counts_stored = True
     broker.bind(SendHandler.send)(message(), peer)
     assert [topic for (topic, _), _ in broker.log.counts.stored.items()] == ["orders"]
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     assert list(broker.log.counts.stored.items()) == []
 
 
@@ -75,12 +75,12 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
         for _ in range(3):
             broker.bind(SendHandler.send)(message(), peer)
         broker.tables.offsets.commit("billing", "orders", 0, 2)
-        save_progress(broker.log, broker.tables)
+        broker.make(GroupProgress).save()
         topic_id = broker.tables.topics.ids["orders"]
         with monkeypatch.context() as patch:
             for name in ("replace", "remove", "sync"):
                 patch.setattr(files, name, _noting(files, getattr(files, name), states))
-            delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+            broker.make(TopicDeletion).delete(["orders"])
     assert len(states) > 3
     for left in states:
         async with BrokerServer(config, files=left) as again:

@@ -15,87 +15,75 @@ OFFSET_MAX: Final = 2**63 - 1
 POSITION: Final = Struct(">q")
 
 
-def commit_offset(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    group: str,
-    topic: str,
-    queue_id: int,
-    offset: int,
-    *,
-    is_replica: bool = False,
-) -> bool:
-    """Note a group's progress, unless it is beyond the queue's end; whether it was noted.
+class GroupProgress:
+    """Progress of groups in queues: noted, saved and reported."""
 
-    Nobody has read beyond the end: the queue was another one, or lost its tail. Messages that are
-    stored up to that offset later would never come. A replica's queue may end before its master's:
-    it notes every offset, and takes back what is beyond its end if it becomes the master.
-    """
-    if tables.offsets.get(group, topic, queue_id) == offset:
+    __slots__ = ("_control", "_log", "_tables")
+
+    def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
+        self._log, self._tables, self._control = log, tables, control
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, *, is_replica: bool = False
+    ) -> bool:
+        """Note a group's progress, unless it is beyond the queue's end; whether it was noted.
+
+        Nobody has read beyond the end: the queue was another one, or lost its tail. Messages that
+        are stored up to that offset later would never come. A replica's queue may end before its
+        master's: it notes every offset, and takes back what is beyond its end if it becomes the
+        master.
+        """
+        if self._tables.offsets.get(group, topic, queue_id) == offset:
+            return True
+        if not is_replica and offset > self._log.store.bounds(topic, queue_id)[1]:
+            return False
+        self._tables.offsets.commit(group, topic, queue_id, offset)
         return True
-    if not is_replica and offset > message_log.store.bounds(topic, queue_id)[1]:
-        return False
-    tables.offsets.commit(group, topic, queue_id, offset)
-    return True
 
+    def save(self) -> None:
+        """Save the progress of all groups at once: what an operator set survives a kill.
 
-def save_progress(message_log: MessageLog, tables: BrokerTables) -> None:
-    """Save the progress of all groups at once: what an operator set survives a kill.
+        The log is flushed first: progress that outlived the note of who was given a message would
+        lose the message.
+        """
+        self._log.store.flush_log()
+        self._tables.offsets.save()
+        self._tables.ordered_pops.save()
 
-    The log is flushed first: progress that outlived the note of who was given a message would lose
-    the message.
-    """
-    message_log.store.flush_log()
-    tables.offsets.save()
-    tables.ordered_pops.save()
+    async def save_in_threads(self) -> None:
+        """Save the progress of all groups, as `save` does, in threads."""
+        await self._tables.offsets.saved(self._log.store.flush_log)
+        await self._tables.ordered_pops.saved(self._log.store.flush_log)
 
+    def of_queue(self, group: str, topic: str, number: int) -> QueueProgress:
+        """The end of a queue, and a group's progress in it: handled and delivered messages."""
+        store = self._log.store
+        committed = max(self._tables.offsets.get(group, topic, number) or 0, 0)
+        least, most = store.bounds(topic, number)
+        last_ms = 0
+        if least < committed <= most:
+            last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
+        return QueueProgress(
+            broker_offset=most,
+            consumer_offset=committed,
+            pull_offset=max(committed, self._control.statistics.pulled(topic, group, number)),
+            last_timestamp=last_ms,
+        )
 
-async def save_progress_in_threads(message_log: MessageLog, tables: BrokerTables) -> None:
-    """Save the progress of all groups, as `save_progress` does, in threads."""
-    await tables.offsets.saved(message_log.store.flush_log)
-    await tables.ordered_pops.saved(message_log.store.flush_log)
+    def has_unsubscribed(self, group: str, topic: str) -> bool:
+        """Whether a group that is online subscribes to other topics, and no longer to this one."""
+        members = self._tables.clients.consumers(group)
+        return bool(members and members.subscriptions and topic not in members.subscriptions)
 
-
-def queue_progress(
-    message_log: MessageLog,
-    tables: BrokerTables,
-    control: ControlPlane,
-    group: str,
-    topic: str,
-    number: int,
-) -> QueueProgress:
-    """The end of a queue, and a group's progress in it: handled and delivered messages."""
-    store = message_log.store
-    committed = max(tables.offsets.get(group, topic, number) or 0, 0)
-    least, most = store.bounds(topic, number)
-    last_ms = 0
-    if least < committed <= most:
-        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
-    return QueueProgress(
-        broker_offset=most,
-        consumer_offset=committed,
-        pull_offset=max(committed, control.statistics.pulled(topic, group, number)),
-        last_timestamp=last_ms,
-    )
-
-
-def has_unsubscribed(tables: BrokerTables, group: str, topic: str) -> bool:
-    """Whether a group that is online subscribes to other topics, and no longer to this one."""
-    members = tables.clients.consumers(group)
-    return bool(members and members.subscriptions and topic not in members.subscriptions)
-
-
-def is_start_in_memory(
-    message_log: MessageLog, control: ControlPlane, topic: str, queue_id: int
-) -> bool:
-    """Whether a queue's first message is likely to be in memory; True for an empty queue."""
-    first = message_log.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
-    if not first.parts:
-        return True
-    (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
-    return initial_offset.is_in_page_cache(
-        position,
-        message_log.store.end_position,
-        message_log.memory,
-        control.settings.config.memory_share,
-    )
+    def is_start_in_memory(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue's first message is likely to be in memory; True for an empty queue."""
+        first = self._log.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
+        if not first.parts:
+            return True
+        (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
+        return initial_offset.is_in_page_cache(
+            position,
+            self._log.store.end_position,
+            self._log.memory,
+            self._control.settings.config.memory_share,
+        )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
 from roquet.broker.operations.progress import OFFSET_MAX
-from roquet.broker.operations.topic_deletion import delete_copied_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.copies.copy_back import CopyBack, ReturnTarget
 from roquet.broker.replication.copies.metadata_copy import CopyTarget, MetadataCopy
@@ -38,9 +38,7 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
         has_messages=partial(_has_messages, broker),
         deleted_before=store.deleted_before,
         is_system_topic=lambda topic: is_system_topic(topic, settings.config),
-        delete_topics=partial(
-            delete_copied_topics, broker.log, broker.delivery, tables, broker.control
-        ),
+        delete_topics=broker.make(TopicDeletion).delete_copied,
         follow_timer=broker.delivery.timer.follow,
     )
     config = settings.config

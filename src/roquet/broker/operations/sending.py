@@ -15,100 +15,107 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import decode_properties
 
 
-def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) -> int:
-    """The queue to store in: the one asked for, any for a negative id.
+class SendChecks:
+    """Checks messages before they are stored, and refuses them."""
 
-    Creates the topic at its first message. CallRefused for a queue or topic that takes no messages.
-    """
-    topic = tables.topics.sendable.get(call.topic)
-    if topic is None or not control.settings.config.permission & 2:
-        topic = _create_topic(tables, control, call)
-    queue_id = call.queue_id
-    if 0 <= queue_id < topic.write_queue_nums:
-        return queue_id
-    if queue_id < 0 < topic.write_queue_nums:
-        return control.rng.randrange(topic.write_queue_nums)
-    if queue_id >= 0 and queue_id < topic.read_queue_nums:
-        return queue_id  # a topic that shrinks still takes what was on its way
-    raise CallRefused(
-        ResponseCode.INVALID_PARAMETER,
-        f"request queueId[{queue_id}] is illegal, topic {topic.topic_name} has "
-        f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues",
-    )
+    __slots__ = ("_control", "_replication", "_tables")
 
+    def __init__(
+        self, tables: BrokerTables, control: ControlPlane, replication: Replication
+    ) -> None:
+        self._tables, self._control, self._replication = tables, control, replication
 
-def check_in_sync(replication: Replication, call: SendCall | None = None) -> None:
-    """Refuse a message, before it is stored, while too few logs are in sync (minInSyncReplicas).
+    def select_queue(self, call: SendCall) -> int:
+        """The queue to store in: the one asked for, any for a negative id.
 
-    Raises CallRefused. `call` is a producer's send, which is taken all the same if it does not wait
-    for replicas (its property waitStoreMsgOK); None: the message is the broker's own, and waits.
-    What is not asked here: checkpoints, acknowledgements and invisibility changes of pops, and what
-    services deliver. These are stored at the master alone; without them messages come again.
-    """
-    acknowledgements = replication.acknowledgements
-    if acknowledgements.is_short:
-        waits = call is None or _waits_for_replicas(call) or must_wait(replication, call)
-        acknowledgements.check(waits=waits)
+        Creates the topic at its first message. CallRefused for a queue or topic that takes no
+        messages.
+        """
+        topic = self._tables.topics.sendable.get(call.topic)
+        if topic is None or not self._control.settings.config.permission & 2:
+            topic = self._create_topic(call)
+        queue_id = call.queue_id
+        if 0 <= queue_id < topic.write_queue_nums:
+            return queue_id
+        if queue_id < 0 < topic.write_queue_nums:
+            return self._control.rng.randrange(topic.write_queue_nums)
+        if queue_id >= 0 and queue_id < topic.read_queue_nums:
+            return queue_id  # a topic that shrinks still takes what was on its way
+        raise CallRefused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, topic {topic.topic_name} has "
+            f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues",
+        )
+
+    def check_in_sync(self, call: SendCall | None = None) -> None:
+        """Refuse a message before it is stored while too few logs are in sync (minInSyncReplicas).
+
+        Raises CallRefused. `call` is a producer's send, which is taken all the same if it does not
+        wait for replicas (its property waitStoreMsgOK); None: the message is the broker's own, and
+        waits. What is not asked here: checkpoints, acknowledgements and invisibility changes of
+        pops, and what services deliver. These are stored at the master alone; without them messages
+        come again.
+        """
+        acknowledgements = self._replication.acknowledgements
+        if acknowledgements.is_short:
+            waits = call is None or _waits_for_replicas(call) or self.must_wait(call)
+            acknowledgements.check(waits=waits)
+
+    def must_wait(self, call: SendCall) -> bool:
+        """Whether a send waits for replicas whatever its property says: a message that failed.
+
+        Java's consumers copy the property of a copy that the broker made, and mean nothing by it.
+        Where roles are fixed nothing that is stored is lost by another master, so the property
+        holds.
+        """
+        return self._replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
+
+    def refusal(self, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
+        """The reply to a message that was certainly not stored."""
+        match error:
+            case CallRefused():
+                code, remark = error.code, error.remark
+            case MessageIllegal():
+                code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
+            case _:
+                code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
+        config = self._control.settings.config
+        return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
+
+    def _create_topic(self, call: SendCall) -> TopicConfig:
+        """The topic, created if it does not exist. CallRefused when clients may not send to it."""
+        topic = call.topic
+        if not self._control.settings.config.writable:
+            _refuse(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._control.settings.config.broker_name}] is not writable",
+            )
+        if fault := names.topic_remark(topic):
+            _refuse(ResponseCode.INVALID_PARAMETER, fault)
+        if not names.can_clients_send_to(topic):
+            _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        edition = self._tables.topics.edition
+        made = self._tables.topics.create_for_send(
+            topic,
+            call.default_topic,
+            call.default_topic_queue_nums,
+            call.unit_mode,
+            self._control.clock.now_ms(),
+        )
+        if made is None:
+            _refuse(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
+                f"or the default topic {call.default_topic!r} does not allow it",
+            )
+        if self._tables.topics.edition != edition:
+            self._tables.replica_copies.note_made(topic, self._tables.topics.edition)
+        return made
 
 
 def _waits_for_replicas(call: SendCall) -> bool:
     """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
     return decode_properties(call.properties or "").get(WAIT) != "false"
-
-
-def must_wait(replication: Replication, call: SendCall) -> bool:
-    """Whether a send waits for replicas whatever its property says: a consumer's failed message.
-
-    Java's consumers copy the property of a copy that the broker made, and mean nothing by it. Where
-    roles are fixed nothing that is stored is lost by another master, so the property holds.
-    """
-    return replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
-
-
-def send_refusal(
-    control: ControlPlane, error: CallRefused | MessageIllegal | StoreError
-) -> SendReply:
-    """The reply to a message that was certainly not stored."""
-    match error:
-        case CallRefused():
-            code, remark = error.code, error.remark
-        case MessageIllegal():
-            code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
-        case _:
-            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-    config = control.settings.config
-    return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
-
-
-def _create_topic(tables: BrokerTables, control: ControlPlane, call: SendCall) -> TopicConfig:
-    """The topic, created if it does not exist. CallRefused when clients may not send to it."""
-    topic = call.topic
-    if not control.settings.config.writable:
-        _refuse(
-            ResponseCode.NO_PERMISSION,
-            f"the broker[{control.settings.config.broker_name}] is not writable",
-        )
-    if fault := names.topic_remark(topic):
-        _refuse(ResponseCode.INVALID_PARAMETER, fault)
-    if not names.can_clients_send_to(topic):
-        _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-    edition = tables.topics.edition
-    made = tables.topics.create_for_send(
-        topic,
-        call.default_topic,
-        call.default_topic_queue_nums,
-        call.unit_mode,
-        control.clock.now_ms(),
-    )
-    if made is None:
-        _refuse(
-            ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
-            f"or the default topic {call.default_topic!r} does not allow it",
-        )
-    if tables.topics.edition != edition:
-        tables.replica_copies.note_made(topic, tables.topics.edition)
-    return made
 
 
 def _refuse(code: ResponseCode, remark: str) -> NoReturn:

@@ -15,7 +15,7 @@ import msgspec
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.sending import send_refusal
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.flags import PullFlag
@@ -53,10 +53,11 @@ DIRECTIONS: Final[Mapping[type[Call[Any]], QuotaDirection]] = {
 class Throttle:
     """Wraps the handlers of a router as the settings ask for it."""
 
-    def __init__(self, message_log: MessageLog, control: ControlPlane, router: Router) -> None:
+    def __init__(
+        self, message_log: MessageLog, control: ControlPlane, checks: SendChecks, router: Router
+    ) -> None:
         """Apply the quotas of the settings, now and whenever they change."""
-        self._store = message_log.store
-        self._control = control
+        self._store, self._control, self._checks = message_log.store, control, checks
         self._router = router
         handlers = router.handlers
         self._own = {call: handlers[call] for call in DIRECTIONS}
@@ -79,7 +80,7 @@ class Throttle:
             subject = self._subject(call.topic, peer)
             if (excess := self._excess(QuotaDirection.SEND, subject)) is not None:
                 refused = CallRefused(ResponseCode.SYSTEM_BUSY, str(excess))
-                return send_refusal(self._control, refused)
+                return self._checks.refusal(refused)
             self._charge(QuotaDirection.SEND, subject, 1, len(call.body))
             answer = handler(call, peer)
             # After the handler: a body that it refuses would count as a million messages.

@@ -7,7 +7,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin.cleaning import CleaningHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import StoreFull
 from roquet.store.store import Store
 from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
@@ -74,7 +74,7 @@ async def test_delayed_messages_of_a_deleted_topic_stay(
 ) -> None:
     """Messages on their way to a topic that was deleted are delivered when there is one again."""
     fill(broker, peer, message)
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     record = broker.log.store.message_at(0)
     assert record is not None
     broker.log.ingest.append_due(decode(record), topic="orders", queue_id=0, properties={})

@@ -11,7 +11,7 @@ from roquet.broker.handlers.admin.reset import ResetHandler
 from roquet.broker.handlers.groups.offset import OffsetHandler
 from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -213,7 +213,7 @@ async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(
 ) -> None:
     resetting = asyncio.create_task(broker.bind(ResetHandler.reset)(asked(timestamp=0), peer))
     await asyncio.sleep(0)
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     with pytest.raises(CallRefused, match="Topic orders does not exist"):
         await resetting
     assert broker.tables.offsets.get("billing", "orders", 0) is None

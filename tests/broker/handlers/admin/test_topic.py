@@ -11,7 +11,7 @@ from roquet.broker.handlers.admin.topic import TopicHandler
 from roquet.broker.handlers.messages.pop import PopHandler
 from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.consumption.ordered_pop import hold
@@ -552,7 +552,7 @@ async def test_topics_come_with_their_ids_and_the_first_page_with_the_deleted_on
         broker.log.ingest.append(message(topic=topic), 0, peer)
         broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
     position = broker.log.store.end_position
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     whole = await topics_page(broker, peer)
     assert whole.topic_ids == {"aaa": broker.tables.topics.ids["aaa"]}
     assert whole.deleted_topics == {"orders": position}

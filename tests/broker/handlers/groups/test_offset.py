@@ -8,7 +8,7 @@ from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.groups.offset import OffsetHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData
@@ -224,7 +224,7 @@ async def test_a_late_commit_does_not_count_for_a_recreated_topic(
     broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     before = broker.tables.topics.ids["orders"]
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     broker.bind(SendHandler.send)(message(), peer)
     with pytest.raises(CallRefused, match="deleted and made anew"):
         commit(broker, peer, commit_offset=1, topic_id=before)

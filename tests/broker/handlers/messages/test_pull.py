@@ -9,7 +9,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import (
@@ -696,7 +696,7 @@ async def test_a_pull_that_means_a_deleted_topic_is_refused(
     stored("a", "b")
     before = broker.tables.topics.ids["orders"]
     assert bodies(broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     stored("c", "d", "e")
     with pytest.raises(CallRefused, match="deleted and made anew"):
         broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)
@@ -710,7 +710,7 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(
     answer: Any = broker.bind(PullHandler.pull)(call, peer)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
-    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.make(TopicDeletion).delete(["orders"])
     stored("b", "c")
     with pytest.raises(CallRefused, match="deleted and made anew"):
         await waiting

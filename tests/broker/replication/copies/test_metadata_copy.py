@@ -12,7 +12,7 @@ from tests.broker.replication.fake_master import FakeMaster
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.copies.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
@@ -256,7 +256,7 @@ async def test_a_topic_made_anew_at_the_master_is_another_topic_at_the_replica(
         await asyncio.sleep(0.2)
         before = master.tables.topics.ids["orders"]
         assert replica.tables.topics.ids["orders"] == before
-        delete_topics(master.log, master.delivery, master.tables, master.control, ["orders"])
+        master.make(TopicDeletion).delete(["orders"])
         this_loop().clock.jump(1)
         master.tables.topics.put(TopicConfig(topic_name="orders"), now_ms())
         await asyncio.sleep(0.3)
@@ -277,7 +277,7 @@ async def test_a_topic_that_the_master_deleted_is_deleted(
         await asyncio.sleep(0.2)
         assert has_topic(replica, "empty")
         topics = ["orders", "empty"]
-        delete_topics(master.log, master.delivery, master.tables, master.control, topics)
+        master.make(TopicDeletion).delete(topics)
         await asyncio.sleep(0.2)
         assert [has_topic(replica, topic) for topic in topics] == [False, False]
         assert replica.log.store.topics() == []
@@ -294,7 +294,7 @@ async def test_no_messages_are_deleted_by_a_master_of_another_past(
         await asyncio.sleep(0.2)
         stream_is(replica, None)
         topics = ["orders", "empty"]
-        delete_topics(master.log, master.delivery, master.tables, master.control, topics)
+        master.make(TopicDeletion).delete(topics)
         await asyncio.sleep(10)
         assert [has_topic(replica, topic) for topic in topics] == [True, False]
         assert replica.log.store.bounds("orders", 0) == (0, 1)

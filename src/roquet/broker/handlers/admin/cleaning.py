@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.broker.control import ControlPlane
-from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import save_progress
-from roquet.broker.operations.topic_deletion import clear_removed, delete_topics
+from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
@@ -26,19 +25,18 @@ TOGETHER: Final = 4
 class CleaningHandler:
     """Deletes what is no longer needed."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_tables")
+    __slots__ = ("_control", "_deletion", "_log", "_progress", "_tables")
 
     def __init__(
         self,
         log: MessageLog,
-        delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
+        progress: GroupProgress,
+        deletion: TopicDeletion,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
+        self._log, self._tables, self._control = log, tables, control
+        self._progress, self._deletion = progress, deletion
 
     async def clean_queues(self, _call: CleanQueues, _peer: Peer) -> Reply:
         """Delete queue entries of messages that retention has deleted.
@@ -57,7 +55,7 @@ class CleaningHandler:
         if spent := store.expired_queues(is_gone):
             for place in spent:
                 self._tables.offsets.remove_queue(*place)
-            save_progress(self._log, self._tables)
+            self._progress.save()
             for place in spent:
                 store.remove_queue(*place)
             log.info("%d queues without messages are deleted", len(spent))
@@ -76,16 +74,12 @@ class CleaningHandler:
         strays = self._strays()
         for start in range(0, len(strays), TOGETHER):
             # Some may have been created meanwhile.
-            delete_topics(
-                self._log,
-                self._delivery,
-                self._tables,
-                self._control,
+            self._deletion.delete(
                 self._strays(strays[start : start + TOGETHER]),
             )
             await asyncio.sleep(0)
         if strays:
-            await clear_removed(self._log)
+            await self._deletion.clear_removed()
             log.info("the queues of %d topics without settings are deleted", len(strays))
         return Reply()
 

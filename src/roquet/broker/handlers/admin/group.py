@@ -6,10 +6,9 @@ import msgspec
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
-from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import check_queues, each_queue, written
-from roquet.broker.operations.progress import has_unsubscribed, queue_progress
+from roquet.broker.operations.progress import GroupProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup, GroupMember
 from roquet.model.errors import CallRefused
@@ -31,19 +30,17 @@ from roquet.wire.codes import ResponseCode
 class GroupHandler:
     """Reports the members and the progress of groups."""
 
-    __slots__ = ("_control", "_coordination", "_log", "_tables")
+    __slots__ = ("_control", "_coordination", "_progress", "_tables")
 
     def __init__(
         self,
-        log: MessageLog,
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
+        progress: GroupProgress,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._coordination = coordination
-        self._control = control
+        self._tables, self._coordination = tables, coordination
+        self._control, self._progress = control, progress
 
     def connections(self, call: GetConnections, _peer: Peer) -> HandlerReply:
         """Return the members of a group."""
@@ -93,7 +90,7 @@ class GroupHandler:
         decisions = self._decisions(group) if call.with_owners else None
         return each_queue(
             queues,
-            lambda queue: self._progress(call, queue.topic, queue.queue_id),
+            lambda queue: self._queue_progress(call, queue.topic, queue.queue_id),
             lambda progress: ConsumeStats(
                 offset_table=dict(zip(queues, progress, strict=True)),
                 consume_tps=tps,
@@ -111,7 +108,7 @@ class GroupHandler:
         topics = wanted or set(self._tables.offsets.topics(call.consumer_group))
         if members is not None and members.subscriptions:
             topics = {
-                t for t in topics if not has_unsubscribed(self._tables, call.consumer_group, t)
+                t for t in topics if not self._progress.has_unsubscribed(call.consumer_group, t)
             }
             if call.with_owners and not wanted:
                 topics.update(members.subscriptions)
@@ -121,9 +118,9 @@ class GroupHandler:
         config = self._tables.topics.get(topic)
         return config.read_queue_nums if config else 0
 
-    def _progress(self, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
+    def _queue_progress(self, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
         group = call.consumer_group
-        progress = queue_progress(self._log, self._tables, self._control, group, topic, number)
+        progress = self._progress.of_queue(group, topic, number)
         if not call.with_owners:
             return progress
         return msgspec.structs.replace(progress, owners=self._owners(group, topic, number))

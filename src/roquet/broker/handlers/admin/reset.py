@@ -12,7 +12,7 @@ from typing import Final, TypeGuard
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import dumped, in_slices
-from roquet.broker.operations.progress import save_progress_in_threads
+from roquet.broker.operations.progress import GroupProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import GroupMember
 from roquet.log_records import logger
@@ -41,10 +41,13 @@ TOO_OLD: Final = "the client does not support this feature. version={}"
 class ResetHandler:
     """Sets the progress of groups."""
 
-    __slots__ = ("_control", "_log", "_tables")
+    __slots__ = ("_control", "_log", "_progress", "_tables")
 
-    def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
-        self._log, self._tables, self._control = log, tables, control
+    def __init__(
+        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, progress: GroupProgress
+    ) -> None:
+        self._log, self._tables = log, tables
+        self._control, self._progress = control, progress
 
     async def reset(self, call: calls.ResetOffset, _peer: Peer) -> Reply:
         """Reset a group's offsets in a topic."""
@@ -77,7 +80,7 @@ class ResetHandler:
             self._tables.offset_resets.put(group, topic, queue_id, offset)
             self._tables.ordered_pops.free(group, topic, queue_id)
         try:
-            await save_progress_in_threads(self._log, self._tables)
+            await self._progress.save_in_threads()
         except Exception:
             self._undo(call, before)
             raise
@@ -217,7 +220,7 @@ class ResetHandler:
         """Copy the offsets of one group to another."""
         for topic in self._cloned(call):
             self._tables.offsets.clone(call.src_group, call.dest_group, topic)
-        await save_progress_in_threads(self._log, self._tables)
+        await self._progress.save_in_threads()
         return Reply()
 
     def _cloned(self, call: calls.CloneOffsets) -> Iterable[str]:

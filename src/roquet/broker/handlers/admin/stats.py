@@ -8,7 +8,7 @@ from typing import Final
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import check_queues, dumped, each_queue, in_slices
-from roquet.broker.operations.progress import has_unsubscribed, queue_progress
+from roquet.broker.operations.progress import GroupProgress
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.stream.stream_facts import ConnectionFacts
 from roquet.broker.statistics import COUNT
@@ -40,15 +40,18 @@ _NO_GROUPS: Final = b'"consumeStatsList":[]'
 class StatsHandler:
     """Reports statistics of topics, groups and replication."""
 
-    __slots__ = ("_control", "_log", "_replication", "_tables")
+    __slots__ = ("_control", "_log", "_progress", "_replication", "_tables")
 
     def __init__(
-        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        control: ControlPlane,
+        replication: Replication,
+        progress: GroupProgress,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._control = control
-        self._replication = replication
+        self._log, self._tables, self._control = log, tables, control
+        self._replication, self._progress = replication, progress
 
     def topic_stats(self, call: calls.GetTopicStats, _peer: Peer) -> HandlerReply:
         """Return the bounds and last store time of each queue of a topic."""
@@ -195,7 +198,7 @@ class StatsHandler:
         if (
             config is None
             or (call.is_order and not config.order)
-            or has_unsubscribed(self._tables, group, topic)
+            or self._progress.has_unsubscribed(group, topic)
         ):
             return []
         return [self._queue(topic, number) for number in range(config.write_queue_nums)]
@@ -207,9 +210,7 @@ class StatsHandler:
             return []
         progress = await in_slices(
             queues,
-            lambda queue: queue_progress(
-                self._log, self._tables, self._control, group, topic, queue.queue_id
-            ),
+            lambda queue: self._progress.of_queue(group, topic, queue.queue_id),
         )
         return [
             ConsumeStats(

@@ -7,12 +7,11 @@ import msgspec
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
-from roquet.broker.delivery import DeliveryServices
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import page, written
-from roquet.broker.operations.progress import save_progress_in_threads
-from roquet.broker.operations.topic_deletion import clear_removed, delete_topic_with_retries
+from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.saved_table import TableChange
 from roquet.broker.tables.topics import is_system_topic
@@ -40,21 +39,19 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 class TopicHandler:
     """Creates, deletes and lists topics and groups."""
 
-    __slots__ = ("_control", "_coordination", "_delivery", "_log", "_tables")
+    __slots__ = ("_control", "_coordination", "_deletion", "_log", "_progress", "_tables")
 
     def __init__(
         self,
         log: MessageLog,
-        delivery: DeliveryServices,
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
+        progress: GroupProgress,
+        deletion: TopicDeletion,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._coordination = coordination
-        self._control = control
+        self._log, self._tables, self._coordination = log, tables, coordination
+        self._control, self._progress, self._deletion = control, progress, deletion
 
     async def create_topic(self, call: calls.CreateTopic, _peer: Peer) -> Reply:
         """Create or change a topic; replicas and name servers know it before the reply."""
@@ -114,10 +111,8 @@ class TopicHandler:
         await (
             self._log.flush.step()
         )  # most of the log is on the disk then, so the next steps are quick
-        delete_topic_with_retries(
-            self._log, self._delivery, self._tables, self._control, call.topic
-        )
-        await clear_removed(self._log)
+        self._deletion.delete_with_retries(call.topic)
+        await self._deletion.clear_removed()
         await self._tables.replica_copies.reach(
             self._control.clock, topics=self._tables.topics.edition
         )
@@ -200,7 +195,7 @@ class TopicHandler:
         self._coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
         if call.clean_offset:
             self._tables.offsets.remove_group(call.group_name)
-            await save_progress_in_threads(self._log, self._tables)
+            await self._progress.save_in_threads()
         await self._tables.replica_copies.reach(
             self._control.clock, groups=self._tables.groups.edition
         )

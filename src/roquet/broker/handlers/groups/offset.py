@@ -1,10 +1,9 @@
 """Offset: the progress of groups, and the bounds and times of queues."""
 
-from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import OFFSET_MAX, commit_offset, is_start_in_memory
+from roquet.broker.operations.progress import OFFSET_MAX, GroupProgress
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.handover import QueueTakeover
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -19,21 +18,18 @@ from roquet.wire.codes import ResponseCode
 class OffsetHandler:
     """Reads and commits the progress of groups; bounds and times of queues."""
 
-    __slots__ = ("_control", "_coordination", "_log", "_replication", "_tables")
+    __slots__ = ("_coordination", "_log", "_progress", "_replication", "_tables")
 
     def __init__(
         self,
         log: MessageLog,
         tables: BrokerTables,
         coordination: GroupCoordination,
-        control: ControlPlane,
         replication: Replication,
+        progress: GroupProgress,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._coordination = coordination
-        self._control = control
-        self._replication = replication
+        self._log, self._tables, self._coordination = log, tables, coordination
+        self._replication, self._progress = replication, progress
 
     def query(self, call: calls.QueryOffset, peer: Peer) -> HandlerReply:
         """Return a group's offset in a queue; a member that takes it over may have to wait.
@@ -48,15 +44,15 @@ class OffsetHandler:
             taking = self._coordination.handover.taking(group, topic, queue_id, peer)
             if taking is not None and self._tables.offsets.get(group, topic, queue_id) != bounds[1]:
                 return self._query_after(call, taking)
-        return self._progress(call)
+        return self._stored_progress(call)
 
     async def _query_after(
         self, call: calls.QueryOffset, taking: QueueTakeover
     ) -> calls.OffsetReply:
         await self._coordination.handover.wait(taking)
-        return self._progress(call)
+        return self._stored_progress(call)
 
-    def _progress(self, call: calls.QueryOffset) -> calls.OffsetReply:
+    def _stored_progress(self, call: calls.QueryOffset) -> calls.OffsetReply:
         committed = self._tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
         minimum, _ = self._log.store.bounds(call.topic, call.queue_id)
         offset = rules.queried_progress(
@@ -64,7 +60,7 @@ class OffsetHandler:
             minimum,
             zero_if_absent=call.set_zero_if_not_found is not False,
             is_in_page_cache=committed is not None
-            or is_start_in_memory(self._log, self._control, call.topic, call.queue_id),
+            or self._progress.is_start_in_memory(call.topic, call.queue_id),
         )
         if offset is None:
             raise CallRefused(
@@ -109,9 +105,7 @@ class OffsetHandler:
             return Reply(remark="Offset has been previously reset")
         is_replica = not self._replication.role.current.is_master
         place = (group, topic, call.queue_id)
-        if not commit_offset(
-            self._log, self._tables, *place, call.commit_offset, is_replica=is_replica
-        ):
+        if not self._progress.commit(*place, call.commit_offset, is_replica=is_replica):
             return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
         if call.queue_id < config.read_queue_nums:
             self._coordination.handover.committed(group, topic, call.queue_id, peer)

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.acknowledging import when_safe
-from roquet.broker.replication.replication import Replication
+from roquet.broker.operations.safe_replies import SafeReplies
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
@@ -49,7 +48,7 @@ ACKS_MAX = 4_096
 class AckHandler:
     """Settles popped messages, or changes when they are redelivered."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replication", "_tables")
+    __slots__ = ("_control", "_delivery", "_log", "_replies", "_tables")
 
     def __init__(
         self,
@@ -57,13 +56,10 @@ class AckHandler:
         delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
-        replication: Replication,
+        replies: SafeReplies,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
-        self._replication = replication
+        self._log, self._delivery, self._tables = log, delivery, tables
+        self._control, self._replies = control, replies
 
     def ack(self, call: Ack, _peer: Peer) -> HandlerReply:
         """Acknowledge a message: it is not redelivered."""
@@ -82,7 +78,7 @@ class AckHandler:
                 ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out"
             )
         self._delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
-        return when_safe(self._log, self._replication, Reply())
+        return self._replies.noted(Reply())
 
     def batch_ack(self, call: BatchAck, _peer: Peer) -> HandlerReply:
         """Acknowledge messages of several pops; those that are too late are skipped."""
@@ -104,7 +100,7 @@ class AckHandler:
             key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
             if (checkpoint := self._delivery.revive.in_flight.find(key)) is not None:
                 self._delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
-        return when_safe(self._log, self._replication, Reply())
+        return self._replies.noted(Reply())
 
     def change_invisible(self, call: ChangeInvisible, _peer: Peer) -> HandlerReply:
         """Change when a message is redelivered: store a new checkpoint, then close the old one."""
@@ -145,7 +141,7 @@ class AckHandler:
             invisible_time=fresh.invisible_ms,
             revive_qid=fresh.revive_queue_id,
         )
-        return when_safe(self._log, self._replication, reply)
+        return self._replies.noted(reply)
 
     def _too_late(self, handle: ReceiptHandle) -> Reply:
         """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""

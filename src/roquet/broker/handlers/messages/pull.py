@@ -12,14 +12,8 @@ from roquet.broker.filtering.filter_scan import scan
 from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.access import internal_topic_fault
-from roquet.broker.operations.progress import commit_offset
-from roquet.broker.operations.replica_reads import (
-    directed,
-    directed_later,
-    is_plain_read,
-    without_wait,
-)
-from roquet.broker.replication.replication import Replication
+from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.replica_reads import ReplicaReads
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.flags import PullFlag
@@ -66,7 +60,7 @@ PYTHON: Final = int(Language.PYTHON)
 class PullHandler:
     """Answers pulls: reads a queue, or holds the request until a message arrives."""
 
-    __slots__ = ("_control", "_coordination", "_log", "_replication", "_tables")
+    __slots__ = ("_control", "_coordination", "_log", "_progress", "_replica_reads", "_tables")
 
     def __init__(
         self,
@@ -74,25 +68,21 @@ class PullHandler:
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
-        replication: Replication,
+        progress: GroupProgress,
+        replica_reads: ReplicaReads,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._coordination = coordination
-        self._control = control
-        self._replication = replication
+        self._log, self._tables, self._coordination = log, tables, coordination
+        self._control, self._progress, self._replica_reads = control, progress, replica_reads
 
     def pull(self, call: Pull, peer: Peer) -> HandlerReply:
         """Return messages of one queue, or wait for them."""
-        if is_plain_read(self._control, self._replication):
+        if self._replica_reads.is_plain_read():
             return self._read(call, peer)
-        call = without_wait(self._replication, call)
+        call = self._replica_reads.without_wait(call)
         reply = self._read(call, peer)
         if isinstance(reply, PullReply):
-            return directed(self._log, self._tables, self._control, self._replication, call, reply)
-        return directed_later(
-            self._log, self._tables, self._control, self._replication, call, reply
-        )
+            return self._replica_reads.directed(call, reply)
+        return self._replica_reads.directed_later(call, reply)
 
     def _read(self, call: Pull, peer: Peer) -> PullReply | Awaitable[PullReply]:
         """Return what the queue holds, or wait for it."""
@@ -104,9 +94,7 @@ class PullHandler:
         if self._tables.former_readers.pending and self._is_former_reader(call, peer):
             return self._restart_reply(call)
         if call.sys_flag & COMMIT and call.commit_offset >= 0:
-            commit_offset(
-                self._log,
-                self._tables,
+            self._progress.commit(
                 call.consumer_group,
                 call.topic,
                 call.queue_id,

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.acknowledging import once_safe
-from roquet.broker.operations.sending import check_in_sync, select_queue, send_refusal
-from roquet.broker.replication.replication import Replication
+from roquet.broker.operations.safe_replies import SafeReplies
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import properties as names
@@ -32,24 +31,27 @@ ReplyCall = SendReplyMessage | SendReplyLongNames
 class ReplyHandler:
     """Pushes replies to the producers that sent the requests."""
 
-    __slots__ = ("_control", "_log", "_replication", "_tables")
+    __slots__ = ("_checks", "_control", "_log", "_replies", "_tables")
 
     def __init__(
-        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
+        self,
+        log: MessageLog,
+        tables: BrokerTables,
+        control: ControlPlane,
+        checks: SendChecks,
+        replies: SafeReplies,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._control = control
-        self._replication = replication
+        self._log, self._tables, self._control = log, tables, control
+        self._checks, self._replies = checks, replies
 
     def reply(self, call: ReplyCall, peer: Peer) -> HandlerReply:
         """Push a reply to the requester; also store it if the settings say so."""
         try:
-            queue_id = select_queue(self._tables, self._control, call)
+            queue_id = self._checks.select_queue(call)
             properties = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
             self._log.ingest.check_size(call.body)
         except (CallRefused, MessageIllegal) as error:
-            return send_refusal(self._control, error)
+            return self._checks.refusal(error)
         call = replace(call, queue_id=queue_id)
         return self._reply(call, properties, peer)
 
@@ -64,9 +66,9 @@ class ReplyHandler:
         )
         if fault is not None:
             return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
-        if stored is not None and self._replication.acknowledgements.is_needed:
-            return await once_safe(self._replication, stored, self._log.store.end_position)
-        return stored or replace(answer, msg_id="0", queue_id=call.queue_id)
+        if stored is not None:
+            return await self._replies.once_safe(stored, self._log.store.end_position)
+        return replace(answer, msg_id="0", queue_id=call.queue_id)
 
     async def _push(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> str | None:
         """Push to the requester; returns None, or the error in the genuine broker's words."""
@@ -107,7 +109,7 @@ class ReplyHandler:
     def _store(self, call: ReplyCall, peer: Peer) -> SendReply | None:
         """Store the reply; None on an error, since the requester has it already."""
         try:
-            check_in_sync(self._replication, call)
+            self._checks.check_in_sync(call)
             stored = self._log.ingest.append(call, call.queue_id, peer)
         except (CallRefused, MessageIllegal, StoreError) as error:
             fields = {"client": peer.address, "topic": call.topic, "group": call.producer_group}

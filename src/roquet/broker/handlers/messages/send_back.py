@@ -9,8 +9,8 @@ from typing import NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.sending import check_in_sync
-from roquet.broker.replication.confirmation.acknowledgements import REMARKS
+from roquet.broker.operations.safe_replies import SafeReplies
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.replication.replication import Replication
 from roquet.log_records import logger
 from roquet.model import names
@@ -26,7 +26,6 @@ from roquet.rules.delay.retry import (
     times_after,
     tries_limit,
 )
-from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.store.store import AppendResult
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendBack
@@ -41,7 +40,7 @@ log = logger(__name__)
 class SendBackHandler:
     """Stores failed messages for another delivery, or as dead letters."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replication")
+    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replication", "_replies")
 
     def __init__(
         self,
@@ -49,11 +48,11 @@ class SendBackHandler:
         delivery: DeliveryServices,
         control: ControlPlane,
         replication: Replication,
+        checks: SendChecks,
+        replies: SafeReplies,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._control = control
-        self._replication = replication
+        self._log, self._delivery, self._control = log, delivery, control
+        self._replication, self._checks, self._replies = replication, checks, replies
 
     def send_back(self, call: SendBack, _peer: Peer) -> HandlerReply:
         """Store the message again; the reply comes when it is as safe as any message."""
@@ -65,13 +64,13 @@ class SendBackHandler:
             )
         if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
             return Reply()
-        check_in_sync(self._replication)
+        self._checks.check_in_sync()
         try:
             appended = self._stored(call, group)
         except (StoreError, MessageIllegal) as error:
             _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
         if self._replication.acknowledgements.is_needed:
-            return self._when_safe(appended.position + appended.size)
+            return self._replies.certain(Reply(), appended.position + appended.size)
         return Reply()
 
     def _stored(self, call: SendBack, group: SubscriptionGroup) -> AppendResult:
@@ -135,13 +134,6 @@ class SendBackHandler:
                 f"the topic[{topic.topic_name}] sending message is forbidden",
             )
         return self._control.rng.randrange(count)
-
-    async def _when_safe(self, position: int) -> Reply:
-        """The reply once disk and replicas have the message; a refused client tries again."""
-        status = await self._replication.acknowledgements.status(position)
-        if status is not PutStatus.PUT_OK:
-            _refuse(ResponseCode.SYSTEM_ERROR, REMARKS[status])
-        return Reply()
 
 
 def _properties(record: Record) -> tuple[dict[str, str], str]:

@@ -1,13 +1,13 @@
 """Timer: recalls a message before its delivery time; progress and metrics of the timer."""
 
+from collections.abc import Awaitable
 from typing import Final
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.acknowledging import once_safe
-from roquet.broker.operations.sending import check_in_sync
-from roquet.broker.replication.replication import Replication
+from roquet.broker.operations.safe_replies import SafeReplies
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
@@ -29,7 +29,7 @@ BODY: Final = b"0"
 class TimerHandler:
     """Recalls timed messages, and reports how many wait."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replication", "_tables")
+    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replies", "_tables")
 
     def __init__(
         self,
@@ -37,30 +37,26 @@ class TimerHandler:
         delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
-        replication: Replication,
+        checks: SendChecks,
+        replies: SafeReplies,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
-        self._replication = replication
+        self._log, self._delivery, self._tables = log, delivery, tables
+        self._control, self._checks, self._replies = control, checks, replies
 
     def recall(self, call: Recall, peer: Peer) -> HandlerReply:
         """Recall a message that waits for its delivery time."""
         region = self._control.settings.config.region
         try:
             handle = self._allowed(call)
-            check_in_sync(self._replication)
-            position = self._note(call, handle, peer)
+            self._checks.check_in_sync()
+            self._note(call, handle, peer)
         except CallRefused as error:
             return RecallReply(code=error.code, remark=error.remark, region=region)
         except (MessageIllegal, StoreError) as error:
             remark = f"recall failed, execute error: {error}"
             return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
-        reply = RecallReply(msg_id=handle.unique_key, region=region)
-        if self._replication.acknowledgements.is_needed:
-            return self._when_safe(reply, position)
-        return reply
+        noted = self._replies.noted(RecallReply(msg_id=handle.unique_key, region=region))
+        return noted if isinstance(noted, Reply) else self._when_safe(noted, region)
 
     def checkpoint(self, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
         """Return the checkpoint of the timer."""
@@ -96,11 +92,8 @@ class TimerHandler:
             raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
         return handle
 
-    def _note(self, call: Recall, handle: RecallHandle, peer: Peer) -> int:
-        """Store the recall: it waits for the same second and is read first.
-
-        Returns its end position.
-        """
+    def _note(self, call: Recall, handle: RecallHandle, peer: Peer) -> None:
+        """Store the recall: it waits for the same second and is read first."""
         now_ms, key = self._control.clock.now_ms(), handle.unique_key
         properties = {
             names.TAGS: TAG,
@@ -134,15 +127,14 @@ class TimerHandler:
             prepared_position=0,
             crc=0,
         )
-        stored = self._log.ingest.reappend(
+        self._log.ingest.reappend(
             record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
         )
-        return stored.position + stored.size
 
-    async def _when_safe(self, reply: RecallReply, position: int) -> RecallReply:
+    async def _when_safe(self, noted: Awaitable[RecallReply], region: str) -> RecallReply:
         """The reply once it is safe, or after the timeout, as in the genuine broker."""
         try:
-            return await once_safe(self._replication, reply, position)
+            return await noted
         except (CallRefused, StoreFailed) as error:
             remark = f"recall failed, execute error: {error}"
-            return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)
+            return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)

@@ -3,15 +3,13 @@
 An end is mostly one-way: a refusal is only logged, and the next check asks again.
 """
 
-from collections.abc import Awaitable
 from typing import Final, NoReturn
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.acknowledging import once_safe
-from roquet.broker.operations.sending import check_in_sync
-from roquet.broker.replication.replication import Replication
+from roquet.broker.operations.safe_replies import SafeReplies
+from roquet.broker.operations.sending import SendChecks
 from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
 from roquet.model import names
@@ -44,19 +42,18 @@ PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 class TransactionHandler:
     """Commits and rolls back half messages."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replication")
+    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replies")
 
     def __init__(
         self,
         log: MessageLog,
         delivery: DeliveryServices,
         control: ControlPlane,
-        replication: Replication,
+        checks: SendChecks,
+        replies: SafeReplies,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._control = control
-        self._replication = replication
+        self._log, self._delivery, self._control = log, delivery, control
+        self._checks, self._replies = checks, replies
 
     def end(self, call: EndTransaction, peer: Peer) -> HandlerReply:
         """Commit or roll back a half message; each ends only once."""
@@ -68,28 +65,20 @@ class TransactionHandler:
             self._end(call, peer)
         except IndexBehind:
             return self._end_later(call, peer)
-        return self._noted()
+        return self._replies.noted(Reply())
 
-    async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply | None:
+    async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply:
         """End the transaction once the key index is up to date."""
         await self._delivery.transactions.queue.index()
         self._end(call, peer)
-        if (noted := self._noted()) is not None:
-            return await noted
-        return None
-
-    def _noted(self) -> Awaitable[Reply] | None:
-        """A wait until the message that was stored is safe; None where nobody waits."""
-        if not self._replication.acknowledgements.is_needed:
-            return None
-        return once_safe(self._replication, Reply(), self._log.store.end_position)
+        return await self._replies.once_safe(Reply(), self._log.store.end_position)
 
     def _end(self, call: EndTransaction, peer: Peer) -> None:
         """End the transaction without a pause, so that nothing else ends it meanwhile.
 
         While too few logs are in sync it stays open, and its producer is asked again later.
         """
-        check_in_sync(self._replication)
+        self._checks.check_in_sync()
         half = self._half_message(call, peer)
         transactions = self._delivery.transactions
         try:
@@ -138,7 +127,7 @@ class TransactionHandler:
 
         A message that a service has set aside goes back to that service.
         """
-        check_in_sync(self._replication)
+        self._checks.check_in_sync()
         record = self._put_away(call.msg_id or "")
         is_set_aside = record.topic == names.SET_ASIDE_TOPIC
         work = (
@@ -149,7 +138,7 @@ class TransactionHandler:
         except (StoreError, MessageIllegal, RecordError, ValueError) as error:
             goal = "its service" if is_set_aside else names.HALF_TOPIC
             _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
-        return self._noted()
+        return self._replies.noted(Reply())
 
     def _put_away(self, message_id: str) -> Record:
         """The record of a message that was given up or set aside. CallRefused for any other id."""

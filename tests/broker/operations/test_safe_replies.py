@@ -17,7 +17,7 @@ from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.handlers.messages.send_back import SendBackHandler
 from roquet.broker.handlers.messages.timer import TimerHandler
 from roquet.broker.handlers.messages.transaction import TransactionHandler
-from roquet.broker.operations.acknowledging import once_safe, when_safe
+from roquet.broker.operations.safe_replies import SafeReplies
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.model.errors import CallRefused
 from roquet.model.names import retry_topic
@@ -71,7 +71,7 @@ async def test_who_waits_for_nobody_gets_the_reply_itself(broker: Broker) -> Non
     acknowledgements = broker.replication.acknowledgements
     assert isinstance(acknowledgements, Acknowledgements)
     acknowledgements.is_needed = False
-    assert when_safe(broker.log, broker.replication, plain) is plain
+    assert broker.make(SafeReplies).noted(plain) is plain
 
 
 async def test_a_reply_comes_after_the_timeout_all_the_same(
@@ -80,8 +80,8 @@ async def test_a_reply_comes_after_the_timeout_all_the_same(
     broker.log.ingest.append(message(), 0, peer)
     plain = Reply()
     position = broker.log.store.end_position
-    assert await once_safe(broker.replication, plain, position) is plain
-    assert await when_safe(broker.log, broker.replication, plain) is plain  # type: ignore[misc]
+    assert await broker.make(SafeReplies).once_safe(plain, position) is plain
+    assert await broker.make(SafeReplies).noted(plain) is plain  # type: ignore[misc]
 
 
 class SlowReplicas:
@@ -98,11 +98,12 @@ class SlowReplicas:
 async def test_a_master_that_may_be_replaced_refuses_what_is_at_it_alone(broker: Broker) -> None:
     slow: Any = SlowReplicas()
     replication = replace(broker.replication, acknowledgements=slow)
+    replies = SafeReplies(broker.log, broker.tables, broker.control, replication)
     with pytest.raises(CallRefused, match="too few replicas have acknowledged it"):
-        await once_safe(replication, Reply(), 0)
+        await replies.once_safe(Reply(), 0)
     slow.status_now = PutStatus.FLUSH_DISK_TIMEOUT
     plain = Reply()
-    assert await once_safe(replication, plain, 0) is plain, "all of the set have it"
+    assert await replies.once_safe(plain, 0) is plain, "all of the set have it"
 
 
 async def test_sends_wait_and_say_what_they_did_not_get(
