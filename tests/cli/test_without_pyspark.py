@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.spark.tables.job_status import JobStatus, LagPoint, write_status
+from roquet.lake.status import JobStatus, LagPoint, write_status
 
 ROOT = Path(__file__).resolve().parents[2]
 
