@@ -53,8 +53,8 @@ help: ## what there is
 
 install: .venv/.installed ## .venv with everything in it
 
-.venv/.installed: tools/install.sh requirements/build.txt requirements/dev.txt pyproject.toml src/roquet/wire/records/_speedups.pyx
-	@tools/install.sh
+.venv/.installed: tools/install/install.sh requirements/build.txt requirements/dev.txt pyproject.toml src/roquet/wire/records/_speedups.pyx
+	@tools/install/install.sh
 
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
 	$(BIN)/roquet demo $(DEMO_ARGS)
@@ -80,10 +80,10 @@ test-docs: install ## the commands of every page, typed in an environment that h
 	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs tests/tools/test_wheels.py $(PYTEST_ARGS)
 
 wheel: install ## dist/roquet-….whl for the Python of .venv, or for several (PYTHONS="python3.11 python3.13")
-	$(BIN)/python tools/wheels.py $(PYTHONS)
+	$(BIN)/python tools/install/wheels.py $(PYTHONS)
 
 pythons: ## the tests without Spark on other Pythons (PYTHONS="python3.12 python3.13")
-	tools/other_pythons.sh $(PYTHONS)
+	tools/gates/other_pythons.sh $(PYTHONS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 
@@ -113,7 +113,7 @@ hunt: install ## what holds for all examples, with new ones in each round (HUNT_
 		  -n auto --maxprocesses 8 --dist loadgroup || exit 1; done
 
 fuzz: install ## compiled inner loops beside the Python forms, under gcc's address sanitizer (FUZZ_SECONDS)
-	$(BIN)/python tools/fuzz_speedups.py --sanitize --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
+	$(BIN)/python tools/gates/fuzz_speedups.py --sanitize --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
@@ -171,18 +171,18 @@ demo-slice: install
 	$(BIN)/roquet demo --flights $(CI_FLIGHTS)
 
 demo-without-java: install
-	$(BIN)/python tools/without_java.py $(BIN)/roquet demo --flights $(CI_FLIGHTS_WITHOUT_JAVA)
+	$(BIN)/python tools/gates/without_java.py $(BIN)/roquet demo --flights $(CI_FLIGHTS_WITHOUT_JAVA)
 
 lock: install ## requirements/*.txt from pyproject.toml
-	tools/lock.sh
+	tools/install/lock.sh
 
 map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables in docs/reference
-	$(BIN)/python tools/architecture_map.py --write
-	$(BIN)/python tools/protocol_table.py --write
-	$(BIN)/python tools/settings_table.py --write
-	$(BIN)/python tools/metrics_table.py --write
-	$(BIN)/python tools/monitoring_files.py --write
-	$(BIN)/python tools/api_reference.py --write
+	$(BIN)/python tools/generators/architecture_map.py --write
+	$(BIN)/python tools/generators/protocol_table.py --write
+	$(BIN)/python tools/generators/settings_table.py --write
+	$(BIN)/python tools/generators/metrics_table.py --write
+	$(BIN)/python tools/generators/monitoring_files.py --write
+	$(BIN)/python tools/generators/api_reference.py --write
 
 clean: ## everything that can be made again, but .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

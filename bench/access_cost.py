@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 
 from raw_client import Address, Brokers, Load, Result, in_turn, ours  # noqa: E402
 from system import Row, save, show  # noqa: E402

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools")]
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools" / "fixtures")]
 
 import genuine  # noqa: E402
 

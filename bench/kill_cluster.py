@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
 
 import genuine  # noqa: E402
 from roquet.model.errors import RoquetError  # noqa: E402

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures"), str(ROOT / "bench")]
 
 import kill_java  # noqa: E402
 from kill_cluster import BROKERS, KillCluster  # noqa: E402
@@ -50,7 +50,7 @@ LOAD_SECONDS = (0.5, 1.5)
 HEAL_SECONDS_MAX = 60
 ACKNOWLEDGED_AFTER = 200
 """Messages of Python before what was killed starts again, and before a round ends."""
-NO_ETCD = "no etcd on PATH (tools/install_servers.sh has it): one controller, its state in a file"
+NO_ETCD = "no etcd on PATH (tools/install/servers.sh has it): one controller, its state in a file"
 
 
 class Plan(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Protocol
 
 HERE = Path(__file__).resolve().parent
 SRC = str(HERE.parent / "src")
-sys.path[:0] = [SRC, str(HERE.parent / "tools"), str(HERE)]
+sys.path[:0] = [SRC, str(HERE.parent / "tools" / "fixtures"), str(HERE)]
 
 import genuine  # noqa: E402
 

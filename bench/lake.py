@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from cpu_share import children_named, limited  # noqa: E402

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
 
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.wire.calls.pull import Pull  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 
 from raw_client import Brokers, Load, Result, in_turn, median, ours  # noqa: E402
 from system import Row, save, show  # noqa: E402

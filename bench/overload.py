@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
 
 import genuine  # noqa: E402
 from roquet.broker.app import BrokerServer  # noqa: E402

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures"), str(ROOT / "bench")]
 
 from system import Row, reach, save  # noqa: E402
 

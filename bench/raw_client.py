@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 
 from system import ROQUET, cpu_seconds, percentile  # noqa: E402
 

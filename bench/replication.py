@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 
 import replica_group as group  # noqa: E402
 import system  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools" / "fixtures"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from system import Row, cpu_seconds, reach, save  # noqa: E402

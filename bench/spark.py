@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
 
 from filled import filled  # noqa: E402
 from system import Row, save, show  # noqa: E402

@@ -252,7 +252,7 @@ def test_every_call_is_served_or_known_not_to_be() -> None:
 def test_every_call_that_is_served_has_its_worst_requests() -> None:
     served = {kind.__name__ for kind in worst_requests.every_call()}
     worst = {kind.__name__ for kind in worst_requests.BODIES}
-    assert served == worst | worst_requests.PLAIN, "tools/worst_requests.py says what costs most"
+    assert served == worst | worst_requests.PLAIN, "worst_requests.py says what costs most"
     assert worst.isdisjoint(worst_requests.PLAIN)
 
 

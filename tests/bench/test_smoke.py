@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
-FILES = sorted([*BENCH.glob("*.py"), *(ROOT / "tools").glob("*.py")])
+FILES = sorted([*BENCH.glob("*.py"), *(ROOT / "tools").rglob("*.py")])
 COMMANDS = [path for path in FILES if 'if __name__ == "__main__":' in path.read_text("utf-8")]
 LIBRARIES = [path for path in FILES if path not in COMMANDS]
 
@@ -47,7 +47,7 @@ SMALL = {
 }
 """Benchmarks of our own programs alone, with arguments that leave a second or two of work."""
 
-SHELL_SCRIPTS = sorted((ROOT / "tools").glob("*.sh"))
+SHELL_SCRIPTS = sorted((ROOT / "tools").rglob("*.sh"))
 
 
 def name_of(path: Path) -> str:
@@ -85,7 +85,8 @@ def test_a_library_can_be_imported(module: Path) -> None:
 def test_a_quick_benchmark_runs_with_its_smallest_inputs(name: str, tmp_path: Path) -> None:
     arguments = SMALL[name].replace("DIRECTORY", str(tmp_path)).split()
     command = [sys.executable, str(BENCH / f"{name}.py"), *arguments]
-    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tools'}", "PATH": "/usr/bin:/bin"}
+    paths = f"{ROOT / 'src'}:{ROOT / 'tools' / 'fixtures'}"
+    environment = {"PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 

@@ -46,7 +46,7 @@ async def test_a_cluster_of_three_controllers_survives_the_kill_of_any_process(
     tmp_path: Path,
 ) -> None:
     if shutil.which("etcd") is None:
-        pytest.skip("no etcd on PATH: tools/install_servers.sh installs Debian's etcd-server")
+        pytest.skip("no etcd on PATH: tools/install/servers.sh installs Debian's etcd-server")
     port, namesrv_port = free_ports()
     arguments = ["--replicas", "2", "--controllers", "3", "--host", "127.0.0.1"]
     arguments += ["--controller-port", str(randrange(8_000, 9_800)), "--port", str(port)]

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.spark_suite,
     # After a removal pyarrow's client loses some answers of Azurite, and asks again 7 s later.
     pytest.mark.timeout(300),
-    pytest.mark.skipif(AZURITE is None, reason="no azurite-blob on PATH: tools/install_servers.sh"),
+    pytest.mark.skipif(AZURITE is None, reason="no azurite-blob on PATH: tools/install/servers.sh"),
 ]
 
 HOST = "lake@devstoreaccount1.dfs.core.windows.net"

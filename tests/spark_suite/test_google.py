@@ -58,7 +58,7 @@ SERVER = shutil.which("fake-gcs-server")
 pytestmark = [
     pytest.mark.spark_suite,
     pytest.mark.skipif(
-        SERVER is None, reason="no fake-gcs-server on PATH: tools/install_servers.sh"
+        SERVER is None, reason="no fake-gcs-server on PATH: tools/install/servers.sh"
     ),
 ]
 

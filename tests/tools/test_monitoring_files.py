@@ -113,7 +113,7 @@ def test_panels_of_the_board_do_not_overlap() -> None:
 def promtool(*arguments: str | Path) -> None:
     """Run promtool; skips the test where it is not installed, and fails it with its output."""
     if (program := shutil.which("promtool")) is None:
-        pytest.skip("no promtool on PATH: tools/install_servers.sh installs it")
+        pytest.skip("no promtool on PATH: tools/install/servers.sh installs it")
     done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -73,7 +73,7 @@ class Prometheus:
 def prometheus(folder: Path, *targets: int) -> Iterator[Prometheus]:
     """A Prometheus that reads the pages at these ports of this machine."""
     if (program := shutil.which("prometheus")) is None:
-        pytest.skip("no prometheus on PATH: tools/install_servers.sh installs it")
+        pytest.skip("no prometheus on PATH: tools/install/servers.sh installs it")
     config, port = folder / "prometheus.yml", free_port()
     pages = ", ".join(f'"127.0.0.1:{target}"' for target in targets)
     config.write_text(CONFIG.format(rules=monitoring_files.ALERTS, targets=pages), "utf-8")

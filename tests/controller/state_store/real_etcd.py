@@ -87,7 +87,7 @@ class RealEtcd:
 @contextmanager
 def running_etcd(directory: Path, *, tls: bool = False) -> Iterator[RealEtcd]:
     if shutil.which("etcd") is None:
-        pytest.skip("no etcd on PATH: tools/install_servers.sh installs Debian's etcd-server")
+        pytest.skip("no etcd on PATH: tools/install/servers.sh installs Debian's etcd-server")
     etcd = RealEtcd(directory, tls=tls)
     try:
         etcd.start()

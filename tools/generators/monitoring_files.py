@@ -1,7 +1,7 @@
 """examples/monitoring/: alert rules for Prometheus and a board for Grafana, from the metric table.
 
-python tools/monitoring_files.py            prints their names
-python tools/monitoring_files.py --write    writes them
+python tools/generators/monitoring_files.py            prints their names
+python tools/generators/monitoring_files.py --write    writes them
 
 Expressions name metrics by `{name}` of a Metric below, so that none can be misspelt.
 """
@@ -17,12 +17,12 @@ from roquet.metrics import rocketmq_metrics as rocketmq
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.metric import Metric
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "monitoring"
 ALERTS = FOLDER / "roquet-alerts.yml"
 BOARD = FOLDER / "roquet-board.json"
 
-GENERATED = "# This file is generated: `make map` writes it anew from tools/monitoring_files.py.\n"
+GENERATED = "# `make map` generates this file by tools/generators/monitoring_files.py.\n"
 
 PANEL_WIDTH, PANEL_HEIGHT = 12, 8
 

@@ -1,19 +1,22 @@
 """ARCHITECTURE.md's map of packages, drawn from each package's first docstring line.
 
-python tools/architecture_map.py               prints the map
-python tools/architecture_map.py --write       puts it into ARCHITECTURE.md
-python tools/architecture_map.py net store     prints the modules of these packages
+python tools/generators/architecture_map.py               prints the map
+python tools/generators/architecture_map.py --write       puts it into ARCHITECTURE.md
+python tools/generators/architecture_map.py net store     prints the modules of these packages
 """
 
 import argparse
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import house
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "gates")]
 
-ROOT = Path(__file__).resolve().parent.parent
+import house  # noqa: E402
+
 PACKAGE = ROOT / "src" / "roquet"
 SIMULATION = ROOT / "simulation"
 DOCUMENT = ROOT / "ARCHITECTURE.md"

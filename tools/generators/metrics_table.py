@@ -1,7 +1,7 @@
 """docs/reference/metrics.md: every metric with its type, labels and meaning.
 
-python tools/metrics_table.py            prints the document
-python tools/metrics_table.py --write    writes it
+python tools/generators/metrics_table.py            prints the document
+python tools/generators/metrics_table.py --write    writes it
 """
 
 import argparse
@@ -14,7 +14,7 @@ from roquet.metrics.rocketmq_metrics import LEFT_OUT, ROCKETMQ_METRICS
 from roquet.metrics.roquet_metrics import ROQUET_METRICS
 from settings_table import code, row
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reference" / "metrics.md"
 
 HEAD = f"""\

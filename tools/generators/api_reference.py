@@ -1,7 +1,7 @@
 """docs/reference: client, admin, testing, Spark options and errors, from signatures and docstrings.
 
-python tools/api_reference.py            prints the documents
-python tools/api_reference.py --write    writes them
+python tools/generators/api_reference.py            prints the documents
+python tools/generators/api_reference.py --write    writes them
 
 Sources are read, not imported: the pages are the same whatever is installed.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from roquet.client import config
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "roquet"
 REFERENCE = ROOT / "docs" / "reference"
 

@@ -1,9 +1,9 @@
 """The house in figures: files, lines, folders, names, import circles, words, and the tests' time.
 
-python tools/house.py                        prints the table
-python tools/house.py --json                 prints the same figures as one JSON object
-python tools/house.py --test-time JUNITXML   adds the tests' time, from `pytest --junitxml JUNITXML`
-python tools/house.py --names 10 --seed 7    prints public classes drawn at random, each described
+python tools/gates/house.py                       prints the table
+python tools/gates/house.py --json                prints the same figures as one JSON object
+python tools/gates/house.py --test-time JUNITXML  adds the time of `pytest --junitxml JUNITXML`
+python tools/gates/house.py --names 10 --seed 7   prints public classes drawn at random
 
 Run before and after a renovation, it says whether the code became easier to find one's way in.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "demos", "examples")
 PACKAGES = ("src/roquet", "src/pyspark_roquet", "simulation")
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Locks requirements/*.txt: every package of every platform with its hashes, and no host or path.
-# The machine's own index settings stay out of the files; `tools/lock.sh --upgrade` takes newer versions.
+# The machine's own index settings stay out of the files; `tools/install/lock.sh --upgrade` takes newer versions.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 uv=.venv/bin/uv
 header="# Locked by \`make lock\` from pyproject.toml; not edited by hand."

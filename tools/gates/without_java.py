@@ -1,6 +1,6 @@
 """Runs a command as on a machine without Java: no JAVA_HOME, every program on PATH but Java's.
 
-python tools/without_java.py COMMAND [ARGUMENT...]
+python tools/gates/without_java.py COMMAND [ARGUMENT...]
 """
 
 import argparse

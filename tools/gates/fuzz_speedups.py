@@ -1,7 +1,7 @@
 """Fuzzing of the compiled inner loops: random input, on which they agree with the Python forms.
 
-python tools/fuzz_speedups.py [--seconds 10] [--seed 1]    the extension that is installed
-python tools/fuzz_speedups.py --sanitize …                 a copy, with gcc's address sanitizer
+python tools/gates/fuzz_speedups.py [--seconds 10] [--seed 1]   the extension that is installed
+python tools/gates/fuzz_speedups.py --sanitize …                a copy, with gcc's address sanitizer
 
 A compiled form may leave a call to the Python form (NotImplemented); what it answers itself must be
 the same. Afterwards it must hold no reference to its arguments and none of their buffers. The first
@@ -26,7 +26,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-import wheels
 from fuzz_inputs import CALLS, Case
 from roquet.arrow import column_slices, encode, properties, record_scan
 from roquet.broker.filtering import record_matcher
@@ -40,7 +39,11 @@ from roquet.wire import command, compact, fields, signed_header
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools" / "install")]
+
+import wheels  # noqa: E402
+
 BUILD: Final = ROOT / "build" / "fuzz"
 
 SANITIZERS: Final = "-fsanitize=address,undefined"
@@ -176,10 +179,9 @@ def build_sanitized(directory: Path) -> Path:
 def run_sanitized(library: str, arguments: Sequence[str], directory: Path = BUILD) -> int:
     """Fuzz the sanitized copy in a process of its own; gives its exit status."""
     source = build_sanitized(directory)
-    paths = os.pathsep.join(map(str, (source, ROOT / "tools")))
     return subprocess.run(
         [sys.executable, __file__, *arguments], check=False,
-        env={**os.environ, **ENVIRONMENT, "LD_PRELOAD": library, "PYTHONPATH": paths},
+        env={**os.environ, **ENVIRONMENT, "LD_PRELOAD": library, "PYTHONPATH": str(source)},
     ).returncode  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Builds Roquet's wheel for each of several Pythons.
 
-python tools/wheels.py [--into DIRECTORY] [PYTHON …]
+python tools/install/wheels.py [--into DIRECTORY] [PYTHON …]
 
 Without a Python it is built for the one that runs this, in its own environment. Each other one gets
 an environment for the build, with what requirements/build.txt locks. A wheel holds the compiled
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 SOURCES: Final = ("pyproject.toml", "LICENSE", "README.md", "docs/wheel.md", "src")
 """Files and folders that a build reads."""

@@ -1,6 +1,6 @@
 """Store vector: a data directory with every kind of message, kept so that later versions open it.
 
-    python tools/store_vector.py tests/vectors/store-0.1     once for each version
+    python tools/generators/store_vector.py tests/vectors/store-0.1     once for each version
 
 It writes data.tar.xz and expected.json: the bodies of each topic, and the progress of the group.
 Timer log and timer wheel, which are large and made anew, are left out.

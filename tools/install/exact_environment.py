@@ -1,6 +1,6 @@
 """Makes a Python environment that holds Roquet's wheel and what one install line brings.
 
-python tools/exact_environment.py DIRECTORY 'roquet[spark]'
+python tools/install/exact_environment.py DIRECTORY 'roquet[spark]'
 
 Nothing else is in it. The packages are links into the environment that runs this, so that it takes
 seconds and no package index: what is missing there is missing for a user who typed that line, too.
@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from wheels import build_wheel
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def requirements_of(package: Distribution, extras: Iterable[str]) -> Iterator[Requirement]:

@@ -3,7 +3,7 @@
 # Plain pip, so that the machine's own index settings count; every package is checked against its hash.
 # Needs Python 3.11 or newer with its venv module; PYTHON=/path/to/python chooses one.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 usable() { # a Python new enough that can make an environment with pip in it
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1

@@ -1,7 +1,7 @@
 """docs/reference/protocol.md: every request of the protocol, who answers it, and the test for it.
 
-python tools/protocol_table.py            prints the document
-python tools/protocol_table.py --write    writes it
+python tools/generators/protocol_table.py            prints the document
+python tools/generators/protocol_table.py --write    writes it
 """
 
 import argparse
@@ -22,7 +22,7 @@ from roquet.wire.call import Call
 from roquet.wire.calls.admin.client_forwarding import FORWARDED_CALLS
 from roquet.wire.codes import RequestCode
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reference" / "protocol.md"
 
 HEAD = """\

@@ -4,19 +4,19 @@
 # object store like Azure's; and from Go's modules fake-gcs-server, one like Google's, which is built in some two minutes.
 # Without the rights, or elsewhere, it says what to install; tests without their program are skipped. No service has to run.
 #
-#   tools/install_servers.sh                 all of them
-#   tools/install_servers.sh etcd            one of them
+#   tools/install/servers.sh                 all of them
+#   tools/install/servers.sh etcd            one of them
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 
 install() {  # the program, the package
     if command -v "$1" >/dev/null 2>&1; then
-        echo "install_servers: $1 is there already"
+        echo "install servers: $1 is there already"
     elif ! command -v apt-get >/dev/null 2>&1; then
-        echo "install_servers: there is no apt-get here: install $1 from your system's packages, so that it is on PATH" >&2
+        echo "install servers: there is no apt-get here: install $1 from your system's packages, so that it is on PATH" >&2
         return 1
     elif [ "$(id -u)" != 0 ]; then
-        echo "install_servers: run as root: apt-get install $2" >&2
+        echo "install servers: run as root: apt-get install $2" >&2
         return 1
     else
         apt-get install -y --no-install-recommends "$2" ||
@@ -26,9 +26,9 @@ install() {  # the program, the package
 
 install_npm() {  # the program, the package, its version
     if command -v "$1" >/dev/null 2>&1; then
-        echo "install_servers: $1 is there already"
+        echo "install servers: $1 is there already"
     elif ! command -v npm >/dev/null 2>&1; then
-        echo "install_servers: there is no npm here: install Node.js, and run npm install --global $2@$3" >&2
+        echo "install servers: there is no npm here: install Node.js, and run npm install --global $2@$3" >&2
         return 1
     else
         npm install --global --no-audit --no-fund --loglevel=error "$2@$3"
@@ -37,15 +37,15 @@ install_npm() {  # the program, the package, its version
 
 install_go() {  # the program, the module, its version
     if command -v "$1" >/dev/null 2>&1; then
-        echo "install_servers: $1 is there already"
+        echo "install servers: $1 is there already"
     elif ! command -v go >/dev/null 2>&1; then
-        echo "install_servers: there is no go here: install Go, and run GOBIN=/usr/local/bin go install $2@$3" >&2
+        echo "install servers: there is no go here: install Go, and run GOBIN=/usr/local/bin go install $2@$3" >&2
         return 1
     elif ! [ -w /usr/local/bin ]; then
-        echo "install_servers: run GOBIN=… go install $2@$3 with a directory that is on PATH" >&2
+        echo "install servers: run GOBIN=… go install $2@$3 with a directory that is on PATH" >&2
         return 1
     else
-        echo "install_servers: building $1, which takes some minutes"
+        echo "install servers: building $1, which takes some minutes"
         GOBIN=/usr/local/bin go install "$2@$3"
     fi
 }
@@ -59,7 +59,7 @@ for name in "$@"; do
         chromium) install chromium chromium || status=1 ;;
         azurite) install_npm azurite-blob azurite 3.37.0 || status=1 ;;
         gcs) install_go fake-gcs-server github.com/fsouza/fake-gcs-server v1.56.1 || status=1 ;;
-        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium, azurite, gcs)" >&2; status=2 ;;
+        *) echo "install servers: no such program: $name (etcd, prometheus, chromium, azurite, gcs)" >&2; status=2 ;;
     esac
 done
 exit $status

@@ -1,7 +1,7 @@
 """docs/reference/settings.md: every setting, its genuine name, its default and what it means.
 
-python tools/settings_table.py            prints the document
-python tools/settings_table.py --write    writes it
+python tools/generators/settings_table.py            prints the document
+python tools/generators/settings_table.py --write    writes it
 """
 
 import argparse
@@ -20,7 +20,7 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import CHANGEABLE as NAME_SERVER_CHANGEABLE
 from roquet.namesrv.handlers.settings import KEYS, UNUSED
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reference" / "settings.md"
 
 BROKER_HEAD = """\
