@@ -45,6 +45,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Lines and tables to print without --json; a generator makes them only then."""
     hints: Iterable[str] = ()
     """Lines on stderr beside the text."""
+    notes: Iterable[str] = ()
+    """Lines on stderr, also with --json."""
     faults: Sequence[str] = ()
     """Lines on stderr, also with --json; with any of them the exit code is 1."""
     is_failed: bool = False
@@ -59,6 +61,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         else:
             show_text(self.text)
             output.echo_errors(self.hints)
+        output.echo_errors(self.notes)
         output.echo_errors(self.faults)
         if self.error is not None:
             raise self.error
@@ -78,11 +81,18 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
         A no ends the command.
         """
+        self.show(preview)
+        return await self.confirm(question)
+
+    def show(self, preview: Iterable[str]) -> None:
+        """Print what would be done; on stderr where stdout holds JSON."""
         output.show_preview(preview, dry_run=self.dry_run, json=self.as_json)
-        if self.dry_run:
-            return False
-        await output.confirm(question, yes=self.yes, to_stderr=self.as_json)
-        return True
+
+    async def confirm(self, question: str) -> bool:
+        """Ask whether to do it; False with --dry-run."""
+        if not self.dry_run:
+            await output.confirm(question, yes=self.yes, to_stderr=self.as_json)
+        return not self.dry_run
 
     def result(self, rows: Iterable[Mapping[str, Any]], line: str) -> Result:
         """The result of a change: rows with `changed` for JSON, a line if it was made."""

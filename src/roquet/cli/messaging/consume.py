@@ -1,8 +1,9 @@
 """roquet consume: prints a topic's messages as they come."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -10,7 +11,6 @@ import typer
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.names import CLI_GROUP
 from roquet.model.settings import suggest
@@ -27,7 +27,8 @@ LINE_SIZE_MAX: Final = 1024 * 1024
 """Bytes of a body that are shown as a line: one of 60 MB takes minutes and gigabytes to escape."""
 
 
-def consume(  # noqa: PLR0913 - each is an option
+async def consume(  # noqa: PLR0913 - each is an option
+    namesrv: str,
     topic: TopicArgument,
     *,
     group: Annotated[
@@ -48,42 +49,29 @@ def consume(  # noqa: PLR0913 - each is an option
     raw: Annotated[
         bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
     ] = False,
-    namesrv: NamesrvOption = None,
 ) -> None:
     """Print a topic's messages as they come, until Ctrl-C.
 
     A body is one line, of its first MiB; what does not print, line breaks among it, is shown as an
     escape. --json and --raw show all of it.
     """
-    runtime.log_to_stderr(verbose=False)
+    from roquet.client.pull import PullConsumer
+    from roquet.client.push import PushConsumer
+
     if raw and json:
         raise UsageError("--raw or --json: bodies alone, or all that is known")
     show = _show_json if json else _show_raw if raw else _show_text
     config = _consumer_config(begin)
-    wanted = {"tags": tags, "sql": sql}
-    runtime.run(_consume(topic, group, wanted, config, namesrv, _Printer(show, count)))
-
-
-async def _consume(
-    topic: str,
-    group: str | None,
-    wanted: dict[str, Any],
-    config: "ConsumerConfig",
-    namesrv: str | None,
-    printing: "_Printer",
-) -> None:
-    from roquet.client.pull import PullConsumer
-    from roquet.client.push import PushConsumer
-
-    addresses = namesrv_addresses(namesrv)
+    wanted: dict[str, Any] = {"tags": tags, "sql": sql}
     if group is not None:
-        member = PushConsumer(addresses, group=group, topic=topic, config=config, **wanted)
-        await _check_readable(addresses, topic)
+        member = PushConsumer(namesrv, group=group, topic=topic, config=config, **wanted)
+        await _check_readable(namesrv, topic)
         async with member:
-            await _until_stopped(printing.run(member))
+            await _until_stopped(_print(member, show, count))
         return
-    await _check_readable(addresses, topic)
-    async with PullConsumer(addresses, group=CLI_GROUP, config=config) as reader:
+    await _check_readable(namesrv, topic)
+    async with PullConsumer(namesrv, group=CLI_GROUP, config=config) as reader:
+        printing = partial(_print, show=show, count=count)
         await _until_stopped(_read(reader, topic, wanted, config, printing))
 
 
@@ -110,7 +98,7 @@ async def _read(
     topic: str,
     wanted: dict[str, Any],
     config: "ConsumerConfig",
-    printing: "_Printer",
+    printing: Callable[["Consumer"], Awaitable[None]],
 ) -> None:
     """Print all queues of the topic; waits for a topic that does not exist yet."""
     waited = False
@@ -120,7 +108,7 @@ async def _read(
     await reader.assign(queues, **wanted)
     if not waited:  # all messages of a topic that was created meanwhile are new
         await _seek(reader, config)
-    await printing.run(reader)
+    await printing(reader)
 
 
 async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
@@ -134,22 +122,17 @@ async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
             await reader.seek_to_time(queue, config.consume_timestamp_ms)
 
 
-class _Printer:
-    """Prints and acknowledges messages, `count` at most; None is no limit."""
-
-    def __init__(self, show: Callable[["InboundMessage"], None], count: int | None) -> None:
-        self._show = show
-        self._count = count
-
-    async def run(self, consumer: "Consumer") -> None:
-        """Print and acknowledge each message."""
-        printed = 0
-        async for message in consumer.messages():
-            self._show(message)
-            await message.ack()
-            printed += 1
-            if printed == self._count:
-                return
+async def _print(
+    consumer: "Consumer", show: Callable[["InboundMessage"], None], count: int | None
+) -> None:
+    """Print and acknowledge messages, `count` at most; None is no limit."""
+    printed = 0
+    async for message in consumer.messages():
+        show(message)
+        await message.ack()
+        printed += 1
+        if printed == count:
+            return
 
 
 def _show_text(message: "InboundMessage") -> None:

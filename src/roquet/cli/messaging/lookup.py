@@ -1,29 +1,25 @@
 """roquet message show, find, at: single messages, by id, key, place or time."""
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.process import runtime
+from roquet.cli.operator_command import CommandGroup, Result
 from roquet.cli.terminal import completion, output
 from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
-from roquet.cli.terminal.exit_codes import FAILED
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
-from roquet.cli.terminal.output import JsonOption
+from roquet.model.errors import UsageError
 from roquet.model.names import CLI_GROUP
 from roquet.model.queue import MessageQueue
 
 if TYPE_CHECKING:
+    from roquet.admin.client import AdminClient
     from roquet.model.message import StoredMessage
 
 PREVIEW_MAX: Final = 60
 """Characters of a body in a line for eyes; `show` and `--json` cut nothing."""
 
-app: Final = typer.Typer(
-    name="message", no_args_is_help=True, rich_markup_mode=None, help="Single messages."
-)
+app: Final = CommandGroup("message", "Single messages.")
 
 ProducerTopicOption = Annotated[
     str | None,
@@ -41,20 +37,23 @@ StoredToOption = Annotated[str | None, typer.Option("--to", help="Stored before 
 
 
 @app.command()
-def show(
+async def show(
+    admin: "AdminClient",
     message_id: Annotated[str, typer.Argument(metavar="ID", help="Of either kind.")],
     *,
     topic: ProducerTopicOption = None,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Show the message of an id, with all its properties and its body."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_show(namesrv, message_id, topic, json=json))
+    from roquet.admin import messages
+
+    matches = await messages.by_id(admin, message_id.upper(), topic)
+    return _found(matches, f"no message {message_id}", is_whole=True)
 
 
 @app.command()
-def find(
+async def find(
+    admin: "AdminClient",
+    namesrv: str,
     topic: TopicArgument,
     *,
     key: Annotated[str | None, typer.Option(help="With this key.")] = None,
@@ -63,112 +62,63 @@ def find(
     count: Annotated[
         int, typer.Option(min=1, help="At most so many: the newest with --key, else the oldest.")
     ] = 64,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Find a topic's messages by key, by time, or by both."""
-    runtime.log_to_stderr(verbose=False)
-    span = (
-        output.parse_time_ms(begin, "--from") if begin else 0,
-        output.parse_time_ms(end, "--to") if end else 2**63 - 1,
-    )
-    if key is None:
-        runtime.run(_by_time(namesrv, topic, span, count, json=json))
-    else:
-        runtime.run(_by_key(namesrv, topic, key, span, count, json=json))
+    from roquet.admin import messages
+
+    begin_ms = output.parse_time_ms(begin, "--from") if begin else 0
+    end_ms = output.parse_time_ms(end, "--to") if end else 2**63 - 1
+    if key is not None:
+        matches = await messages.by_key(
+            admin, topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count + 1
+        )
+        nothing = f"no message of {topic} with key {key!r}"
+        return _found(matches[-count:], nothing, note=_left_out(len(matches), count, "newest"))
+    async with messages.MessageViewer(namesrv, group=CLI_GROUP) as reader:
+        bodies = messages.BodyLimit()
+        each = messages.by_time(reader, topic, begin_ms, end_ms, each=count + 1)
+        matches = [bodies.cut(message) async for message in each]
+    matches.sort(key=lambda message: message.stored_ms)
+    nothing = f"no message of {topic} from that time"
+    return _found(matches[:count], nothing, note=_left_out(len(matches), count, "oldest"))
 
 
 @app.command()
-def at(
+async def at(
+    namesrv: str,
     topic: TopicArgument,
     broker: BrokerArgument,
     queue: Annotated[int, typer.Argument(help="The queue's id.")],
     offset: Annotated[int, typer.Argument(help="The message's offset.")],
-    *,
-    json: JsonOption = False,
-    namesrv: NamesrvOption = None,
-) -> None:
+) -> Result:
     """Show the message at an offset of a queue."""
-    runtime.log_to_stderr(verbose=False)
-    runtime.run(_at(namesrv, MessageQueue(topic, broker, queue), offset, json=json))
-
-
-async def _show(namesrv: str | None, message_id: str, topic: str | None, *, json: bool) -> None:
-    from roquet.admin import messages
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        matches = await messages.by_id(admin, message_id.upper(), topic)
-    _print_messages(matches, f"no message {message_id}", whole=True, json=json)
-
-
-async def _by_key(
-    namesrv: str | None,
-    topic: str,
-    key: str,
-    span: tuple[int, int],
-    count: int,
-    *,
-    json: bool,
-) -> None:
-    from roquet.admin import messages
-    from roquet.admin.client import AdminClient
-
-    async with AdminClient(namesrv_addresses(namesrv)) as admin:
-        matches = await messages.by_key(
-            admin, topic, key, begin_ms=span[0], end_ms=span[1], count=count + 1
-        )
-    _print_messages(matches[-count:], f"no message of {topic} with key {key!r}", json=json)
-    _print_left_out(len(matches), count, "newest")
-
-
-async def _by_time(
-    namesrv: str | None, topic: str, span: tuple[int, int], count: int, *, json: bool
-) -> None:
     from roquet.admin import messages
 
-    async with messages.MessageViewer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
-        bodies = messages.BodyLimit()
-        each = messages.by_time(reader, topic, *span, each=count + 1)
-        matches = [bodies.cut(message) async for message in each]
-    matches.sort(key=lambda message: message.stored_ms)
-    _print_messages(matches[:count], f"no message of {topic} from that time", json=json)
-    _print_left_out(len(matches), count, "oldest")
+    place = MessageQueue(topic, broker, queue)
+    async with messages.MessageViewer(namesrv, group=CLI_GROUP) as reader:
+        if place not in await messages.queues(reader, topic):
+            raise UsageError(f"there is no queue {place}")
+        message = await messages.by_offset(reader, place, offset)
+    return _found([message] if message else [], f"no message at {offset}", is_whole=True)
 
 
-async def _at(namesrv: str | None, queue: MessageQueue, offset: int, *, json: bool) -> None:
-    from roquet.admin import messages
-    from roquet.model.errors import UsageError
-
-    async with messages.MessageViewer(namesrv_addresses(namesrv), group=CLI_GROUP) as reader:
-        if queue not in await messages.queues(reader, queue.topic):
-            raise UsageError(f"there is no queue {queue}")
-        message = await messages.by_offset(reader, queue, offset)
-    _print_messages([message] if message else [], f"no message at {offset}", whole=True, json=json)
-
-
-def _print_messages(
-    messages: "Iterable[StoredMessage]", nothing: str, *, json: bool, whole: bool = False
-) -> None:
-    """Print messages; without any, print `nothing` and end with code 1."""
-    is_empty = True
-    for message in messages:
-        is_empty = False
-        if json:
-            output.echo_json([{**output.message_fields(message), **_host_fields(message)}])
-        elif whole:
-            _print_whole(message)
-        else:
-            output.echo(_line(message))
-    if is_empty:
-        output.echo(nothing, err=True)
-        sys.exit(FAILED)
+def _found(
+    messages: "Sequence[StoredMessage]", nothing: str, *, is_whole: bool = False, note: str = ""
+) -> Result:
+    """Messages, whole or a line each; without any, a failure that says `nothing`."""
+    return Result(
+        json=({**output.message_fields(one), **_host_fields(one)} for one in messages),
+        text=(line for one in messages for line in (_whole(one) if is_whole else [_line(one)])),
+        notes=[note] if note else (),
+        faults=() if messages else [nothing],
+    )
 
 
-def _print_left_out(found: int, count: int, which: str) -> None:
-    """Say that there are more messages than were asked for."""
-    if found > count:
-        output.echo(f"the {which} {count:,} of at least {found:,}; --count shows more", err=True)
+def _left_out(found: int, count: int, which: str) -> str:
+    """A note that there are more messages than were asked for."""
+    if found <= count:
+        return ""
+    return f"the {which} {count:,} of at least {found:,}; --count shows more"
 
 
 def _line(message: "StoredMessage") -> str:
@@ -181,7 +131,7 @@ def _line(message: "StoredMessage") -> str:
     )
 
 
-def _print_whole(message: "StoredMessage") -> None:
+def _whole(message: "StoredMessage") -> Iterator[str]:
     shown = {
         "id": message.message_id,
         "broker's id": message.offset_message_id,
@@ -195,13 +145,13 @@ def _print_whole(message: "StoredMessage") -> None:
         "size": f"{len(message.body):,} bytes of body, {message.size:,} stored",
     }
     for name, value in shown.items():
-        output.echo(f"{name + ':':13} {value}")
+        yield f"{name + ':':13} {value}"
     for name, value in sorted(message.properties.items()):
-        output.echo(f"  {name} = {output.one_line(value.encode(), 2_000)}")
-    output.echo()
-    output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")
+        yield f"  {name} = {output.one_line(value.encode(), 2_000)}"
+    yield ""
+    output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")  # which keeps tabs
     if message.body_note:
-        output.echo(f"({message.body_note})")
+        yield f"({message.body_note})"
 
 
 def _host_fields(message: "StoredMessage") -> dict[str, str]:

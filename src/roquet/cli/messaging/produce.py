@@ -12,7 +12,6 @@ import typer
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.settings import parse_millis
 
@@ -25,6 +24,8 @@ STDIN_CHUNK: Final = 64 * 1024
 
 
 def produce(  # noqa: PLR0913 - each is an option
+    namesrv: str,
+    as_json: bool,
     topic: TopicArgument,
     *,
     body: Annotated[
@@ -45,8 +46,6 @@ def produce(  # noqa: PLR0913 - each is an option
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
-    json: output.JsonOption = False,
-    namesrv: NamesrvOption = None,
 ) -> None:
     """Send messages; each receipt is printed: id, queue, offset.
 
@@ -54,7 +53,6 @@ def produce(  # noqa: PLR0913 - each is an option
     """
     from roquet.model.message import Message
 
-    runtime.log_to_stderr(verbose=False)
     if body is not None and file is not None:
         raise UsageError("--body or --file: a message has one body")
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
@@ -63,25 +61,26 @@ def produce(  # noqa: PLR0913 - each is an option
         fields["delay"] = timedelta(milliseconds=parse_millis(delay, "--delay"))
     data = file.read_bytes() if file is not None else body if body is None else body.encode()
     if data is None:
-        runtime.run(_produce(namesrv, _stdin_messages(topic, fields), quiet=quiet, json=json))
+        messages = _stdin_messages(topic, fields)
+        runtime.run(_produce(namesrv, messages, quiet=quiet, as_json=as_json))
         return
     message = Message(topic, data, **fields)
     try:
-        runtime.run(_produce(namesrv, _repeat(message, count), quiet=quiet, json=json))
+        runtime.run(_produce(namesrv, _repeat(message, count), quiet=quiet, as_json=as_json))
     except MessageIllegal as error:  # one that the options describe
         raise UsageError(str(error)) from error
 
 
 async def _produce(
-    namesrv: str | None, messages: AsyncIterator["Message"], *, quiet: bool, json: bool
+    namesrv: str, messages: AsyncIterator["Message"], *, quiet: bool, as_json: bool
 ) -> None:
     from roquet.client.producer import Producer
 
-    async with Producer(namesrv_addresses(namesrv)) as producer:
+    async with Producer(namesrv) as producer:
         async for receipt in producer.send_many(messages):
             if quiet:
                 continue
-            if json:
+            if as_json:
                 output.echo_json([_receipt_fields(receipt)])
                 continue
             queue = receipt.queue
