@@ -42,7 +42,7 @@ class Served:
         self.settings = RuntimeSettings(config)
         self.quotas = RequestQuotas(config)
         control: Any = SimpleNamespace(settings=self.settings, quotas=self.quotas, clock=clock)
-        none: Any = None
+        none: Any = SimpleNamespace(topics=None, acknowledgements=None)
         log: Any = SimpleNamespace(store=SimpleNamespace(bounds=lambda *_: (3, 9)))
         checks = SendChecks(tables=none, control=control, replication=none)
         Throttle(log, control, checks, self.router)

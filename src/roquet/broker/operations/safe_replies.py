@@ -33,17 +33,17 @@ R = TypeVar("R", bound=Reply)
 class SafeReplies:
     """Holds replies back until disk and replicas have what was stored before them."""
 
-    __slots__ = ("_control", "_log", "_replication", "_tables")
+    __slots__ = ("_acknowledgements", "_control", "_log", "_tables")
 
     def __init__(
         self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
     ) -> None:
         self._log, self._tables = log, tables
-        self._control, self._replication = control, replication
+        self._control, self._acknowledgements = control, replication.acknowledgements
 
     def noted(self, reply: R) -> R | Awaitable[R]:
         """The reply, once all that is stored now is safe; see `once_safe`."""
-        if not self._replication.acknowledgements.is_needed:
+        if not self._acknowledgements.is_needed:
             return reply
         return self.once_safe(reply, self._log.store.end_position)
 
@@ -55,17 +55,16 @@ class SafeReplies:
         replaced by another one refuses then, since its log may be cut: CallRefused. StoreFailed is
         raised once the disk has failed.
         """
-        acknowledgements = self._replication.acknowledgements
-        if not acknowledgements.is_needed:
+        if not self._acknowledgements.is_needed:
             return reply
-        status = await acknowledgements.status(position)
-        if status is PutStatus.FLUSH_SLAVE_TIMEOUT and acknowledgements.may_lose_stored:
+        status = await self._acknowledgements.status(position)
+        if status is PutStatus.FLUSH_SLAVE_TIMEOUT and self._acknowledgements.may_lose_stored:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, REMARKS[status])
         return reply
 
     async def certain(self, reply: R, position: int) -> R:
         """The reply, once disk and replicas have a message; a refused client tries again."""
-        status = await self._replication.acknowledgements.status(position)
+        status = await self._acknowledgements.status(position)
         if status is not PutStatus.PUT_OK:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, REMARKS[status])
         return reply
@@ -76,7 +75,7 @@ class SafeReplies:
         It has another status when that takes too long. When the disk has failed the code is
         SYSTEM_ERROR, which leaves open whether the message is stored.
         """
-        acknowledgements = self._replication.acknowledgements
+        acknowledgements = self._acknowledgements
         if not acknowledgements.is_needed:
             return reply
         answer: Awaitable[Reply | None]

@@ -18,12 +18,13 @@ from roquet.wire.records.property_text import decode_properties
 class SendChecks:
     """Checks messages before they are stored, and refuses them."""
 
-    __slots__ = ("_control", "_replication", "_tables")
+    __slots__ = ("_acknowledgements", "_control", "_tables", "_topics")
 
     def __init__(
         self, tables: BrokerTables, control: ControlPlane, replication: Replication
     ) -> None:
-        self._tables, self._control, self._replication = tables, control, replication
+        self._tables, self._topics, self._control = tables, tables.topics, control
+        self._acknowledgements = replication.acknowledgements
 
     def select_queue(self, call: SendCall) -> int:
         """The queue to store in: the one asked for, any for a negative id.
@@ -31,7 +32,7 @@ class SendChecks:
         Creates the topic at its first message. CallRefused for a queue or topic that takes no
         messages.
         """
-        topic = self._tables.topics.sendable.get(call.topic)
+        topic = self._topics.sendable.get(call.topic)
         if topic is None or not self._control.settings.config.permission & 2:
             topic = self._create_topic(call)
         queue_id = call.queue_id
@@ -56,10 +57,9 @@ class SendChecks:
         pops, and what services deliver. These are stored at the master alone; without them messages
         come again.
         """
-        acknowledgements = self._replication.acknowledgements
-        if acknowledgements.is_short:
+        if self._acknowledgements.is_short:
             waits = call is None or _waits_for_replicas(call) or self.must_wait(call)
-            acknowledgements.check(waits=waits)
+            self._acknowledgements.check(waits=waits)
 
     def must_wait(self, call: SendCall) -> bool:
         """Whether a send waits for replicas whatever its property says: a message that failed.
@@ -68,7 +68,7 @@ class SendChecks:
         Where roles are fixed nothing that is stored is lost by another master, so the property
         holds.
         """
-        return self._replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
+        return self._acknowledgements.may_lose_stored and names.is_retry(call.topic)
 
     def refusal(self, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
         """The reply to a message that was certainly not stored."""
@@ -94,8 +94,8 @@ class SendChecks:
             _refuse(ResponseCode.INVALID_PARAMETER, fault)
         if not names.can_clients_send_to(topic):
             _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        edition = self._tables.topics.edition
-        made = self._tables.topics.create_for_send(
+        edition = self._topics.edition
+        made = self._topics.create_for_send(
             topic,
             call.default_topic,
             call.default_topic_queue_nums,
@@ -108,8 +108,8 @@ class SendChecks:
                 f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
                 f"or the default topic {call.default_topic!r} does not allow it",
             )
-        if self._tables.topics.edition != edition:
-            self._tables.replica_copies.note_made(topic, self._tables.topics.edition)
+        if self._topics.edition != edition:
+            self._tables.replica_copies.note_made(topic, self._topics.edition)
         return made
 
 

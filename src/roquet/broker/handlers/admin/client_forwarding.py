@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.reading_checks import ReadingChecks
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallError, CallRefused, CallTimeout, RecordError
 from roquet.net.router import HandlerReply, Peer
@@ -26,10 +26,13 @@ VERSION_MIN: Final = 62
 class ClientForwardingHandler:
     """Forwards requests of operators to members of a group."""
 
-    __slots__ = ("_control", "_log", "_tables")
+    __slots__ = ("_control", "_log", "_reading", "_tables")
 
-    def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
-        self._log, self._tables, self._control = log, tables, control
+    def __init__(
+        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, reading: ReadingChecks
+    ) -> None:
+        self._log, self._tables = log, tables
+        self._control, self._reading = control, reading
 
     def running_info(self, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
         """Return the running info of one member."""
@@ -60,8 +63,7 @@ class ClientForwardingHandler:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
             )
-        if fault := internal_topic_fault(self._control, decode(record).topic):
-            raise CallRefused(ResponseCode.NO_PERMISSION, fault)
+        self._reading.check_delivered(decode(record).topic)
         return bytes(record)
 
     async def _relay(self, call: Call[Any], group: str, client_id: str) -> Reply:

@@ -10,11 +10,10 @@ from roquet.broker.delivery import DeliveryServices
 from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
 from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.access import internal_topic_fault
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
+from roquet.broker.operations.reading_checks import ReadingChecks
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
-from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.pop import COUNT_MAX, LATE_MS
 from roquet.wire.calls.pop import (
@@ -26,7 +25,7 @@ from roquet.wire.calls.pop import (
     Pop,
     PopReply,
 )
-from roquet.wire.codes import HELP, ResponseCode
+from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import LONG_MAX
 
 SUSPEND_MS_MAX = 300_000
@@ -34,13 +33,11 @@ SUSPEND_MS_MAX = 300_000
 
 PEEK_INVISIBLE_MS = 1
 
-AnyPop = Pop | Peek | Notification | PollingInfo
-
 
 class PopHandler:
     """Answers pops: takes messages of any queue, or holds the request until some arrive."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_tables")
+    __slots__ = ("_control", "_delivery", "_log", "_reading", "_tables")
 
     def __init__(
         self,
@@ -48,11 +45,10 @@ class PopHandler:
         delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
+        reading: ReadingChecks,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
+        self._log, self._delivery, self._tables = log, delivery, tables
+        self._control, self._reading = control, reading
 
     def pop(self, call: Pop, _peer: Peer) -> HandlerReply:
         """Return messages that are invisible to other members for a while, or wait for them."""
@@ -74,7 +70,7 @@ class PopHandler:
 
     def peek(self, call: Peek, _peer: Peer) -> PopReply:
         """Return the messages that a pop would return, without making them invisible."""
-        topic = self._check(call)
+        topic = self._reading.check_pop(call)
         _check_count(call.max_msg_nums)
         request = PopRequest(
             group=call.consumer_group,
@@ -107,7 +103,7 @@ class PopHandler:
 
     def polling_info(self, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
         """Return how many pops of a group wait for messages of a topic."""
-        self._check(call)
+        self._reading.check_pop(call)
         return PollingInfoReply(
             polling_num=self._log.arrivals.waiters.waiting(call.consumer_group, call.topic)
         )
@@ -123,7 +119,7 @@ class PopHandler:
                 came = await self._wait(request, collector, deadline_ms)
             if not came and self._is_over(deadline_ms):
                 break
-            self._check(call)  # the topic may have been deleted or forbidden meanwhile
+            self._reading.check_pop(call)  # the topic may have been deleted or forbidden meanwhile
             collector = self._look(request)
         return _reply(request, collector)
 
@@ -173,11 +169,9 @@ class PopHandler:
     # -- checks ----------------------------------------------------------------------------------
 
     def _pop_request(self, call: Pop) -> PopRequest:
-        if not self._control.settings.config.readable:
-            name = self._control.settings.config.broker_name
-            _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
+        self._reading.check_pop_broker()
         _check_count(call.max_msg_nums)
-        topic = self._check(call)
+        topic = self._reading.check_pop(call)
         if not 0 < call.invisible_time <= LONG_MAX - self._control.clock.now_ms():
             _refuse(
                 ResponseCode.INVALID_PARAMETER,
@@ -203,7 +197,7 @@ class PopHandler:
         return self._log.filters.find(self._control.settings.config, call.exp_type, call.exp)
 
     def _notification_request(self, call: Notification) -> PopRequest:
-        topic = self._check(call)
+        topic = self._reading.check_pop(call)
         return PopRequest(
             group=call.consumer_group,
             topic=call.topic,
@@ -217,40 +211,6 @@ class PopHandler:
             attempt=call.attempt_id or None,
             peek=True,
         )
-
-    def _check(self, call: AnyPop) -> TopicConfig:
-        """The topic's settings; CallRefused, in the order of the genuine broker's checks."""
-        topic = self._tables.topics.get(call.topic)
-        if topic is None:
-            _refuse(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{call.topic}] not exist, apply first please! {HELP}",
-            )
-        if fault := internal_topic_fault(self._control, call.topic):
-            _refuse(ResponseCode.NO_PERMISSION, fault)
-        if not topic.readable:
-            _refuse(
-                ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden"
-            )
-        if not -1 <= call.queue_id < topic.read_queue_nums or not topic.read_queue_nums:
-            _refuse(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-            )
-        group = self._delivery.retry_topics.group(call.consumer_group)
-        if not group.consume_enable:
-            _refuse(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {call.consumer_group}",
-            )
-        groups = self._tables.groups
-        if groups.forbidden and not groups.may_read(call.consumer_group, call.topic):
-            _refuse(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
-            )
-        return topic
 
 
 def _reply(request: PopRequest, collector: PopCollector) -> PopReply:

@@ -11,15 +11,13 @@ from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
 from roquet.broker.filtering.filter_scan import scan
 from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.access import internal_topic_fault
 from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.reading_checks import ReadForbidden, ReadingChecks
 from roquet.broker.operations.replica_reads import ReplicaReads
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.flags import PullFlag
-from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.subscription import MessageModel, Subscription
-from roquet.model.topic import SubscriptionGroup
+from roquet.model.subscription import Subscription
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.initial_offset import is_in_page_cache
 from roquet.rules.consumption.pull import FOUND, OffsetCorrected, pull_outcome, reply_limits
@@ -35,13 +33,6 @@ which takes forty replies for the same entries."""
 
 SUSPEND_MS_MAX: Final = 300_000
 """Longest wait in ms; clients ask for 15 s and give up after 30 s."""
-
-FORBIDDEN_BROKER: Final = 1
-FORBIDDEN_GROUP: Final = 2
-FORBIDDEN_TOPIC: Final = 3
-FORBIDDEN_BROADCAST: Final = 4
-FORBIDDEN_SUBSCRIPTION: Final = 5
-"""Reasons of a refused pull, as on the wire."""
 
 NO_MATCH: Final = "NO_MATCHED_MESSAGE"
 
@@ -60,7 +51,16 @@ PYTHON: Final = int(Language.PYTHON)
 class PullHandler:
     """Answers pulls: reads a queue, or holds the request until a message arrives."""
 
-    __slots__ = ("_control", "_coordination", "_log", "_progress", "_replica_reads", "_tables")
+    __slots__ = (
+        "_control",
+        "_handover",
+        "_log",
+        "_progress",
+        "_reading",
+        "_replica_reads",
+        "_store",
+        "_tables",
+    )
 
     def __init__(
         self,
@@ -68,11 +68,13 @@ class PullHandler:
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
+        reading: ReadingChecks,
         progress: GroupProgress,
         replica_reads: ReplicaReads,
     ) -> None:
-        self._log, self._tables, self._coordination = log, tables, coordination
-        self._control, self._progress, self._replica_reads = control, progress, replica_reads
+        self._log, self._store, self._tables = log, log.store, tables
+        self._handover, self._control = coordination.handover, control
+        self._reading, self._progress, self._replica_reads = reading, progress, replica_reads
 
     def pull(self, call: Pull, peer: Peer) -> HandlerReply:
         """Return messages of one queue, or wait for them."""
@@ -86,8 +88,10 @@ class PullHandler:
 
     def _read(self, call: Pull, peer: Peer) -> PullReply | Awaitable[PullReply]:
         """Return what the queue holds, or wait for it."""
-        if (forbidden := self._check(call)) is not None:
-            return forbidden
+        try:
+            self._reading.check_pull(call)
+        except ReadForbidden as error:
+            return _forbidden(error)
         wanted = self._wanted(call)
         if self._tables.offset_resets.pending and (moved := self._reset_reply(call)) is not None:
             return moved
@@ -100,7 +104,7 @@ class PullHandler:
                 call.queue_id,
                 call.commit_offset,
             )
-        self._coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+        self._handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         if isinstance(wanted, CompiledFilter):
             return self._filtered_pull(call, wanted, peer)
         limits = self._limits(call, peer)
@@ -127,7 +131,7 @@ class PullHandler:
     def _is_cold(self, call: Pull) -> bool:
         """Whether the messages of a pull are likely to be on the disk alone."""
         store, memory, share = (
-            self._log.store,
+            self._store,
             self._log.memory,
             self._control.settings.config.memory_share,
         )
@@ -141,7 +145,7 @@ class PullHandler:
     async def _hold(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
         """The reply once there is a new message, or at the deadline."""
         next_offset = call.queue_offset + 1
-        if self._log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
+        if self._store.bounds(call.topic, call.queue_id)[1] < next_offset:
             deadline_ms = self._deadline_ms(call)
             await self._log.arrivals.reach(
                 call.topic, call.queue_id, next_offset, wanted, deadline_ms
@@ -157,8 +161,10 @@ class PullHandler:
 
     def _changed(self, call: Pull) -> PullReply | None:
         """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
-        if (forbidden := self._check(call)) is not None:
-            return forbidden
+        try:
+            self._reading.check_pull(call)
+        except ReadForbidden as error:
+            return _forbidden(error)
         return self._reset_reply(call) if self._tables.offset_resets.pending else None
 
     def _reset_reply(self, call: Pull) -> PullReply | None:
@@ -180,7 +186,7 @@ class PullHandler:
 
     def _redirect_reply(self, call: Pull, offset: int | None, remark: str) -> PullReply:
         """The reply that sends a reader to an offset; None is the queue's first."""
-        minimum, maximum = self._log.store.bounds(call.topic, call.queue_id)
+        minimum, maximum = self._store.bounds(call.topic, call.queue_id)
         return PullReply(
             code=MOVED,
             remark=remark,
@@ -191,7 +197,7 @@ class PullHandler:
 
     def _current_reply(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
         """The reply with what a queue holds now."""
-        bounds = self._log.store.bounds(call.topic, call.queue_id)
+        bounds = self._store.bounds(call.topic, call.queue_id)
         if pull_outcome(call.queue_offset, *bounds) is FOUND:
             return self._matching_reply(call, wanted, limits, bounds)
         return self._out_of_range_reply(call, call.queue_offset, bounds)
@@ -220,7 +226,7 @@ class PullHandler:
         """The reply with the next records that match the tags."""
         count, size = limits
         together = self._multi_queue_slice(call, size) if call.body and wanted is None else None
-        messages = together or self._log.store.read(
+        messages = together or self._store.read(
             call.topic,
             call.queue_id,
             call.queue_offset,
@@ -263,7 +269,7 @@ class PullHandler:
         deadline_ms, came = self._deadline_ms(call), True
         while came and reply.code in (NOT_FOUND, RETRY):
             at = reply.next_begin_offset
-            if self._log.store.bounds(call.topic, call.queue_id)[1] <= at:
+            if self._store.bounds(call.topic, call.queue_id)[1] <= at:
                 came = await self._log.arrivals.reach(
                     call.topic, call.queue_id, at + 1, None, deadline_ms
                 )
@@ -282,11 +288,11 @@ class PullHandler:
         self, call: Pull, wanted: CompiledFilter, limits: tuple[int, int], offset: int
     ) -> PullReply:
         """The reply with the next records that match an expression now."""
-        bounds = self._log.store.bounds(call.topic, call.queue_id)
+        bounds = self._store.bounds(call.topic, call.queue_id)
         if pull_outcome(offset, *bounds) is not FOUND:
             return self._out_of_range_reply(call, offset, bounds)
         place = call.topic, call.queue_id, offset
-        messages = await scan(self._log.store, self._log.filters.scan_lock, place, wanted, limits)
+        messages = await scan(self._store, self._log.filters.scan_lock, place, wanted, limits)
         return self._slice_reply(call, messages, bounds)
 
     def _multi_queue_slice(self, call: Pull, size: int) -> Slice | None:
@@ -300,66 +306,7 @@ class PullHandler:
         if not others or not all(0 <= queue_id < readable for queue_id in others):
             return None
         offsets = {call.queue_id: call.queue_offset} | others
-        return self._log.store.read_together(call.topic, offsets, bytes_max=size)
-
-    def _check(self, call: Pull) -> PullReply | None:
-        """CallRefused, or the reply for a forbidden pull, in the genuine broker's order."""
-        if not self._control.settings.config.readable:
-            name = self._control.settings.config.broker_name
-            return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
-        group = self._tables.groups.get(call.consumer_group) or self._group(call.consumer_group)
-        if not group.consume_enable:
-            return _forbidden(
-                FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
-            )
-        topic = self._tables.topics.get(call.topic)
-        if topic is None:
-            _refuse(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{call.topic}] not exist, apply first please! {HELP}",
-            )
-        if call.topic in INTERNAL_TOPICS and (
-            fault := internal_topic_fault(self._control, call.topic)
-        ):
-            return _forbidden(FORBIDDEN_TOPIC, fault)
-        if not topic.perm & 4:
-            return _forbidden(
-                FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden"
-            )
-        if not 0 <= call.queue_id < topic.read_queue_nums:
-            _refuse(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-            )
-        self._tables.topics.check_id(call.topic, call.topic_id)
-        if self._tables.groups.forbidden and not self._tables.groups.may_read(
-            call.consumer_group, call.topic
-        ):
-            return _forbidden(
-                FORBIDDEN_SUBSCRIPTION,
-                f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
-            )
-        return None if group.consume_broadcast_enable else self._check_broadcast(call)
-
-    def _check_broadcast(self, call: Pull) -> PullReply | None:
-        members = self._tables.clients.consumers(call.consumer_group)
-        if members is not None and members.message_model is MessageModel.BROADCASTING:
-            return _forbidden(
-                FORBIDDEN_BROADCAST,
-                f"the consumer group[{call.consumer_group}] can not consume by broadcast way",
-            )
-        return None
-
-    def _group(self, name: str) -> SubscriptionGroup:
-        """A group's settings, created at its first pull."""
-        group = self._tables.groups.find(name, self._control.clock.now_ms())
-        if group is None:
-            _refuse(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, {HELP}",
-            )
-        return group
+        return self._store.read_together(call.topic, offsets, bytes_max=size)
 
     def _wanted(self, call: Pull) -> TagCodes | CompiledFilter:
         """The tag codes or expression of the pull, else of the group's heartbeats."""
@@ -411,14 +358,15 @@ def _check_newer_tags(subscription: Subscription, call: Pull) -> None:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
 
 
-def _forbidden(kind: int, remark: str) -> PullReply:
+def _forbidden(error: ReadForbidden) -> PullReply:
+    """The reply to a pull without the permission."""
     return PullReply(
-        code=ResponseCode.NO_PERMISSION,
-        remark=remark,
+        code=error.code,
+        remark=error.remark,
         next_begin_offset=0,
         min_offset=0,
         max_offset=0,
-        forbidden_type=kind,
+        forbidden_type=error.reason,
     )
 
 

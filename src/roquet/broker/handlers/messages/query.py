@@ -5,7 +5,7 @@ from typing import Final
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.reading_checks import ReadingChecks
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, RecordError
 from roquet.net.router import HandlerReply, Peer
@@ -44,18 +44,17 @@ tenth of a millisecond, the largest some milliseconds each."""
 class QueryHandler:
     """Finds messages by key, tag and position."""
 
-    __slots__ = ("_control", "_log")
+    __slots__ = ("_control", "_log", "_reading")
 
-    def __init__(self, log: MessageLog, control: ControlPlane) -> None:
-        self._log, self._control = log, control
+    def __init__(self, log: MessageLog, control: ControlPlane, reading: ReadingChecks) -> None:
+        self._log, self._control, self._reading = log, control, reading
 
     def by_key(self, call: QueryByKey, _peer: Peer) -> HandlerReply:
         """Return the newest messages of a topic with a key, as many as fit in a reply."""
         wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
         if wished < 0:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
-        if fault := internal_topic_fault(self._control, call.topic):
-            raise CallRefused(ResponseCode.NO_PERMISSION, fault)
+        self._reading.check_delivered(call.topic)
         if call.index_type == TAG:
             return _by_tag(
                 self._log.store, call, min(wished, self._control.settings.config.query_count_max)

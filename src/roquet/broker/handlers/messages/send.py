@@ -18,12 +18,12 @@ from roquet.wire.calls.send import SendReply
 class SendHandler:
     """Stores messages of producers."""
 
-    __slots__ = ("_checks", "_control", "_log", "_replies")
+    __slots__ = ("_checks", "_ingest", "_replies", "_settings")
 
     def __init__(
         self, log: MessageLog, control: ControlPlane, checks: SendChecks, replies: SafeReplies
     ) -> None:
-        self._log, self._control = log, control
+        self._ingest, self._settings = log.ingest, control.settings
         self._checks, self._replies = checks, replies
 
     def send(self, call: SendCall, peer: Peer) -> HandlerReply:
@@ -33,12 +33,12 @@ class SendHandler:
             queue_id = self._checks.select_queue(call)
             if call.batch:
                 return self._batch(call, queue_id, peer)
-            stored = self._log.ingest.append(call, queue_id, peer)
+            stored = self._ingest.append(call, queue_id, peer)
         except (CallRefused, MessageIllegal, StoreError) as error:
             return self._checks.refusal(error)
-        appended, config = stored.appended, self._control.settings.config
+        appended, config = stored.appended, self._settings.config
         reply = SendReply(
-            msg_id=self._log.ingest.message_id(appended.position),
+            msg_id=self._ingest.message_id(appended.position),
             queue_id=queue_id,
             queue_offset=appended.queue_offset,
             transaction_id=stored.unique_key,
@@ -52,10 +52,10 @@ class SendHandler:
         return reply
 
     def _batch(self, call: SendCall, queue_id: int, peer: Peer) -> HandlerReply:
-        stored = self._log.ingest.append_batch(call, queue_id, peer)
-        appended, config = stored.appended, self._control.settings.config
+        stored = self._ingest.append_batch(call, queue_id, peer)
+        appended, config = stored.appended, self._settings.config
         reply = SendReply(
-            msg_id=self._log.ingest.message_ids(appended.positions),
+            msg_id=self._ingest.message_ids(appended.positions),
             queue_id=queue_id,
             queue_offset=appended.queue_offset,
             region=config.region,

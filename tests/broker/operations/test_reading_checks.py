@@ -1,7 +1,7 @@
 import pytest
 
 from roquet.broker.broker import Broker
-from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.reading_checks import ReadForbidden, ReadingChecks
 from roquet.model.names import INTERNAL_TOPICS
 
 
@@ -9,10 +9,12 @@ from roquet.model.names import INTERNAL_TOPICS
 async def test_internal_topics_are_readable_if_the_settings_allow_it(
     broker: Broker, topic: str
 ) -> None:
-    assert "nobody reads it unless" in (internal_topic_fault(broker.control, topic) or "")
+    checks = broker.make(ReadingChecks)
+    with pytest.raises(ReadForbidden, match="nobody reads it unless"):
+        checks.check_delivered(topic)
     broker.control.settings.change({"read_internal_topics": "true"}, 0)
-    assert internal_topic_fault(broker.control, topic) is None
+    checks.check_delivered(topic)
 
 
 async def test_other_topics_may_be_read(broker: Broker) -> None:
-    assert internal_topic_fault(broker.control, "orders") is None
+    broker.make(ReadingChecks).check_delivered("orders")
