@@ -7,7 +7,9 @@ granted. Source: etcd 3.4, api_grpc_gateway.md and rpc.proto.
 """
 
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -41,21 +43,25 @@ class LeaseNotFound(Exception):
 class EtcdState:
     """State of one etcd cluster."""
 
-    def __init__(self, rng: Random) -> None:
-        self.revision = 1
+    def __init__(
+        self,
+        rng: Random,
+        revision: int = 1,
+        keys: Mapping[str, EtcdKey] = MappingProxyType({}),
+        leases: Mapping[int, EtcdLease] = MappingProxyType({}),
+    ) -> None:
+        self.revision = revision
         self._rng = rng
-        self._keys: dict[str, EtcdKey] = {}
-        self._leases: dict[int, EtcdLease] = {}
+        self._keys = dict(keys)
+        self._leases = dict(leases)
 
     def restarted(self, now_ms: int) -> "EtcdState":
         """A copy of the keys in an etcd that has just been started: its leases begin anew."""
-        twin = EtcdState(self._rng)
-        twin.revision, twin._keys = self.revision, dict(self._keys)
-        twin._leases = {
+        leases = {
             key: EtcdLease(lease.ttl_s, now_ms + lease.ttl_s * 1_000)
             for key, lease in self._leases.items()
         }
-        return twin
+        return EtcdState(self._rng, self.revision, self._keys, leases)
 
     def call(self, path: str, request: dict[str, Any], now_ms: int) -> dict[str, Any]:
         """Carry out a call at a time; returns the response."""

@@ -13,16 +13,17 @@ from typing import Any
 
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.network import Network
+from roquet.testing.virtual_timers import VirtualCallback, VirtualTimer
 
 
 class FrozenHosts:
     """Freezes and thaws hosts of a virtual loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self._loop: Any = loop  # ready handles and timers have no public name
+        self._loop = loop
         self._held: dict[str, list[asyncio.Handle]] = {}
         """Callbacks that were due, by host."""
-        self._timers: dict[str, list[asyncio.TimerHandle]] = {}
+        self._timers: dict[str, list[VirtualTimer]] = {}
         """Timers that have not been due before the host was frozen."""
 
     @property
@@ -46,29 +47,28 @@ class FrozenHosts:
         held, timers = self._held.pop(host), self._timers.pop(host)
         if not self._held:
             del self._loop.call_soon, self._loop.call_at
-        self._loop._ready.extend(held)
+        self._loop.ready.extend(held)
         for timer in timers:
             if not timer.cancelled():
                 self._loop.timers.push(timer)
 
     def _take_ready(self, host: str) -> list[asyncio.Handle]:
         """Take a host's callbacks out of the queue of the loop, whose length may not change."""
-        ready, taken = self._loop._ready, list[asyncio.Handle]()
+        ready, taken = self._loop.ready, list[asyncio.Handle]()
         for index, handle in enumerate(ready):
-            if Network.host_of(handle._context) == host:
+            if not isinstance(handle, VirtualCallback | VirtualTimer):
+                continue  # of a file, which is no host's
+            if Network.host_of(handle.context) == host:
                 taken.append(handle)
-                ready[index] = asyncio.Handle(_nothing, (), self._loop)
+                ready[index] = VirtualCallback(_nothing, (), self._loop)
         return taken
 
-    def _take_timers(self, host: str) -> list[asyncio.TimerHandle]:
-        taken: list[asyncio.TimerHandle] = self._loop.timers.remove(
-            lambda timer: Network.host_of(timer._context) == host
-        )
-        return taken
+    def _take_timers(self, host: str) -> list[VirtualTimer]:
+        return self._loop.timers.remove(lambda timer: Network.host_of(timer.context) == host)
 
     def _intercept(self) -> None:
         """Hold back new callbacks of frozen hosts: the loop has no hook, so methods are covered."""
-        loop = self._loop
+        loop: Any = self._loop
         call_soon, call_at = loop.call_soon, loop.call_at
 
         def call_soon_unless_frozen(
@@ -78,18 +78,18 @@ class FrozenHosts:
             if held is None:
                 handle: asyncio.Handle = call_soon(callback, *args, context=context)
             else:
-                handle = asyncio.Handle(callback, args, loop, context)
+                handle = VirtualCallback(callback, args, loop, context)
                 held.append(handle)
             return handle
 
         def call_at_unless_frozen(
             when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-        ) -> asyncio.TimerHandle:
+        ) -> VirtualTimer:
             timers = self._timers.get(_host_of(context))
             if timers is None:
-                timer: asyncio.TimerHandle = call_at(when, callback, *args, context=context)
+                timer: VirtualTimer = call_at(when, callback, *args, context=context)
             else:
-                timer = asyncio.TimerHandle(when, callback, args, loop, context)
+                timer = VirtualTimer(when, callback, args, loop, context)
                 timers.append(timer)
             return timer
 

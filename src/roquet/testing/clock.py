@@ -6,15 +6,15 @@ async def test_a_silent_peer_is_forgotten(): ...      # two minutes pass in a mi
 
 import asyncio
 import selectors
-from asyncio import Handle, TimerHandle
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import wraps
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
 from roquet.testing.network import Network
-from roquet.testing.virtual_timers import VirtualTimers
+from roquet.testing.virtual_timers import VirtualCallback, VirtualTimer, VirtualTimers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +68,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     the program and the seed alone.
     """
 
+    # Parts of asyncio's loops that their types leave out.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _selector: selectors.BaseSelector
+    _process_events: Callable[[list[tuple[selectors.SelectorKey, int]]], None]
+
     def __init__(self, seed: int = 0) -> None:
         self.clock = VirtualClock()
         super().__init__(_JumpingSelector(self.clock))
@@ -87,22 +93,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> TimerHandle:
+    ) -> VirtualTimer:
         """Call a function at a time, those of one time in the order of these calls."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
-        timer = TimerHandle(when, callback, args, self, context)
+        timer = VirtualTimer(when, callback, args, self, context)
         self.timers.push(timer)
         return timer
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> TimerHandle:
+    ) -> VirtualTimer:
         """Call a function after some seconds."""
         return self.call_at(self.clock.elapsed_s() + delay, callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, timer: Any) -> None:
-        if timer._scheduled:
+    @property
+    def ready(self) -> deque[asyncio.Handle]:
+        """Callbacks of the next turn; while a turn runs those that are left of it come first."""
+        return self._ready
+
+    def _call_soon(
+        self, callback: Callable[..., Any], args: Sequence[Any], context: Context | None
+    ) -> VirtualCallback:
+        handle = VirtualCallback(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _timer_handle_cancelled(self, timer: VirtualTimer) -> None:
+        if timer.is_scheduled:
             self.timers.note_cancelled()
 
     def _run_once(self) -> None:
@@ -110,30 +128,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         asyncio's own turn does as much, and half of a simulation's time would be spent in it.
         """
-        loop: Any = self  # the parts of a turn have no public names
-        ready, timers = loop._ready, self.timers
+        ready, timers = self._ready, self.timers
         when = timers.next_when()
-        if not (ready or loop._stopping):
+        if not (ready or self._stopping):
             timeout = None if when is None else max(0.0, when - self.clock.elapsed_s())
-            loop._process_events(loop._selector.select(timeout))
+            self._process_events(self._selector.select(timeout))
         end = self.clock.elapsed_s() + self._clock_resolution
         if when is not None and when < end:
             ready.extend(timers.pop_due(end))
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self._report(handle, error)
-
-    def _report(self, handle: Handle, error: BaseException) -> None:
-        """Report the error of a callback, as `Handle` does for loops of asyncio."""
-        text = f"Exception in callback {handle}"
-        self.call_exception_handler({"message": text, "exception": error, "handle": handle})
+            if not handle.cancelled():
+                handle._run()
 
     async def create_server(self, *args: Any, **options: Any) -> Any:
         """Listen on the network in memory, as `asyncio` does on sockets."""

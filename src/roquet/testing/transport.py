@@ -39,14 +39,16 @@ class MemoryTransport(asyncio.Transport):
         context: Context,
     ) -> None:
         super().__init__({"sockname": here, "peername": there})
-        self._context = context
+        self.context = context
+        """Tasks that the protocol of this end starts belong to its host."""
         self.here = here
         self.there = there
         self._network = network
         self._loop = loop
         self._inbox: deque[tuple[float, bytes | None]] = deque()
         """Data on its way to this end: (arrival in loop time, bytes); None is the end."""
-        self._unread = 0
+        self.unread = 0
+        """Bytes on their way to this end, or not read yet."""
         self._high = WRITE_BUFFER_HIGH
         self._closing = self._ended = self._reading_paused = self._writing_paused = False
 
@@ -59,7 +61,7 @@ class MemoryTransport(asyncio.Transport):
 
     def _call_on_host(self, callback: Callable[..., Any], *arguments: object) -> Any:
         """Call on this end's host: tasks that the callback starts belong to that host."""
-        return self._context.copy().run(callback, *arguments)
+        return self.context.copy().run(callback, *arguments)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes to the other end."""
@@ -80,12 +82,12 @@ class MemoryTransport(asyncio.Transport):
         if self._inbox:
             arrival = max(arrival, self._inbox[-1][0])
         self._inbox.append((arrival, data))
-        self._unread += len(data or b"")
-        self._loop.call_at(arrival, self.pump, context=self._context)
+        self.unread += len(data or b"")
+        self._loop.call_at(arrival, self.pump, context=self.context)
 
     def pump_soon(self) -> None:
         """Give the protocol what has arrived, in the next turn of the loop."""
-        self._loop.call_soon(self.pump, context=self._context)
+        self._loop.call_soon(self.pump, context=self.context)
 
     def pump(self) -> None:
         """Give the protocol what has arrived."""
@@ -99,7 +101,7 @@ class MemoryTransport(asyncio.Transport):
                 if not self._call_on_host(self._protocol.eof_received):
                     self.close()
                 return
-            self._unread -= len(data)
+            self.unread -= len(data)
             self._call_on_host(self._protocol.data_received, data)
             self._other.peer_has_read()
 
@@ -140,11 +142,11 @@ class MemoryTransport(asyncio.Transport):
         if not self._ended:
             self._ended = True
             self._inbox.clear()
-            self._unread = 0
+            self.unread = 0
             self._network.remove(self)
             lost = self._protocol.connection_lost
-            self._loop.call_soon(self._call_on_host, lost, error, context=self._context)
-            self._loop.call_soon(self._other.peer_has_read, context=self._other._context)
+            self._loop.call_soon(self._call_on_host, lost, error, context=self.context)
+            self._loop.call_soon(self._other.peer_has_read, context=self._other.context)
 
     def is_closing(self) -> bool:
         """Whether it has ended or is closing."""
@@ -166,7 +168,7 @@ class MemoryTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Number of bytes that the other end has not read."""
-        return self._other._unread
+        return self._other.unread
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
         """Set the size above which `pause_writing` is called; `low` is always a quarter of it."""
