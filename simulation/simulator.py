@@ -19,10 +19,7 @@ import msgspec
 from roquet.client.connection import open_consumers
 from roquet.testing import clock
 from simulation.history import History
-from simulation.patching import patched
-
-PlantedDefect = Callable[[], AbstractContextManager[None]]
-"""Breaks something in the client or the broker for as long as it is entered."""
+from simulation.patching import PlantedDefect, patched
 
 
 class AgendaItem(msgspec.Struct, frozen=True):

@@ -8,9 +8,10 @@ from typing import Final
 
 from simulation.balance import defects as balance_defects
 from simulation.balance.workload import BalanceWorkload
+from simulation.patching import PlantedDefect
 from simulation.replicated import defects as replicated_defects
 from simulation.replicated.workload import ReplicatedWorkload
-from simulation.simulator import PlantedDefect, SimulationResult, Workload, simulate
+from simulation.simulator import SimulationResult, Workload, simulate
 from simulation.timed import defects as timed_defects
 from simulation.timed.workload import TimedWorkload
 

@@ -1,6 +1,6 @@
 """Defects of the client, planted to show that the balance workload finds such bugs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
@@ -13,8 +13,7 @@ from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.queue import MessageQueue
 from roquet.rules.consumption.progress import ConsumeWindow
-from simulation.patching import patched
-from simulation.simulator import PlantedDefect
+from simulation.patching import PlantedDefect, by_name, patched, planted
 
 
 @contextmanager
@@ -24,59 +23,32 @@ def early_commit() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def skipped_commit() -> Iterator[None]:
+@planted(AssignedQueues, "save_last")
+async def skipped_commit(*_: object) -> None:
     """A consumer that gives a queue away does not commit its progress."""
 
-    async def save_nothing(self: AssignedQueues, readers: Iterable[QueueReader]) -> None:
-        """Do nothing."""
 
-    with patched(AssignedQueues, "save_last", save_nothing):
-        yield
-
-
-@contextmanager
-def ignored_lock() -> Iterator[None]:
+@planted(QueueLocks, "lock")
+async def ignored_lock(
+    _lock: Any, _locks: QueueLocks, queues: Sequence[MessageQueue]
+) -> set[MessageQueue]:
     """Ordered queues are read without the broker's lock."""
-
-    async def take(_: QueueLocks, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        return set(queues)
-
-    with patched(QueueLocks, "lock", take):
-        yield
+    return set(queues)
 
 
-@contextmanager
-def lost_notice() -> Iterator[None]:
+@planted(Rebalancer, "members_changed")
+def lost_notice(*_: object) -> None:
     """The broker's notice that members changed is ignored."""
 
-    def hear_nothing(self: Rebalancer, call: object, peer: object) -> None:
-        """Do nothing."""
 
-    with patched(Rebalancer, "members_changed", hear_nothing):
-        yield
-
-
-@contextmanager
-def reordering_retry() -> Iterator[None]:
+@planted(OrderedReader, "hand_out_later")
+async def reordering_retry(_later: Any, self: Any, message: InboundMessage, pause_ms: int) -> None:
     """A failed message of an ordered queue lets the next one pass."""
-
-    async def step_aside(self: Any, message: InboundMessage, pause_ms: int) -> None:
-        self._ended()
-        self._hand_out()
-        await QueueReader.hand_out_later(self, message, pause_ms)
-
-    with patched(OrderedReader, "hand_out_later", step_aside):
-        yield
+    self._ended()
+    self._hand_out()
+    await QueueReader.hand_out_later(self, message, pause_ms)
 
 
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
-    {
-        "early-commit": early_commit,
-        "skipped-commit": skipped_commit,
-        "ignored-lock": ignored_lock,
-        "lost-notice": lost_notice,
-        "reordering-retry": reordering_retry,
-    }
+    by_name(early_commit, skipped_commit, ignored_lock, lost_notice, reordering_retry)
 )
-"""By name."""

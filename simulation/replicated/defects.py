@@ -5,76 +5,62 @@ Each takes away one of the rules by which acknowledged messages survive their ma
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquet.broker.replication.confirmation import sync_set
+from roquet.broker.replication.confirmation import replica_places, sync_set
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.machine_boot import BootNote
+from roquet.broker.replication.stream import epoch_framing, stream_client
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
-from roquet.broker.replication.stream.epoch_framing import (
-    EpochMasterFraming,
-    EpochReplicaFraming,
-)
 from roquet.broker.replication.stream.epoch_log import EpochLog
-from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.services.revive import PopRevive
-from roquet.rules.election import elect
+from roquet.controller import elections
+from roquet.rules.election.elect import ElectionFacts, ElectionRequest, ElectionResult
 from roquet.rules.election.group import ReplicaGroup
-from roquet.rules.replication.acknowledgement import PutStatus
-from roquet.rules.replication.sync_state import ReplicaReportFacts, SyncState, may_join
+from roquet.rules.replication.acknowledgement import PutStatus, ReplicaAck
+from roquet.rules.replication.epochs import Epochs
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SyncState
 from roquet.store.replication.replicated_log import ReplicatedLog
-from roquet.wire.replication.epoch_stream import ReplicaHandshake
-from simulation.patching import patched
-from simulation.simulator import PlantedDefect
+from simulation.patching import PlantedDefect, by_name, patched, planted, wrapped
 
 
 @contextmanager
 def unwaited_acknowledgement() -> Iterator[None]:
     """A master acknowledges without waiting for its replicas."""
-    status = SetAcknowledgements.status
 
-    async def hurry(self: SetAcknowledgements, position: int) -> PutStatus:
+    async def hurry(status: Any, self: Any, position: int) -> PutStatus:
         if self._role.current.is_master:
             return PutStatus.PUT_OK
-        return await status(self, position)
+        decision: PutStatus = await status(self, position)
+        return decision
 
     with (
         patched(SetAcknowledgements, "wait", lambda *_: None),
-        patched(SetAcknowledgements, "status", hurry),
+        wrapped(SetAcknowledgements, "status", hurry),
     ):
         yield
 
 
-@contextmanager
-def ignored_lease() -> Iterator[None]:
+@planted(MasterTermCell, "may_acknowledge")
+def ignored_lease(_may: Any, term: MasterTermCell, epoch: int) -> bool:
     """A master acknowledges and takes messages although its lease is over."""
-
-    def trust(self: MasterTermCell, epoch: int) -> bool:
-        return self.current is not None and self.current.epoch == epoch
-
-    with patched(MasterTermCell, "may_acknowledge", trust):
-        yield
+    return term.current is not None and term.current.epoch == epoch
 
 
-@contextmanager
-def unapproved_shrink() -> Iterator[None]:
+@planted(SyncSet, "disconnected")
+def unapproved_shrink(disconnected: Any, members: SyncSet, broker_id: int) -> None:
     """A master leaves out a replica that it cannot reach before the controller has agreed."""
-    disconnected = SyncSet.disconnected
-
-    def shrink(self: SyncSet, broker_id: int) -> None:
-        disconnected(self, broker_id)
-        if self.state.members:
-            self.state = replace(self.state, members=self.state.members - {broker_id})
-            self.confirm()
-
-    with patched(SyncSet, "disconnected", shrink):
-        yield
+    disconnected(members, broker_id)
+    if members.state.members:
+        left = members.state.members - {broker_id}
+        members.state = replace(members.state, members=left)
+        members.confirm()
 
 
 @contextmanager
@@ -84,123 +70,71 @@ def frozen_master() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def unconfirmed_reads() -> Iterator[None]:
+@planted(ConfirmedView, "show")
+def unconfirmed_reads(show: Any, view: ConfirmedView, _position: int | None) -> None:
     """Consumers see messages that are not confirmed."""
-    show = ConfirmedView.show
-
-    def show_all(self: ConfirmedView, _position: int | None) -> None:
-        show(self, None)
-
-    with patched(ConfirmedView, "show", show_all):
-        yield
+    show(view, None)
 
 
-@contextmanager
-def skipped_truncation() -> Iterator[None]:
+@planted(ReplicatedLog, "truncate")
+def skipped_truncation(_truncate: Any, log: ReplicatedLog, _position: int) -> None:
     """A replica keeps a tail that its new master never had."""
-
-    def keep(self: ReplicatedLog, _position: int) -> None:
-        self.cut_torn()
-
-    with patched(ReplicatedLog, "truncate", keep):
-        yield
+    log.cut_torn()
 
 
-@contextmanager
-def excessive_truncation() -> Iterator[None]:
+@planted(epoch_framing, "consistent_point")
+def excessive_truncation(consistent_point: Any, own: Epochs, *logs: Any) -> int | None:
     """A replica cuts its log to the start of the latest epoch that its master has, too."""
-    find = EpochReplicaFraming._consistent_point
-
-    def too_far(self: EpochReplicaFraming, master: Any) -> int:
-        raw, point = self._replica.store.raw, find(self, master)
-        starts = [entry.start for entry in self._replica.epochs.within(raw.end)]
-        return max((start for start in starts if raw.begin <= start < point), default=point)
-
-    with patched(EpochReplicaFraming, "_consistent_point", too_far):
-        yield
+    point: int | None = consistent_point(own, *logs)
+    starts = [entry.start for entry in own if point is not None and entry.start < point]
+    return max(starts, default=point)
 
 
-@contextmanager
-def outsider_election() -> Iterator[None]:
+@planted(elections, "elect")
+def outsider_election(
+    elect: Any, group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts
+) -> Any:
     """The controller elects the best of all live brokers, whether or not it is in the set."""
-    best = elect._best
-
-    def best_of_all(group: ReplicaGroup, request: Any, facts: Any, _members: Any) -> int | None:
-        return best(group, request, facts, group.replicas)
-
-    with patched(elect, "_best", best_of_all):
-        yield
+    return elect(group, replace(request, unclean=True), facts)
 
 
-@contextmanager
-def learner_in_set() -> Iterator[None]:
-    """A master takes a learner into the set, from where it is elected."""
-
-    def join(replica: ReplicaReportFacts, state: SyncState, **facts: int) -> bool:
-        return may_join(replace(replica, is_learner=False), state, **facts)
-
-    with patched(sync_set, "may_join", join):
-        yield
-
-
-@contextmanager
-def repeated_epoch() -> Iterator[None]:
+@planted(elections, "elect")
+def repeated_epoch(elect: Any, group: ReplicaGroup, *facts: Any) -> ElectionResult:
     """An election does not begin a new epoch."""
-    led_by = elect._led_by
+    result: ElectionResult = elect(group, *facts)
+    if result.group.master is None:
+        return result
+    return replace(result, group=replace(result.group, master_epoch=max(group.master_epoch, 1)))
 
-    def keep(group: ReplicaGroup, winner: int) -> ReplicaGroup:
-        return replace(led_by(group, winner), master_epoch=max(group.master_epoch, 1))
 
-    with patched(elect, "_led_by", keep):
-        yield
+@planted(sync_set, "may_join")
+def learner_in_set(
+    may_join: Any, replica: ReplicaReportFacts, state: SyncState, **facts: int
+) -> Any:
+    """A master takes a learner into the set, from where it is elected."""
+    return may_join(replace(replica, is_learner=False), state, **facts)
 
 
 @contextmanager
 def unflushed_report() -> Iterator[None]:
-    """A replica that has to flush before it acknowledges does not."""
-    report = StreamClient._report
-
-    def too_early(self: StreamClient, _log_end: int) -> None:
-        report(self, self._store.raw.end)
-
-    async def at_once(self: StreamClient) -> None:
-        while True:
-            await self._appended.wait()
-            self._appended.clear()
-            self._report(0)
-
-    with (
-        patched(StreamClient, "_report", too_early),
-        patched(StreamClient, "_acknowledge", at_once),
-    ):
+    """A replica that has to flush before it acknowledges does not, and one that need not does."""
+    mistaken = SimpleNamespace(APPENDED=ReplicaAck.FLUSHED, FLUSHED=ReplicaAck.APPENDED)
+    with patched(stream_client, "ReplicaAck", mistaken):
         yield
 
 
-@contextmanager
-def trusted_log() -> Iterator[None]:
+@planted(BootNote, "begin")
+def trusted_log(begin: Any, note: BootNote, **facts: Any) -> Any:
     """A broker whose machine lost its power takes its log for whole."""
-    begin = BootNote.begin
-
-    def trust(self: BootNote, **facts: Any) -> bool:
-        return begin(self, **facts | {"is_trusted": True})
-
-    with patched(BootNote, "begin", trust):
-        yield
+    return begin(note, **facts | {"is_trusted": True})
 
 
-@contextmanager
-def forgotten_epoch() -> Iterator[None]:
+@planted(EpochLog, "append")
+def forgotten_epoch(append: Any, log: EpochLog, epoch: int, start: int) -> None:
     """A master does not note the epoch that it begins."""
-    append = EpochLog.append
-
-    def forget(self: EpochLog, epoch: int, start: int) -> None:
-        if not self.entries:
-            append(self, epoch, start)
-        self.latest = max(self.latest, epoch)
-
-    with patched(EpochLog, "append", forget):
-        yield
+    if not log.entries:
+        append(log, epoch, start)
+    log.latest = max(log.latest, epoch)
 
 
 @contextmanager
@@ -210,15 +144,10 @@ def unsafe_answers() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def unrevived_pops() -> Iterator[None]:
+@planted(PopRevive, "restoring")
+def unrevived_pops(*_: object) -> Iterator[None]:
     """A new master knows nothing of the messages that were popped before it led."""
-
-    def forget(_revive: PopRevive) -> Iterator[None]:
-        return iter(())
-
-    with patched(PopRevive, "restoring", forget):
-        yield
+    return iter(())
 
 
 @contextmanager
@@ -228,62 +157,54 @@ def leaving_member() -> Iterator[None]:
     While its leave is asked for, it counts for acknowledgements as before. Not among `DEFECTS`: it
     takes failures of two brokers, and lives in which two logs are enough have those of one.
     """
-    held_by = SyncSet._held_by
 
-    def by_anybody(self: SyncSet, _members: frozenset[int], needed: int) -> int:
-        return held_by(self, self.state.acknowledging, needed)
+    def by_anybody(held_by: Any, members: SyncSet, _asked: frozenset[int], needed: int) -> Any:
+        return held_by(members, members.state.acknowledging, needed)
 
     with (
         patched(SyncSet, "keep_acknowledged", lambda *_: True),
-        patched(SyncSet, "_held_by", by_anybody),
+        wrapped(SyncSet, "held_by", by_anybody),
     ):
         yield
 
 
 @contextmanager
 def stolen_place() -> Iterator[None]:
-    """The newest connection that names a replica's id is that replica, until it ends."""
-    greet = EpochMasterFraming._greet
+    """The newest connection that names a replica's id is that replica, also after its end."""
+    newest: dict[tuple[ReplicaPlaces, int], int] = {}
 
-    def steal(self: EpochMasterFraming, handshake: ReplicaHandshake) -> None:
-        greet(self, handshake)
-        self._master.places._holders[handshake.broker_id] = self._number
-
-    def report(self: ReplicaPlaces, connection: int, facts: Any, sent: Any) -> None:
-        if self.is_holder(connection, facts.broker_id):
-            self._sync_set.reported(facts, sent)
-
-    def forget(self: ReplicaPlaces, connection: int, broker_id: int) -> None:
-        if self.is_holder(connection, broker_id):
-            del self._holders[broker_id]
-            self._sync_set.disconnected(broker_id)
+    def steal(
+        report: Any, places: ReplicaPlaces, connection: int, facts: ReplicaReportFacts, sent: Any
+    ) -> None:
+        place = places, facts.broker_id
+        newest[place] = max(newest.get(place, connection), connection)
+        if connection == newest[place]:
+            report(places, connection, facts, sent)
 
     with (
-        patched(EpochMasterFraming, "_greet", steal),
-        patched(ReplicaPlaces, "report", report),
-        patched(ReplicaPlaces, "forget", forget),
+        patched(replica_places, "may_replace", lambda *_: True),
+        wrapped(ReplicaPlaces, "report", steal),
     ):
         yield
 
 
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
-    {
-        "unwaited-acknowledgement": unwaited_acknowledgement,
-        "ignored-lease": ignored_lease,
-        "unapproved-shrink": unapproved_shrink,
-        "frozen-master": frozen_master,
-        "unconfirmed-reads": unconfirmed_reads,
-        "skipped-truncation": skipped_truncation,
-        "excessive-truncation": excessive_truncation,
-        "outsider-election": outsider_election,
-        "learner-in-set": learner_in_set,
-        "repeated-epoch": repeated_epoch,
-        "unflushed-report": unflushed_report,
-        "trusted-log": trusted_log,
-        "forgotten-epoch": forgotten_epoch,
-        "unsafe-answers": unsafe_answers,
-        "unrevived-pops": unrevived_pops,
-        "stolen-place": stolen_place,
-    }
+    by_name(
+        unwaited_acknowledgement,
+        ignored_lease,
+        unapproved_shrink,
+        frozen_master,
+        unconfirmed_reads,
+        skipped_truncation,
+        excessive_truncation,
+        outsider_election,
+        learner_in_set,
+        repeated_epoch,
+        unflushed_report,
+        trusted_log,
+        forgotten_epoch,
+        unsafe_answers,
+        unrevived_pops,
+        stolen_place,
+    )
 )
-"""By name."""

@@ -9,18 +9,20 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from roquet.broker.handlers.messages import send_back
-from roquet.broker.handlers.messages.send_back import SendBackHandler
-from roquet.broker.services.delayed_delivery import DelayedDelivery
+from roquet.broker.ingest.append import Ingest
+from roquet.broker.services import delayed_delivery
 from roquet.broker.services.timer.deliveries import TimerDeliveries
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.services.transactions.transactions import Transactions
 from roquet.model import properties as props
-from roquet.rules.delay.retry import DEAD_LETTER, next_level, tries_limit
+from roquet.model.names import is_dlq
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
+from roquet.rules.delay.retry import DEAD_LETTER
 from roquet.store.store import AppendResult
+from roquet.testing.clock import this_loop
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
-from simulation.patching import patched
-from simulation.simulator import PlantedDefect
+from simulation.patching import PlantedDefect, by_name, patched, planted, wrapped
 
 HASTE_MS: Final = 1_200
 """How much too early the planted timer delivers."""
@@ -29,88 +31,59 @@ OVERDUE_MS: Final = 5_000
 """A message that is late by more can only be overdue after a restart."""
 
 
-@contextmanager
-def early_timer() -> Iterator[None]:
+@planted(TimerDeliveries, "step")
+def early_timer(step: Any, deliveries: TimerDeliveries, now_ms: int) -> Any:
     """Messages with a delivery time come a second early."""
-    step = TimerDeliveries.step
-
-    def hurry(self: TimerDeliveries, now_ms: int) -> int:
-        return step(self, now_ms + HASTE_MS) - HASTE_MS
-
-    with patched(TimerDeliveries, "step", hurry):
-        yield
+    return step(deliveries, now_ms + HASTE_MS) - HASTE_MS
 
 
 @contextmanager
 def unnoted_commit() -> Iterator[None]:
     """A commit is answered but not stored: the half message is checked, and committed again."""
-    commit = Transactions.commit
 
-    def forget(self: Transactions, half: HalfMessage) -> None:
+    def forget(commit: Any, transactions: Transactions, half: HalfMessage) -> None:
         with patched(Transactions, "end", _nothing):
-            commit(self, half)
+            commit(transactions, half)
 
     with (
-        patched(Transactions, "commit", forget),
+        wrapped(Transactions, "commit", forget),
         patched(HalfQueue, "was_delivered", _nothing),
     ):
         yield
 
 
-@contextmanager
-def skipped_level() -> Iterator[None]:
+@planted(send_back, "next_level")
+def skipped_level(next_level: Any, asked: int, times: int, limit: int) -> int:
     """A failed message waits at the delay level below the right one."""
-
-    def lower(asked: int, times: int, limit: int) -> int:
-        level = next_level(asked, times, limit)
-        return max(1, level - 1) if level != DEAD_LETTER else DEAD_LETTER
-
-    with patched(send_back, "next_level", lower):
-        yield
+    level: int = next_level(asked, times, limit)
+    return level if level == DEAD_LETTER else max(1, level - 1)
 
 
-@contextmanager
-def dropped_dead_letter() -> Iterator[None]:
+@planted(Ingest, "reappend")
+def dropped_dead_letter(
+    reappend: Any, ingest: Ingest, record: Record, *, topic: str, **place: Any
+) -> Any:
     """After its last try a message is dropped, though its consumer is told that it is stored."""
-    stored = SendBackHandler._stored
-
-    def drop(handler: SendBackHandler, call: Any, group: Any) -> AppendResult:
-        record = handler._record(call.offset)
-        limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
-        if next_level(call.delay_level, record.reconsume_times, limit) == DEAD_LETTER:
-            return AppendResult(record.queue_offset, record.position, record.size)
-        return stored(handler, call, group)
-
-    with patched(SendBackHandler, "_stored", drop):
-        yield
+    if is_dlq(topic):
+        return AppendResult(record.queue_offset, record.position, record.size)
+    return reappend(ingest, record, topic=topic, **place)
 
 
-@contextmanager
-def forgotten_overdue() -> Iterator[None]:
+@planted(delayed_delivery, "decode_records")
+def forgotten_overdue(decode_records: Any, *parts: Any) -> Iterator[Record]:
     """Messages that fell due while the broker was down are never delivered."""
-    deliver = DelayedDelivery._deliver
-
-    def pass_by(self: DelayedDelivery, record: Record) -> None:
-        level = decode_properties(record.properties)[props.DELAY]
-        wait_ms = self.levels[int(level) - 1]
-        if self.clock.now_ms() - record.stored_ms < wait_ms + OVERDUE_MS:
-            deliver(self, record)
-
-    with patched(DelayedDelivery, "_deliver", pass_by):
-        yield
+    now_ms = this_loop().clock.now_ms()
+    for record in decode_records(*parts):
+        level = int(decode_properties(record.properties)[props.DELAY])
+        if now_ms - record.stored_ms < DEFAULT_LEVELS[level - 1] + OVERDUE_MS:
+            yield record
 
 
-@contextmanager
-def forgotten_halves() -> Iterator[None]:
+@planted(Transactions, "restore")
+def forgotten_halves(restore: Any, transactions: Transactions) -> None:
     """A broker that starts takes all half messages for ended."""
-    restore = Transactions.restore
-
-    def forget(self: Transactions) -> None:
-        restore(self)
-        self.halves.forget(self.queue.bounds()[1])
-
-    with patched(Transactions, "restore", forget):
-        yield
+    restore(transactions)
+    transactions.halves.forget(transactions.queue.bounds()[1])
 
 
 def _nothing(*_: object) -> None:
@@ -118,13 +91,12 @@ def _nothing(*_: object) -> None:
 
 
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(
-    {
-        "early-timer": early_timer,
-        "unnoted-commit": unnoted_commit,
-        "skipped-level": skipped_level,
-        "dropped-dead-letter": dropped_dead_letter,
-        "forgotten-overdue": forgotten_overdue,
-        "forgotten-halves": forgotten_halves,
-    }
+    by_name(
+        early_timer,
+        unnoted_commit,
+        skipped_level,
+        dropped_dead_letter,
+        forgotten_overdue,
+        forgotten_halves,
+    )
 )
-"""By name."""

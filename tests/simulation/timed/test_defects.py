@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from simulation.patching import PlantedDefect
 from simulation.scenario import Fault, FaultEvent
-from simulation.simulator import PlantedDefect, simulate
+from simulation.simulator import simulate
 from simulation.timed.defects import DEFECTS
 from simulation.timed.scenario import (
     POISON,

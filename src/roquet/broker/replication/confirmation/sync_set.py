@@ -161,7 +161,7 @@ class SyncSet:
         position = confirmed_position(self._mark.value, end, reports, others)
         self._mark.advance(position)
         sets = {self.state.members, self.state.proposed or self.state.members}
-        self._replicated.advance(min(self._held_by(each, self._needed()) for each in sets))
+        self._replicated.advance(min(self.held_by(each, self._needed()) for each in sets))
         shown = min(position, self._flushed()) if self.shows_flushed else position
         self._confirmed = max(self._confirmed, shown)
         self._on_confirmed(None if self._shows_all else self._confirmed)
@@ -216,9 +216,9 @@ class SyncSet:
             return False
         if needed == ALL_OF_THE_SET:
             return True
-        return self._held_by(members, min(needed, len(members))) >= self._replicated.value
+        return self.held_by(members, min(needed, len(members))) >= self._replicated.value
 
-    def _held_by(self, members: frozenset[int], needed: int) -> int:
+    def held_by(self, members: frozenset[int], needed: int) -> int:
         """Position up to which so many of these members, the master among them, have the log."""
         reports = {one: facts.report for one, facts in self._reports.items()}
         return replicated_position(needed, self._end(), reports, members - {self._master})
