@@ -3,6 +3,7 @@
 An end is mostly one-way: a refusal is only logged, and the next check asks again.
 """
 
+from collections.abc import Awaitable
 from typing import Final, NoReturn
 
 from roquet.broker.control import ControlPlane
@@ -65,13 +66,19 @@ class TransactionHandler:
             self._end(call, peer)
         except IndexBehind:
             return self._end_later(call, peer)
-        return self._replies.noted(Reply())
+        return self._noted()
 
-    async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply:
+    async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply | None:
         """End the transaction once the key index is up to date."""
         await self._delivery.transactions.queue.index()
         self._end(call, peer)
-        return await self._replies.once_safe(Reply(), self._log.store.end_position)
+        noted = self._noted()
+        return None if noted is None else await noted
+
+    def _noted(self) -> Awaitable[Reply] | None:
+        """A wait until the message that was stored is safe; None where nobody waits."""
+        noted = self._replies.noted(Reply())
+        return None if isinstance(noted, Reply) else noted
 
     def _end(self, call: EndTransaction, peer: Peer) -> None:
         """End the transaction without a pause, so that nothing else ends it meanwhile.
@@ -138,7 +145,7 @@ class TransactionHandler:
         except (StoreError, MessageIllegal, RecordError, ValueError) as error:
             goal = "its service" if is_set_aside else names.HALF_TOPIC
             _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
-        return self._replies.noted(Reply())
+        return self._noted()
 
     def _put_away(self, message_id: str) -> Record:
         """The record of a message that was given up or set aside. CallRefused for any other id."""
