@@ -25,7 +25,7 @@ def look(broker: Broker, **fields: Any) -> PopCollector:
     collector = PopCollector(
         broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
     )
-    collector.look()
+    collector.collect()
     return collector
 
 

@@ -71,7 +71,7 @@ async def test_who_waits_for_nobody_gets_the_reply_itself(broker: Broker) -> Non
     acknowledgements = broker.replication.acknowledgements
     assert isinstance(acknowledgements, Acknowledgements)
     acknowledgements.is_needed = False
-    assert broker.make(SafeReplies).noted(plain) is plain
+    assert broker.make(SafeReplies).when_safe(plain) is plain
 
 
 async def test_a_reply_comes_after_the_timeout_all_the_same(
@@ -81,7 +81,7 @@ async def test_a_reply_comes_after_the_timeout_all_the_same(
     plain = Reply()
     position = broker.log.store.end_position
     assert await broker.make(SafeReplies).once_safe(plain, position) is plain
-    assert await broker.make(SafeReplies).noted(plain) is plain  # type: ignore[misc]
+    assert await broker.make(SafeReplies).when_safe(plain) is plain  # type: ignore[misc]
 
 
 class SlowReplicas:

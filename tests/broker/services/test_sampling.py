@@ -184,7 +184,7 @@ async def test_a_pop_counts_what_it_takes_from_each_queue(broker: Broker, put: P
             group="g", topic="orders", queue_id=-1, queue_count=2, count=32, invisible_ms=60_000,
             init_mode=0, wanted=None,
         ),
-    ).look()  # fmt: skip
+    ).collect()  # fmt: skip
     tally = broker.control.statistics.gets["orders", "g"]
     assert (tally.times, tally.count) == (2, 3)
 

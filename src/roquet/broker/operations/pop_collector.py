@@ -99,7 +99,7 @@ class PopCollector:
         """Queues of which messages are left for other waiting pops; ANY_QUEUE for the retry
         topic."""
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """Take the available messages."""
         request, rng = self._request, self._control.rng
         retry_topics = self._retry_topics()

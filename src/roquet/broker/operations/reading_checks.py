@@ -95,7 +95,7 @@ class ReadingChecks:
         if group is None:
             group = self._groups.find(name, self._clock.now_ms())
         if group is None:
-            _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, absent.format(name))
+            raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, absent.format(name))
         if not group.consume_enable:
             raise ReadForbidden(FORBIDDEN_GROUP, f"subscription group no permission, {name}")
         return group
@@ -105,7 +105,7 @@ class ReadingChecks:
         name = call.topic
         topic = self._topics.get(name)
         if topic is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {HELP}"
             )
         if name in INTERNAL_TOPICS:
@@ -114,7 +114,7 @@ class ReadingChecks:
             raise ReadForbidden(FORBIDDEN_TOPIC, f"the topic[{name}] {action} message is forbidden")
         count = topic.read_queue_nums
         if not first_queue <= call.queue_id < count or not count:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{call.queue_id}] is illegal, topic:[{name}] "
                 f"topicConfig.readQueueNums:[{count}]",
@@ -135,7 +135,3 @@ class ReadingChecks:
                 FORBIDDEN_BROADCAST,
                 f"the consumer group[{group}] can not consume by broadcast way",
             )
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

@@ -1,10 +1,10 @@
 """Safe replies: given once what they promise is as safe as the settings ask for.
 
-                    disk or replicas too late               the disk has failed
-noted, once_safe    given all the same; a master that       StoreFailed
-                    may be replaced refuses
-certain             refused                                 StoreFailed
-stored              with a status of its own                SYSTEM_ERROR
+                        disk or replicas too late               the disk has failed
+when_safe, once_safe    given all the same; a master that       StoreFailed
+                        may be replaced refuses
+when_certain            refused                                 StoreFailed
+when_stored             with a status of its own                SYSTEM_ERROR
 """
 
 from collections.abc import Awaitable
@@ -41,7 +41,7 @@ class SafeReplies:
         self._log, self._tables = log, tables
         self._control, self._acknowledgements = control, replication.acknowledgements
 
-    def noted(self, reply: R) -> R | Awaitable[R]:
+    def when_safe(self, reply: R) -> R | Awaitable[R]:
         """The reply, once all that is stored now is safe; see `once_safe`."""
         if not self._acknowledgements.is_needed:
             return reply
@@ -62,14 +62,14 @@ class SafeReplies:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, REMARKS[status])
         return reply
 
-    async def certain(self, reply: R, position: int) -> R:
+    async def when_certain(self, reply: R, position: int) -> R:
         """The reply, once disk and replicas have a message; a refused client tries again."""
         status = await self._acknowledgements.status(position)
         if status is not PutStatus.PUT_OK:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, REMARKS[status])
         return reply
 
-    def stored(self, reply: SendReply, position: int, topic: str) -> HandlerReply:
+    def when_stored(self, reply: SendReply, position: int, topic: str) -> HandlerReply:
         """The reply to a send, once disk and replicas have the message and know its topic.
 
         It has another status when that takes too long. When the disk has failed the code is

@@ -1,7 +1,5 @@
 """Sending: the queue that a sent message goes to, and the answer to one that is refused."""
 
-from typing import NoReturn
-
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
 from roquet.broker.replication.replication import Replication
@@ -86,14 +84,16 @@ class SendChecks:
         """The topic, created if it does not exist. CallRefused when clients may not send to it."""
         topic = call.topic
         if not self._control.settings.config.writable:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._control.settings.config.broker_name}] is not writable",
             )
         if fault := names.topic_remark(topic):
-            _refuse(ResponseCode.INVALID_PARAMETER, fault)
+            raise CallRefused(ResponseCode.INVALID_PARAMETER, fault)
         if not names.can_clients_send_to(topic):
-            _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+            raise CallRefused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
         edition = self._topics.edition
         made = self._topics.create_for_send(
             topic,
@@ -103,7 +103,7 @@ class SendChecks:
             self._control.clock.now_ms(),
         )
         if made is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
                 f"or the default topic {call.default_topic!r} does not allow it",
@@ -116,7 +116,3 @@ class SendChecks:
 def _waits_for_replicas(call: SendCall) -> bool:
     """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
     return decode_properties(call.properties or "").get(WAIT) != "false"
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

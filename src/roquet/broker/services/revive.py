@@ -360,11 +360,11 @@ class PopRevive:
             offset, checkpoint.topic, checkpoint.queue_id, why,
         )  # fmt: skip
         try:
-            self._store_among_dead(checkpoint, offset)
+            self._store_dead_letter(checkpoint, offset)
         except Exception as error:  # it cannot be a dead letter either
             self._keep(checkpoint, offset, error)
 
-    def _store_among_dead(self, checkpoint: PopCheckpoint, offset: int) -> None:
+    def _store_dead_letter(self, checkpoint: PopCheckpoint, offset: int) -> None:
         record = self._record(checkpoint.topic, checkpoint.queue_id, offset)
         if record is None:
             raise RecordError("the message is gone")

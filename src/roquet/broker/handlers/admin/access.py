@@ -108,7 +108,7 @@ class AccessHandler:
         caller = self._acl_changer(call)
         body = decode_body(call.body, AclInfo) if call.body else AclInfo()
         if not body.policies:
-            _refuse(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
         name, wanted = _checked_acl(body, call.subject)
         change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
         return await self._change(change, f"acl of {name} changed", caller, peer)
@@ -169,7 +169,7 @@ class AccessHandler:
             )
             or (caller is not None and caller.is_super)
         ):
-            _refuse(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
+            raise CallRefused(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
         return caller
 
     def _sees_passwords(self, caller: User | None) -> bool:
@@ -182,19 +182,19 @@ class AccessHandler:
 
     def _check_on(self, code: int) -> None:
         if not self._access.is_enabled:
-            _refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
+            raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
 
 
 def _named(username: str | None) -> str:
     if not username:
-        _refuse(ResponseCode.INVALID_PARAMETER, BLANK)
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, BLANK)
     return username
 
 
 def _user(call: CreateUser | UpdateUser) -> UserInfo:
     """The body of a request. CallRefused without one."""
     if not call.body:
-        _refuse(ResponseCode.SYSTEM_ERROR, "The body of user is null")
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of user is null")
     return decode_body(call.body, UserInfo)
 
 
@@ -217,7 +217,3 @@ def _refuse_change(error: AccessChangeRefused) -> NoReturn:
     is_system_error = error.is_system_error
     code = ResponseCode.SYSTEM_ERROR if is_system_error else ResponseCode.NO_PERMISSION
     raise CallRefused(code, str(error)) from error
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

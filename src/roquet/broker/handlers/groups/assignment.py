@@ -6,7 +6,7 @@ unknown strategy is refused with a remark.
 """
 
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
@@ -61,15 +61,17 @@ class AssignmentHandler:
         body = decode_body(call.body, RequestMode)
         topic, group = body.topic, body.consumer_group
         if is_retry(topic):
-            _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
+            raise CallRefused(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
         if is_system_group(group):
-            _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
+            raise CallRefused(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
         if self._tables.topics.get(topic) is None:
-            _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if self._tables.groups.find(group, self._control.clock.now_ms()) is None:
-            _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+            raise CallRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
         if body.mode not in (PULL, POP):
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"mode {body.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
             )
@@ -114,7 +116,7 @@ class AssignmentHandler:
         """The assignment that this broker decides, and the number of the decision."""
         name = self._control.settings.config.broker_name
         if home.first != name:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,
                 f"{home.first}, not {name}, divides the queues of topic {body.topic}: it is the "
                 "first by name of the brokers that hold it",
@@ -128,10 +130,12 @@ class AssignmentHandler:
 def _check_query(body: AssignmentQuery) -> None:
     for name in ("topic", "consumer_group", "client_id"):
         if not getattr(body, name):
-            _refuse(ResponseCode.INVALID_PARAMETER, f"{name} is missing: who asks for what?")
+            raise CallRefused(
+                ResponseCode.INVALID_PARAMETER, f"{name} is missing: who asks for what?"
+            )
     known = (*STRATEGIES, *sorted(BROKER_DECIDED))
     if body.message_model is MessageModel.CLUSTERING and body.strategy_name not in known:
-        _refuse(
+        raise CallRefused(
             ResponseCode.INVALID_PARAMETER,
             f"strategy {body.strategy_name[:NAME_LENGTH_MAX]!r} is unknown here; "
             f"there is {', '.join(known)}",
@@ -148,7 +152,3 @@ def _reply(
     ]
     body = QueueAssignments(message_queue_assignments=None if queues is None else assignments)
     return Reply(body=codec.dumps(body))
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

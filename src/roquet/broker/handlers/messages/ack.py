@@ -4,7 +4,7 @@ A receipt handle is accepted only if its broker, queue and message are those of 
 broker has delivered that message.
 """
 
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -74,11 +74,11 @@ class AckHandler:
         if checkpoint is None:
             return self._too_late(handle)
         if not checkpoint.bit(call.offset):
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out"
             )
         self._delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
-        return self._replies.noted(Reply())
+        return self._replies.when_safe(Reply())
 
     def batch_ack(self, call: BatchAck, _peer: Peer) -> HandlerReply:
         """Acknowledge messages of several pops; those that are too late are skipped."""
@@ -86,7 +86,7 @@ class AckHandler:
         if not body.acks:
             return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
         if len(body.acks) > ACKS_MAX:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} pops: {ACKS_MAX} are allowed"
             )
         bits = [
@@ -100,7 +100,7 @@ class AckHandler:
             key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
             if (checkpoint := self._delivery.revive.in_flight.find(key)) is not None:
                 self._delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
-        return self._replies.noted(Reply())
+        return self._replies.when_safe(Reply())
 
     def change_invisible(self, call: ChangeInvisible, _peer: Peer) -> HandlerReply:
         """Change when a message is redelivered: store a new checkpoint, then close the old one."""
@@ -108,7 +108,7 @@ class AckHandler:
         self._check_offset(call)
         now_ms = self._control.clock.now_ms()
         if not 0 < call.invisible_time <= LONG_MAX - now_ms:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime {call.invisible_time} is not a time in ms over 0",
             )
@@ -141,7 +141,7 @@ class AckHandler:
             invisible_time=fresh.invisible_ms,
             revive_qid=fresh.revive_queue_id,
         )
-        return self._replies.noted(reply)
+        return self._replies.when_safe(reply)
 
     def _too_late(self, handle: ReceiptHandle) -> Reply:
         """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
@@ -170,7 +170,7 @@ class AckHandler:
         held = self._tables.ordered_pops.get(*place)
         reached = acknowledge(held, offset, pop_ms, progress)
         if reached is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
             )
@@ -230,7 +230,7 @@ class AckHandler:
             and handle.retry == retry_kind(call.topic)
         )
         if not (is_own and fits):
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"the receipt handle {call.extra_info!r} belongs to another message than offset "
                 f"{call.offset} of {call.topic} queue {call.queue_id}",
@@ -240,7 +240,7 @@ class AckHandler:
     def _check_queue(self, call: Ack | ChangeInvisible) -> None:
         topic = self._tables.topics.get(call.topic)
         if topic is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{call.topic}] not exist, apply first please! {HELP}",
             )
@@ -248,7 +248,7 @@ class AckHandler:
         if not 0 <= call.queue_id < topic.read_queue_nums and not self._log.store.queue_stats.has(
             call.topic, call.queue_id
         ):
-            _refuse(
+            raise CallRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
@@ -257,7 +257,7 @@ class AckHandler:
     def _check_offset(self, call: Ack | ChangeInvisible) -> None:
         minimum, maximum = self._log.store.bounds(call.topic, call.queue_id)
         if not minimum <= call.offset < maximum:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.NO_MESSAGE,
                 f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "
                 f"commit: {maximum}, minOffset: {minimum}",
@@ -266,7 +266,3 @@ class AckHandler:
 
 def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
     return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

@@ -1,7 +1,6 @@
 """Pop: pop, peek, notification and polling info, with waits for messages."""
 
 import asyncio
-from typing import NoReturn
 
 import msgspec
 
@@ -59,7 +58,7 @@ class PopHandler:
         ):
             return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
         request = self._pop_request(call)
-        collector = self._look(request)
+        collector = self._collect(request)
         if collector.count or call.poll_time <= 0:
             return _reply(request, collector)
         if self._log.arrivals.waiters.is_full(request.group, request.topic):
@@ -83,7 +82,7 @@ class PopHandler:
             wanted=None,
             peek=True,
         )
-        collector = self._look(request)
+        collector = self._collect(request)
         reply = _reply(request, collector)
         if collector.count:
             return reply
@@ -120,7 +119,7 @@ class PopHandler:
             if not came and self._is_over(deadline_ms):
                 break
             self._reading.check_pop(call)  # the topic may have been deleted or forbidden meanwhile
-            collector = self._look(request)
+            collector = self._collect(request)
         return _reply(request, collector)
 
     async def _watch(
@@ -159,9 +158,9 @@ class PopHandler:
         for queue_id in collector.others:
             self._log.arrivals.waiters.wake(request.group, request.topic, queue_id)
 
-    def _look(self, request: PopRequest) -> PopCollector:
+    def _collect(self, request: PopRequest) -> PopCollector:
         collector = PopCollector(self._log, self._delivery, self._tables, self._control, request)
-        collector.look()
+        collector.collect()
         if collector.count and not request.peek:
             self._wake_others(request, collector)
         return collector
@@ -173,7 +172,7 @@ class PopHandler:
         _check_count(call.max_msg_nums)
         topic = self._reading.check_pop(call)
         if not 0 < call.invisible_time <= LONG_MAX - self._control.clock.now_ms():
-            _refuse(
+            raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime {call.invisible_time} is not a time in ms over 0",
             )
@@ -235,8 +234,6 @@ def _reply(request: PopRequest, collector: PopCollector) -> PopReply:
 
 def _check_count(count: int) -> None:
     if not 0 < count <= COUNT_MAX:
-        _refuse(ResponseCode.INVALID_PARAMETER, f"maxMsgNums {count}: 1 to {COUNT_MAX} are allowed")
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)
+        raise CallRefused(
+            ResponseCode.INVALID_PARAMETER, f"maxMsgNums {count}: 1 to {COUNT_MAX} are allowed"
+        )

@@ -1,7 +1,7 @@
 """Pull: returns messages of a queue, or holds the request until some arrive."""
 
 from collections.abc import Awaitable
-from typing import Final, NoReturn, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -330,12 +330,12 @@ class PullHandler:
         """The group's subscription to the topic. CallRefused without one."""
         members = self._tables.clients.consumers(call.consumer_group)
         if members is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}"
             )
         subscription = members.subscriptions.get(call.topic)
         if subscription is None:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}"
             )
         return subscription
@@ -355,7 +355,9 @@ def _check_newer_tags(subscription: Subscription, call: Pull) -> None:
     """
     kinds = {subscription.expression_type, call.expression_type}
     if subscription.class_filter_mode or call.sys_flag & CLASS_FILTER or not kinds <= TAG_TYPES:
-        _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        raise CallRefused(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+        )
 
 
 def _forbidden(error: ReadForbidden) -> PullReply:
@@ -368,7 +370,3 @@ def _forbidden(error: ReadForbidden) -> PullReply:
         max_offset=0,
         forbidden_type=error.reason,
     )
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

@@ -48,7 +48,7 @@ class SendHandler:
         if stored.recall_handle:
             reply = replace(reply, recall_handle=stored.recall_handle)
         if stored.waits or self._checks.must_wait(call):
-            return self._replies.stored(reply, appended.position + appended.size, call.topic)
+            return self._replies.when_stored(reply, appended.position + appended.size, call.topic)
         return reply
 
     def _batch(self, call: SendCall, queue_id: int, peer: Peer) -> HandlerReply:
@@ -62,5 +62,5 @@ class SendHandler:
             trace_on=config.trace_on,
         )
         if stored.waits:
-            return self._replies.stored(reply, appended.end, call.topic)
+            return self._replies.when_stored(reply, appended.end, call.topic)
         return reply

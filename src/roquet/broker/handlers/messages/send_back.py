@@ -4,8 +4,6 @@ Retries wait by delay level, from 10 s to two hours. The group's `groupRetryPoli
 here, as in the genuine broker: it is for popped messages.
 """
 
-from typing import NoReturn
-
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
@@ -58,7 +56,7 @@ class SendBackHandler:
         """Store the message again; the reply comes when it is as safe as any message."""
         group = self._delivery.retry_topics.group(call.group)
         if not self._control.settings.config.writable:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._control.settings.config.broker_name}] is not writable",
             )
@@ -68,9 +66,11 @@ class SendBackHandler:
         try:
             appended = self._stored(call, group)
         except (StoreError, MessageIllegal) as error:
-            _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}"
+            ) from error
         if self._replication.acknowledgements.is_needed:
-            return self._replies.certain(Reply(), appended.position + appended.size)
+            return self._replies.when_certain(Reply(), appended.position + appended.size)
         return Reply()
 
     def _stored(self, call: SendBack, group: SubscriptionGroup) -> AppendResult:
@@ -116,11 +116,13 @@ class SendBackHandler:
     def _record(self, position: int) -> Record:
         raw = self._log.store.message_at(position) if position >= 0 else None
         if raw is None:
-            _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}"
+            )
         record = decode(raw)
         # No member got these: they would be delivered too early, or with an open transaction.
         if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
-            _refuse(
+            raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody"
             )
         return record
@@ -129,7 +131,7 @@ class SendBackHandler:
         """A random queue of a topic that can be both written and read."""
         count = min(topic.write_queue_nums, topic.read_queue_nums)
         if not topic.writable or count <= 0:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden",
             )
@@ -139,7 +141,3 @@ class SendBackHandler:
 def _properties(record: Record) -> tuple[dict[str, str], str]:
     own_id = offset_message_id(record.store_host, record.position)
     return decode_properties(lossless_text(record.properties)), own_id
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)

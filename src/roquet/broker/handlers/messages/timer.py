@@ -55,7 +55,7 @@ class TimerHandler:
         except (MessageIllegal, StoreError) as error:
             remark = f"recall failed, execute error: {error}"
             return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
-        noted = self._replies.noted(RecallReply(msg_id=handle.unique_key, region=region))
+        noted = self._replies.when_safe(RecallReply(msg_id=handle.unique_key, region=region))
         return noted if isinstance(noted, Reply) else self._when_safe(noted, region)
 
     def checkpoint(self, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:

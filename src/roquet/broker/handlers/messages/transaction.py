@@ -61,7 +61,7 @@ class TransactionHandler:
         if call.commit_or_rollback == UNKNOWN:
             return None  # its producer does not know either: it is checked again
         if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
-            _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
         try:
             self._end(call, peer)
         except IndexBehind:
@@ -77,7 +77,7 @@ class TransactionHandler:
 
     def _noted(self) -> Awaitable[Reply] | None:
         """A wait until the message that was stored is safe; None where nobody waits."""
-        noted = self._replies.noted(Reply())
+        noted = self._replies.when_safe(Reply())
         return None if isinstance(noted, Reply) else noted
 
     def _end(self, call: EndTransaction, peer: Peer) -> None:
@@ -96,9 +96,9 @@ class TransactionHandler:
             else:
                 transactions.commit(half)
         except MessageIllegal as error:
-            _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
+            raise CallRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         except StoreError as error:
-            _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+            raise CallRefused(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
 
     def _half_message(self, call: EndTransaction, peer: Peer) -> HalfMessage:
         """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
@@ -144,7 +144,9 @@ class TransactionHandler:
             work(record)
         except (StoreError, MessageIllegal, RecordError, ValueError) as error:
             goal = "its service" if is_set_aside else names.HALF_TOPIC
-            _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}"
+            ) from error
         return self._noted()
 
     def _put_away(self, message_id: str) -> Record:
@@ -152,11 +154,11 @@ class TransactionHandler:
         try:
             _, position = parse_offset_message_id(message_id)
         except RecordError as error:
-            _refuse(ResponseCode.SYSTEM_ERROR, str(error))
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         raw = self._log.store.message_at(position) if position >= 0 else None
         record = decode(raw) if raw is not None else None
         if record is None or record.topic not in PUT_AWAY:
-            _refuse(
+            raise CallRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
                 f" or {names.SET_ASIDE_TOPIC}",
@@ -170,8 +172,4 @@ def _fault(fault: TransactionFault, call: EndTransaction, peer: Peer) -> NoRetur
         peer.address, call.producer_group, call.position, fault.value,
         extra={"client": peer.address, "group": call.producer_group},
     )  # fmt: skip
-    _refuse(CODES.get(fault, ResponseCode.SYSTEM_ERROR), fault.value)
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)
+    raise CallRefused(CODES.get(fault, ResponseCode.SYSTEM_ERROR), fault.value)
