@@ -18,10 +18,11 @@ POSITION: Final = Struct(">q")
 class GroupProgress:
     """Progress of groups in queues: noted, saved and reported."""
 
-    __slots__ = ("_control", "_log", "_tables")
+    __slots__ = ("_log", "_settings", "_statistics", "_tables")
 
     def __init__(self, log: MessageLog, tables: BrokerTables, control: ControlPlane) -> None:
-        self._log, self._tables, self._control = log, tables, control
+        self._log, self._tables, self._settings = log, tables, control.settings
+        self._statistics = control.statistics
 
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, *, is_replica: bool = False
@@ -66,7 +67,7 @@ class GroupProgress:
         return QueueProgress(
             broker_offset=most,
             consumer_offset=committed,
-            pull_offset=max(committed, self._control.statistics.pulled(topic, group, number)),
+            pull_offset=max(committed, self._statistics.pulled(topic, group, number)),
             last_timestamp=last_ms,
         )
 
@@ -85,5 +86,5 @@ class GroupProgress:
             position,
             self._log.store.end_position,
             self._log.memory,
-            self._control.settings.config.memory_share,
+            self._settings.config.memory_share,
         )

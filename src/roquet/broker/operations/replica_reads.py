@@ -36,21 +36,18 @@ READ_CODES: Final = frozenset(
 class ReplicaReads:
     """Directs readers to the broker from which they read next."""
 
-    __slots__ = ("_control", "_log", "_replication", "_tables")
+    __slots__ = ("_log", "_replication", "_settings", "_tables")
 
     def __init__(
         self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._control = control
+        self._log, self._tables, self._settings = log, tables, control.settings
         self._replication = replication
 
     def is_plain_read(self) -> bool:
         """Whether no other broker may be suggested: a master, and replicas that nobody reads."""
         return (
-            self._replication.role.current.is_master
-            and not self._control.settings.config.slave_read_enable
+            self._replication.role.current.is_master and not self._settings.config.slave_read_enable
         )
 
     def without_wait(self, call: Pull) -> Pull:
@@ -68,7 +65,7 @@ class ReplicaReads:
         """The reply with the broker to read from next, and at a replica with its own code."""
         if reply.code not in READ_CODES:
             return reply
-        config, role = self._control.settings.config, self._replication.role.current
+        config, role = self._settings.config, self._replication.role.current
         # A pull that a replica has begun to serve may end while its queues are being built.
         leads = role.is_master and self._replication.role.is_settled
         backlog = ReadBacklog(

@@ -33,13 +33,13 @@ R = TypeVar("R", bound=Reply)
 class SafeReplies:
     """Holds replies back until disk and replicas have what was stored before them."""
 
-    __slots__ = ("_acknowledgements", "_control", "_log", "_tables")
+    __slots__ = ("_acknowledgements", "_clock", "_log", "_tables")
 
     def __init__(
         self, log: MessageLog, tables: BrokerTables, control: ControlPlane, replication: Replication
     ) -> None:
-        self._log, self._tables = log, tables
-        self._control, self._acknowledgements = control, replication.acknowledgements
+        self._log, self._tables, self._clock = log, tables, control.clock
+        self._acknowledgements = replication.acknowledgements
 
     def when_safe(self, reply: R) -> R | Awaitable[R]:
         """The reply, once all that is stored now is safe; see `once_safe`."""
@@ -93,7 +93,7 @@ class SafeReplies:
     ) -> Reply | None:
         reply = await answer
         if reply is not None and reply.code == ResponseCode.SUCCESS:
-            await self._tables.replica_copies.reach_made(self._control.clock, topic)
+            await self._tables.replica_copies.reach_made(self._clock, topic)
         return reply
 
 

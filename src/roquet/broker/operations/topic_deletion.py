@@ -18,7 +18,7 @@ log = logger(__name__)
 class TopicDeletion:
     """Deletes topics of this broker, and those that its master has deleted."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_progress", "_tables")
+    __slots__ = ("_clock", "_delivery", "_log", "_progress", "_statistics", "_tables")
 
     def __init__(
         self,
@@ -28,11 +28,8 @@ class TopicDeletion:
         control: ControlPlane,
         progress: GroupProgress,
     ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
-        self._progress = progress
+        self._log, self._delivery, self._tables = log, delivery, tables
+        self._clock, self._statistics, self._progress = control.clock, control.statistics, progress
 
     def delete_with_retries(self, topic: str) -> None:
         """Delete a topic with the POP retry topics of its groups, or their part in shared ones."""
@@ -65,14 +62,14 @@ class TopicDeletion:
         What is on the disk when this returns does not bring them back, whatever happens. Progress
         goes before the messages that it counts: the number of a deleted message is given again.
         """
-        now_ms = self._control.clock.now_ms()
+        now_ms = self._clock.now_ms()
         self._tables.topics.renew_ids(topics, now_ms)
         self._forget_progress(topics)
         for topic in topics:
             self._log.store.delete_topic(topic)
         self._tables.topics.remove_all(topics, now_ms)
         self._tables.groups.forget_topics(topics, now_ms)
-        self._control.statistics.forget(topics)
+        self._statistics.forget(topics)
         self._log.counts.forget(topics)
         self._log.arrivals.look_again(topics)
 
@@ -87,8 +84,8 @@ class TopicDeletion:
         self._forget_progress(topics)
         for topic, position in deleted.items():
             self._log.store.delete_topic_before(topic, position)
-        self._tables.topics.remove_all(gone, self._control.clock.now_ms())
-        self._control.statistics.forget(topics)
+        self._tables.topics.remove_all(gone, self._clock.now_ms())
+        self._statistics.forget(topics)
         self._log.counts.forget(topics)
         self._log.arrivals.look_again(topics)
 

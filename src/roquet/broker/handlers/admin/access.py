@@ -57,10 +57,10 @@ AclChange = CreateAcl | UpdateAcl | DeleteAcl
 class AccessHandler:
     """Manages users and their ACLs."""
 
-    __slots__ = ("_access", "_control")
+    __slots__ = ("_access", "_settings")
 
     def __init__(self, control: ControlPlane, access: AccessControl) -> None:
-        self._control, self._access = control, access
+        self._settings, self._access = control.settings, access
 
     async def create_user(self, call: CreateUser, peer: Peer) -> Reply:
         """Create a user."""
@@ -178,7 +178,7 @@ class AccessHandler:
         ) or (caller is not None and caller.is_super)
 
     def _is_open(self, gap: AccessGap) -> bool:
-        return gap in self._control.settings.config.access_compatibility
+        return gap in self._settings.config.access_compatibility
 
     def _check_on(self, code: int) -> None:
         if not self._access.is_enabled:

@@ -25,7 +25,7 @@ TOGETHER: Final = 4
 class CleaningHandler:
     """Deletes what is no longer needed."""
 
-    __slots__ = ("_control", "_deletion", "_log", "_progress", "_tables")
+    __slots__ = ("_clock", "_deletion", "_log", "_progress", "_settings", "_tables")
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class CleaningHandler:
         progress: GroupProgress,
         deletion: TopicDeletion,
     ) -> None:
-        self._log, self._tables, self._control = log, tables, control
-        self._progress, self._deletion = progress, deletion
+        self._log, self._tables, self._clock = log, tables, control.clock
+        self._settings, self._progress, self._deletion = control.settings, progress, deletion
 
     async def clean_queues(self, _call: CleanQueues, _peer: Peer) -> Reply:
         """Delete queue entries of messages that retention has deleted.
@@ -48,7 +48,7 @@ class CleaningHandler:
         def is_gone(topic: str, queue_id: int) -> bool:
             config = self._tables.topics.get(topic)
             if config is None:
-                return not is_system_topic(topic, self._control.settings.config)
+                return not is_system_topic(topic, self._settings.config)
             return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
         store = self._log.store
@@ -89,7 +89,7 @@ class CleaningHandler:
             topic
             for topic in (self._log.store.topics() if topics is None else topics)
             if self._tables.topics.get(topic) is None
-            and not is_system_topic(topic, self._control.settings.config)
+            and not is_system_topic(topic, self._settings.config)
             and not self._has_messages(topic)
         ]
 
@@ -100,8 +100,8 @@ class CleaningHandler:
     async def delete_expired(self, _call: DeleteExpired, _peer: Peer) -> Reply:
         """Delete expired files of the log, at any hour."""
         try:
-            await self._log.flush.checkpoint(self._control.clock.now_ms(), at_once=True)
+            await self._log.flush.checkpoint(self._clock.now_ms(), at_once=True)
         except StoreError as error:  # perhaps a full disk: files before the last checkpoint can go
             log.warning("nothing behind the last checkpoint is deleted: %s", error)
-        self._log.store.expire(self._control.clock.now_ms(), at_once=True)
+        self._log.store.expire(self._clock.now_ms(), at_once=True)
         return Reply()

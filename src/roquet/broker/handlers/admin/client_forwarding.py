@@ -26,13 +26,13 @@ VERSION_MIN: Final = 62
 class ClientForwardingHandler:
     """Forwards requests of operators to members of a group."""
 
-    __slots__ = ("_control", "_log", "_reading", "_tables")
+    __slots__ = ("_log", "_reading", "_settings", "_tables")
 
     def __init__(
         self, log: MessageLog, tables: BrokerTables, control: ControlPlane, reading: ReadingChecks
     ) -> None:
-        self._log, self._tables = log, tables
-        self._control, self._reading = control, reading
+        self._log, self._tables, self._settings = log, tables, control.settings
+        self._reading = reading
 
     def running_info(self, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
         """Return the running info of one member."""
@@ -45,7 +45,7 @@ class ClientForwardingHandler:
         record = self._record(call.msg_id)
         whole = replace(
             call,
-            broker_name=self._control.settings.config.broker_name,
+            broker_name=self._settings.config.broker_name,
             topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
             group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
             body=record,

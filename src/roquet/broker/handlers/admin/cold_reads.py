@@ -34,10 +34,10 @@ _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 class ColdReadsHandler:
     """Sets and lists the limits of cold reads."""
 
-    __slots__ = ("_control", "_tables")
+    __slots__ = ("_settings", "_tables")
 
     def __init__(self, tables: BrokerTables, control: ControlPlane) -> None:
-        self._tables, self._control = tables, control
+        self._tables, self._settings = tables, control.settings
 
     def put_limits(self, call: SetColdReadLimits, _peer: Peer) -> Reply:
         """Store limits of groups."""
@@ -57,7 +57,7 @@ class ColdReadsHandler:
 
     def limits(self, _call: GetColdReadLimits, _peer: Peer) -> Reply:
         """Return all limits and those of the settings; reads are not counted."""
-        settings = dict(all_settings(self._control.settings.config))
+        settings = dict(all_settings(self._settings.config))
         table = ColdReadLimitTable(
             config_table=dict(self._tables.cold_read_limits.by_group),
             cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),

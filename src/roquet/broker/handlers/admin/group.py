@@ -1,7 +1,5 @@
 """Group: the members, progress and queue owners of a consumer group."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from roquet.broker.control import ControlPlane
@@ -30,7 +28,7 @@ from roquet.wire.codes import ResponseCode
 class GroupHandler:
     """Reports the members and the progress of groups."""
 
-    __slots__ = ("_control", "_coordination", "_progress", "_tables")
+    __slots__ = ("_coordination", "_progress", "_settings", "_statistics", "_tables")
 
     def __init__(
         self,
@@ -39,8 +37,8 @@ class GroupHandler:
         control: ControlPlane,
         progress: GroupProgress,
     ) -> None:
-        self._tables, self._coordination = tables, coordination
-        self._control, self._progress = control, progress
+        self._tables, self._coordination, self._settings = tables, coordination, control.settings
+        self._statistics, self._progress = control.statistics, progress
 
     def connections(self, call: GetConnections, _peer: Peer) -> HandlerReply:
         """Return the members of a group."""
@@ -82,11 +80,11 @@ class GroupHandler:
         counts = {topic: self._queue_count(topic) for topic in topics}
         check_queues(sum(counts.values()))
         queues = [
-            MessageQueue(topic, self._control.settings.config.broker_name, number)
+            MessageQueue(topic, self._settings.config.broker_name, number)
             for topic, count in counts.items()
             for number in range(count)
         ]
-        tps = sum((self._control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
+        tps = sum((self._statistics.consume_tps(topic, group) for topic in topics), 0.0)
         decisions = self._decisions(group) if call.with_owners else None
         return each_queue(
             queues,
@@ -132,16 +130,12 @@ class GroupHandler:
         return self._coordination.handover.owners(group, topic, number)
 
     def _decisions(self, group: str) -> list[TopicAssignment]:
-        def each() -> Iterator[TopicAssignment]:
-            for topic, snapshot in self._coordination.rebalance.assignments.of(group).items():
-                yield TopicAssignment(
-                    topic=topic,
-                    strategy=snapshot.strategy,
-                    number=snapshot.number,
-                    owners=snapshot.owners,
-                )
-
-        return list(each())
+        """What this broker has decided for a group, by topic."""
+        snapshots = self._coordination.rebalance.assignments.of(group)
+        return [
+            TopicAssignment(topic=topic, strategy=s.strategy, number=s.number, owners=s.owners)
+            for topic, s in snapshots.items()
+        ]
 
 
 def _connection(

@@ -41,13 +41,13 @@ TOO_OLD: Final = "the client does not support this feature. version={}"
 class ResetHandler:
     """Sets the progress of groups."""
 
-    __slots__ = ("_control", "_log", "_progress", "_tables")
+    __slots__ = ("_log", "_progress", "_settings", "_tables")
 
     def __init__(
         self, log: MessageLog, tables: BrokerTables, control: ControlPlane, progress: GroupProgress
     ) -> None:
-        self._log, self._tables = log, tables
-        self._control, self._progress = control, progress
+        self._log, self._tables, self._settings = log, tables, control.settings
+        self._progress = progress
 
     async def reset(self, call: calls.ResetOffset, _peer: Peer) -> Reply:
         """Reset a group's offsets in a topic."""
@@ -55,11 +55,11 @@ class ResetHandler:
             "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
             call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
         )  # fmt: skip
-        if self._control.settings.config.server_side_reset:
+        if self._settings.config.server_side_reset:
             offsets = await self._reset(call)
         else:
             offsets = await self._tell(call)
-        name = self._control.settings.config.broker_name
+        name = self._settings.config.broker_name
         table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
         return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
@@ -153,7 +153,7 @@ class ResetHandler:
             )
         for member in members:
             _check_version(member.peer)
-        name = self._control.settings.config.broker_name
+        name = self._settings.config.broker_name
         # Encoded once for all members: there may be thousands, and as many queues.
         bodies = {
             as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)
@@ -225,16 +225,10 @@ class ResetHandler:
 
     def _cloned(self, call: calls.CloneOffsets) -> Iterable[str]:
         """The topics to copy, which exist; unless `offline` the source group subscribes to them."""
-        members = self._tables.clients.consumers(call.src_group)
         for topic in [call.topic] if call.topic else self._tables.offsets.topics(call.src_group):
             if self._tables.topics.get(topic) is None:
                 log.warning("no topic %s: no progress of it is cloned", topic)
-            elif (
-                not call.offline
-                and members
-                and members.subscriptions
-                and topic not in members.subscriptions
-            ):
+            elif not call.offline and self._progress.has_unsubscribed(call.src_group, topic):
                 log.warning("group %s does not listen to %s: not cloned", call.src_group, topic)
             else:
                 yield topic

@@ -22,10 +22,11 @@ OF_SUPER_USERS: Final = frozenset({"ha_replicas", "ha_plain_replicas"})
 class SettingsHandler:
     """Reads and changes settings."""
 
-    __slots__ = ("_access", "_control", "_log")
+    __slots__ = ("_access", "_clock", "_log", "_settings")
 
     def __init__(self, log: MessageLog, control: ControlPlane, access: AccessControl) -> None:
-        self._log, self._control, self._access = log, control, access
+        self._log, self._clock, self._settings = log, control.clock, control.settings
+        self._access = access
 
     def update(self, call: UpdateSettings, _peer: Peer) -> Reply:
         """Change settings: all named ones, or none."""
@@ -40,16 +41,14 @@ class SettingsHandler:
             raise CallRefused(
                 ResponseCode.NO_PERMISSION, f"{min(kept)} can only be changed by super user"
             )
-        self._control.settings.change(wanted, self._control.clock.now_ms())
+        self._settings.change(wanted, self._clock.now_ms())
         return Reply()
 
     def settings(self, _call: GetSettings, _peer: Peer) -> SettingsReply:
         """Return all settings, by Apache's keys where there are any."""
         ip = host_of(self._log.address)
-        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(
-            all_settings(self._control.settings.config)
-        )
+        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(self._settings.config))
         return SettingsReply(
-            version=codec.dumps(self._control.settings.version).decode(),
+            version=codec.dumps(self._settings.version).decode(),
             body=write_properties(dict(sorted(values.items()))).encode(),
         )

@@ -29,11 +29,9 @@ OFFSETS_COUNT: Final = 2_000
 """Offsets that are compared before others have their turn: about a millisecond."""
 
 _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_gets"}
-
 """Statistics of the whole broker; their key is the name of the cluster."""
 
 _NO_GROUPS: Final = b'"consumeStatsList":[]'
-
 """The empty list in the JSON that is replaced by the groups."""
 
 

@@ -1,6 +1,6 @@
 """Topic: creates, deletes and lists topics and consumer groups."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ from roquet.broker.operations.large_replies import page, written
 from roquet.broker.operations.progress import GroupProgress
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.saved_table import TableChange
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
@@ -71,51 +72,35 @@ class TopicHandler:
             changes = topic_attributes.parse_changes(call.attributes or "")
         except UsageError as error:
             raise _invalid(str(error)) from error
-        await self._tables.topics.change(
-            lambda: self._tables.topics.begin_put(
-                [self._checked(made, changes)], self._control.clock.now_ms()
-            )
-        )
-        await self._tables.replica_copies.reach(
-            self._control.clock, topics=self._tables.topics.edition
-        )
-        await self._control.registration.wait_registered()
-        return Reply()
+        return await self._put(lambda: [self._checked(made, changes)])
 
     async def create_topics(self, call: calls.CreateTopics, _peer: Peer) -> Reply:
         """Create topics or change their settings: all of them or none."""
-        wanted = decode_body(call.body, TopicConfigs).topic_config_list
+        made = decode_body(call.body, TopicConfigs).topic_config_list
+        return await self._put(lambda: [self._checked(one, _signed(one)) for one in made])
 
-        def begin() -> TableChange:
-            made = [
-                self._checked(
-                    topic,
-                    {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
-                )
-                for topic in wanted
-            ]
-            return self._tables.topics.begin_put(made, self._control.clock.now_ms())
-
-        await self._tables.topics.change(begin)
-        await self._tables.replica_copies.reach(
-            self._control.clock, topics=self._tables.topics.edition
-        )
+    async def _put(self, checked: Callable[[], list[TopicConfig]]) -> Reply:
+        """Store settings of topics, which are checked when no other change is under way."""
+        topics = self._tables.topics
+        await topics.change(lambda: topics.begin_put(checked(), self._control.clock.now_ms()))
+        await self._topics_copied()
         await self._control.registration.wait_registered()
         return Reply()
+
+    async def _topics_copied(self) -> None:
+        """Wait until replicas know the topics."""
+        topics = self._tables.topics
+        await self._tables.replica_copies.reach(self._control.clock, topics=topics.edition)
 
     async def delete_topic(self, call: calls.DeleteTopic, _peer: Peer) -> Reply:
         """Delete a topic with its messages, its groups' progress and its POP retry topics."""
         if not call.topic or call.topic.isspace():
             raise _invalid("The specified topic is blank.")
         self._check_topic(call.topic)
-        await (
-            self._log.flush.step()
-        )  # most of the log is on the disk then, so the next steps are quick
+        await self._log.flush.step()  # most of the log is on the disk: the next steps are quick
         self._deletion.delete_with_retries(call.topic)
         await self._deletion.clear_removed()
-        await self._tables.replica_copies.reach(
-            self._control.clock, topics=self._tables.topics.edition
-        )
+        await self._topics_copied()
         return Reply()
 
     def topics(self, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
@@ -148,45 +133,42 @@ class TopicHandler:
         """One topic's settings."""
         config = self._tables.topics.get(call.topic)
         if config is None:
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic in this broker. topic: {call.topic}",
-            )
+            fault = f"No topic in this broker. topic: {call.topic}"
+            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, fault)
         return Reply(body=codec.dumps(config))
 
     async def create_group(self, call: calls.CreateGroup, _peer: Peer) -> Reply:
         """Create a consumer group or change its settings."""
         made = decode_body(call.body, SubscriptionGroup)
-        await self._tables.groups.change(
-            lambda: self._tables.groups.begin_put(
-                [self._checked_group(made)], self._control.clock.now_ms()
-            )
-        )
-        await self._tables.replica_copies.reach(
-            self._control.clock, groups=self._tables.groups.edition
-        )
-        return Reply()
+        return await self._put_groups([made])
 
     async def create_groups(self, call: calls.CreateGroups, _peer: Peer) -> Reply:
         """Create consumer groups or change their settings: all of them or none."""
-        wanted = decode_body(call.body, SubscriptionGroups).group_config_list
+        return await self._put_groups(decode_body(call.body, SubscriptionGroups).group_config_list)
 
-        def begin() -> TableChange:
-            made = [self._checked_group(group) for group in wanted]
-            return self._tables.groups.begin_put(made, self._control.clock.now_ms())
-
-        await self._tables.groups.change(begin)
-        await self._tables.replica_copies.reach(
-            self._control.clock, groups=self._tables.groups.edition
+    async def _put_groups(self, made: Sequence[SubscriptionGroup]) -> Reply:
+        """Store settings of groups, which are checked when no other change is under way."""
+        await self._change_groups(
+            lambda groups, now_ms: groups.begin_put([self._checked_group(g) for g in made], now_ms)
         )
+        return await self._groups_copied()
+
+    async def _change_groups(self, begin: Callable[[Groups, int], TableChange]) -> None:
+        groups, now_ms = self._tables.groups, self._control.clock.now_ms
+        await groups.change(lambda: begin(groups, now_ms()))
+
+    async def _groups_copied(self) -> Reply:
+        """Wait until replicas know the groups; a plain success."""
+        groups = self._tables.groups
+        await self._tables.replica_copies.reach(self._control.clock, groups=groups.edition)
         return Reply()
 
     async def delete_group(self, call: calls.DeleteGroup, _peer: Peer) -> Reply:
         """Delete a consumer group, and its progress if requested."""
         if names.is_system_group(call.group_name):
             raise _invalid(f"the group {call.group_name} belongs to the system")
-        await self._tables.groups.change(
-            lambda: self._tables.groups.begin_remove(call.group_name, self._control.clock.now_ms())
+        await self._change_groups(
+            lambda groups, now_ms: groups.begin_remove(call.group_name, now_ms)
         )
         self._tables.ordered_pops.forget(group=call.group_name)
         self._tables.offset_resets.forget(group=call.group_name)
@@ -196,27 +178,19 @@ class TopicHandler:
         if call.clean_offset:
             self._tables.offsets.remove_group(call.group_name)
             await self._progress.save_in_threads()
-        await self._tables.replica_copies.reach(
-            self._control.clock, groups=self._tables.groups.edition
-        )
-        return Reply()
+        return await self._groups_copied()
 
     async def forbid_group(self, call: ForbidGroup, _peer: Peer) -> Reply:
         """Forbid or allow a group to read a topic; returns the current state."""
+        group, topic = call.group, call.topic
         if (readable := call.readable) is not None:
-            now_ms = self._control.clock.now_ms()
-            await self._tables.groups.change(
-                lambda: self._tables.groups.begin_forbid(
-                    call.group, call.topic, now_ms, readable=readable
-                )
+            await self._change_groups(
+                lambda groups, now_ms: groups.begin_forbid(group, topic, now_ms, readable=readable)
             )
             if not readable:
-                self._log.arrivals.look_again([call.topic])
-        body = GroupForbidden(
-            group=call.group,
-            topic=call.topic,
-            readable=self._tables.groups.may_read(call.group, call.topic),
-        )
+                self._log.arrivals.look_again([topic])
+        may_read = self._tables.groups.may_read(group, topic)
+        body = GroupForbidden(group=group, topic=topic, readable=may_read)
         return Reply(remark="", body=codec.dumps(body))
 
     def groups(self, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
@@ -247,10 +221,8 @@ class TopicHandler:
         if config is None and peer.language != Language.PYTHON:
             config = self._tables.groups.default(call.group)
         if config is None:
-            raise CallRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"No group in this broker. group: {call.group}",
-            )
+            fault = f"No group in this broker. group: {call.group}"
+            raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, fault)
         return Reply(body=codec.dumps(config))
 
     def _check_topic(self, topic: str) -> None:
@@ -295,6 +267,11 @@ class TopicHandler:
             else:
                 attributes[key.removeprefix("+")] = value
         return msgspec.structs.replace(group, attributes=attributes)
+
+
+def _signed(topic: TopicConfig) -> dict[str, str]:
+    """A topic's attributes as changes: those without a sign are added."""
+    return {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()}
 
 
 def _invalid(remark: str) -> CallRefused:

@@ -43,12 +43,13 @@ NAME_LENGTH_MAX: Final = 255
 class AssignmentHandler:
     """Divides queues among the members of a group."""
 
-    __slots__ = ("_control", "_coordination", "_tables")
+    __slots__ = ("_clock", "_coordination", "_settings", "_tables")
 
     def __init__(
         self, tables: BrokerTables, coordination: GroupCoordination, control: ControlPlane
     ) -> None:
-        self._tables, self._coordination, self._control = tables, coordination, control
+        self._tables, self._coordination, self._clock = tables, coordination, control.clock
+        self._settings = control.settings
 
     def query(self, call: QueryAssignment, _peer: Peer) -> HandlerReply:
         """Return the queues of one member."""
@@ -66,7 +67,7 @@ class AssignmentHandler:
             raise CallRefused(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
         if self._tables.topics.get(topic) is None:
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if self._tables.groups.find(group, self._control.clock.now_ms()) is None:
+        if self._tables.groups.find(group, self._clock.now_ms()) is None:
             raise CallRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
             )
@@ -114,7 +115,7 @@ class AssignmentHandler:
         self, body: AssignmentQuery, home: TopicLocation
     ) -> tuple[GroupAssignment, int | None]:
         """The assignment that this broker decides, and the number of the decision."""
-        name = self._control.settings.config.broker_name
+        name = self._settings.config.broker_name
         if home.first != name:
             raise CallRefused(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,

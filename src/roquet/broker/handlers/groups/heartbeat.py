@@ -45,7 +45,7 @@ SUBSCRIPTIONS_MAX: Final = 4_096
 class HeartbeatHandler:
     """Registers clients and the groups that they are in."""
 
-    __slots__ = ("_control", "_coordination", "_log", "_tables")
+    __slots__ = ("_clock", "_coordination", "_log", "_settings", "_tables")
 
     def __init__(
         self,
@@ -54,10 +54,8 @@ class HeartbeatHandler:
         coordination: GroupCoordination,
         control: ControlPlane,
     ) -> None:
-        self._log = log
-        self._tables = tables
-        self._coordination = coordination
-        self._control = control
+        self._log, self._tables, self._coordination = log, tables, coordination
+        self._clock, self._settings = control.clock, control.settings
 
     def heartbeat(self, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
         """Register a client and its subscriptions; notifies its groups of a change."""
@@ -66,9 +64,9 @@ class HeartbeatHandler:
         self._check_counts(data, peer)
         if peer not in self._tables.clients:
             peer.on_close(self._coordination.forget)
-        limit_ms = self._control.settings.config.client_silence
+        limit_ms = self._settings.config.client_silence
         self._tables.clients.seen(
-            peer, LastSeen(seen_ms=self._control.clock.monotonic_ms(), limit_ms=limit_ms)
+            peer, LastSeen(seen_ms=self._clock.monotonic_ms(), limit_ms=limit_ms)
         )
         if data.without_sub:
             known = self._tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
@@ -78,9 +76,9 @@ class HeartbeatHandler:
         for consumer in data.consumer_data_set:
             wishes = consumer.subscription_data_set
             left = self._log.filters.precompile(
-                self._control.settings.config, consumer.group_name, wishes, left
+                self._settings.config, consumer.group_name, wishes, left
             )
-        is_checked = self._control.settings.config.authentication_enabled  # else anybody's word
+        is_checked = self._settings.config.authentication_enabled  # else anybody's word
         user = call.access_key if is_checked and call.access_key else ""
         changed = self._tables.clients.beat(peer, data, user)
         for consumer in data.consumer_data_set:
@@ -116,7 +114,7 @@ class HeartbeatHandler:
             if kind in TAG_TYPES:
                 parse_tag_codes(expression)
             else:
-                self._log.filters.find(self._control.settings.config, kind, expression)
+                self._log.filters.find(self._settings.config, kind, expression)
         return Reply()
 
     def _look_for_factions(self, name: str) -> None:
@@ -133,7 +131,7 @@ class HeartbeatHandler:
 
     def _make_groups(self, data: HeartbeatData) -> None:
         """Create the settings and the retry topic of each new group."""
-        now_ms = self._control.clock.now_ms()
+        now_ms = self._clock.now_ms()
         groups = self._tables.groups.announce(
             (c.group_name for c in data.consumer_data_set), now_ms
         )

@@ -24,12 +24,12 @@ IN_DOUBT: Final = "another broker may lead by now: no lock is granted before tha
 class LockHandler:
     """Grants and releases locks of queues."""
 
-    __slots__ = ("_control", "_replication", "_tables")
+    __slots__ = ("_clock", "_replication", "_tables")
 
     def __init__(
         self, tables: BrokerTables, control: ControlPlane, replication: Replication
     ) -> None:
-        self._tables, self._control, self._replication = tables, control, replication
+        self._tables, self._clock, self._replication = tables, control.clock, replication
 
     def lock(self, call: LockQueues, _peer: Peer) -> HandlerReply:
         """Lock queues for one member; the reply lists those that it holds now.
@@ -41,7 +41,7 @@ class LockHandler:
         body = _lock_body(call)
         held: list[MessageQueue] = []
         if self._may_grant(body):
-            now_ms = self._control.clock.monotonic_ms()
+            now_ms = self._clock.monotonic_ms()
             held = self._tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
         return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
 

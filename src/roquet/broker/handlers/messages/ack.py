@@ -48,7 +48,7 @@ ACKS_MAX = 4_096
 class AckHandler:
     """Settles popped messages, or changes when they are redelivered."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replies", "_tables")
+    __slots__ = ("_clock", "_delivery", "_log", "_replies", "_settings", "_tables")
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class AckHandler:
         replies: SafeReplies,
     ) -> None:
         self._log, self._delivery, self._tables = log, delivery, tables
-        self._control, self._replies = control, replies
+        self._clock, self._settings, self._replies = control.clock, control.settings, replies
 
     def ack(self, call: Ack, _peer: Peer) -> HandlerReply:
         """Acknowledge a message: it is not redelivered."""
@@ -106,7 +106,7 @@ class AckHandler:
         """Change when a message is redelivered: store a new checkpoint, then close the old one."""
         call, handle = self._checked(call)
         self._check_offset(call)
-        now_ms = self._control.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if not 0 < call.invisible_time <= LONG_MAX - now_ms:
             raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
@@ -145,7 +145,7 @@ class AckHandler:
 
     def _too_late(self, handle: ReceiptHandle) -> Reply:
         """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
-        if self._control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+        if self._clock.now_ms() < handle.pop_ms + handle.invisible_ms:
             return Reply()
         return Reply(
             code=ResponseCode.NO_MESSAGE,
@@ -225,7 +225,7 @@ class AckHandler:
         )
         fits = (
             (handle.broker, handle.queue_id, handle.offset)
-            == (self._control.settings.config.broker_name, call.queue_id, call.offset)
+            == (self._settings.config.broker_name, call.queue_id, call.offset)
             and handle.start <= handle.offset
             and handle.retry == retry_kind(call.topic)
         )

@@ -36,7 +36,7 @@ PEEK_INVISIBLE_MS = 1
 class PopHandler:
     """Answers pops: takes messages of any queue, or holds the request until some arrive."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_reading", "_tables")
+    __slots__ = ("_clock", "_control", "_delivery", "_log", "_reading", "_tables", "_waiters")
 
     def __init__(
         self,
@@ -46,22 +46,19 @@ class PopHandler:
         control: ControlPlane,
         reading: ReadingChecks,
     ) -> None:
-        self._log, self._delivery, self._tables = log, delivery, tables
-        self._control, self._reading = control, reading
+        self._log, self._delivery, self._tables, self._control = log, delivery, tables, control
+        self._reading, self._clock, self._waiters = reading, control.clock, log.arrivals.waiters
 
     def pop(self, call: Pop, _peer: Peer) -> HandlerReply:
         """Return messages that are invisible to other members for a while, or wait for them."""
         # A born time of 0 or none is now, as in Apache's broker: peers that do not wait send none.
-        if (
-            call.born_time
-            and self._control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS
-        ):
+        if call.born_time and self._clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
             return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
         request = self._pop_request(call)
         collector = self._collect(request)
         if collector.count or call.poll_time <= 0:
             return _reply(request, collector)
-        if self._log.arrivals.waiters.is_full(request.group, request.topic):
+        if self._waiters.is_full(request.group, request.topic):
             return PopReply(
                 code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait"
             )
@@ -91,32 +88,30 @@ class PopHandler:
     def notification(self, call: Notification, _peer: Peer) -> HandlerReply:
         """Return whether there is a message to pop, or wait for one."""
         request = self._notification_request(call)
-        collector = PopCollector(self._log, self._delivery, self._tables, self._control, request)
+        collector = self._collector(request)
         if collector.has_any():
             return NotificationReply(has_msg=True)
         if call.poll_time <= 0:
             return NotificationReply()
-        if self._log.arrivals.waiters.is_full(request.group, request.topic):
+        if self._waiters.is_full(request.group, request.topic):
             return NotificationReply(polling_full=True)
         return self._watch(call, request, collector)
 
     def polling_info(self, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
         """Return how many pops of a group wait for messages of a topic."""
         self._reading.check_pop(call)
-        return PollingInfoReply(
-            polling_num=self._log.arrivals.waiters.waiting(call.consumer_group, call.topic)
-        )
+        return PollingInfoReply(polling_num=self._waiters.waiting(call.consumer_group, call.topic))
 
     async def _hold(self, call: Pop, request: PopRequest, collector: PopCollector) -> PopReply:
         """The reply once there are messages, or at the deadline."""
-        deadline_ms = self._control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+        deadline_ms = self._clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
         while not collector.count:
             if collector.moved and not self._is_over(deadline_ms):
                 await asyncio.sleep(0)  # one step does not scan all messages that do not match
-                came = not self._log.arrivals.waiters.is_closed
+                has_arrived = not self._waiters.is_closed
             else:
-                came = await self._wait(request, collector, deadline_ms)
-            if not came and self._is_over(deadline_ms):
+                has_arrived = await self._wait(request, collector, deadline_ms)
+            if not has_arrived and self._is_over(deadline_ms):
                 break
             self._reading.check_pop(call)  # the topic may have been deleted or forbidden meanwhile
             collector = self._collect(request)
@@ -126,40 +121,36 @@ class PopHandler:
         self, call: Notification, request: PopRequest, collector: PopCollector
     ) -> NotificationReply:
         """The reply once there is a message, or at the deadline."""
-        deadline_ms = self._control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-        has_any = came = False
-        while not has_any and (came or not self._is_over(deadline_ms)):
-            came = await self._wait(request, collector, deadline_ms)
-            collector = PopCollector(
-                self._log, self._delivery, self._tables, self._control, request
-            )
+        deadline_ms = self._clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+        has_any = has_arrived = False
+        while not has_any and (has_arrived or not self._is_over(deadline_ms)):
+            has_arrived = await self._wait(request, collector, deadline_ms)
+            collector = self._collector(request)
             has_any = collector.has_any()
-        if came:
+        if has_arrived:
             self._wake_others(request, collector)  # it was not taken: another pop can have it
         return NotificationReply(has_msg=has_any)
 
     async def _wait(self, request: PopRequest, collector: PopCollector, deadline_ms: int) -> bool:
         """Wait until messages may be available, or the lock of an ordered queue ends."""
-        until_ms, clock = deadline_ms, self._control.clock
+        until_ms, clock = deadline_ms, self._clock
         if collector.blocked_until_ms is not None:
             left_ms = max(1, collector.blocked_until_ms - clock.now_ms())
             until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
-        return await self._log.arrivals.waiters.wait(
-            request.group, request.topic, request.queue_id, until_ms
-        )
+        return await self._waiters.wait(request.group, request.topic, request.queue_id, until_ms)
 
     def _is_over(self, deadline_ms: int) -> bool:
-        return (
-            self._log.arrivals.waiters.is_closed
-            or self._control.clock.monotonic_ms() >= deadline_ms
-        )
+        return self._waiters.is_closed or self._clock.monotonic_ms() >= deadline_ms
 
     def _wake_others(self, request: PopRequest, collector: PopCollector) -> None:
         for queue_id in collector.others:
-            self._log.arrivals.waiters.wake(request.group, request.topic, queue_id)
+            self._waiters.wake(request.group, request.topic, queue_id)
+
+    def _collector(self, request: PopRequest) -> PopCollector:
+        return PopCollector(self._log, self._delivery, self._tables, self._control, request)
 
     def _collect(self, request: PopRequest) -> PopCollector:
-        collector = PopCollector(self._log, self._delivery, self._tables, self._control, request)
+        collector = self._collector(request)
         collector.collect()
         if collector.count and not request.peek:
             self._wake_others(request, collector)
@@ -171,7 +162,7 @@ class PopHandler:
         self._reading.check_pop_broker()
         _check_count(call.max_msg_nums)
         topic = self._reading.check_pop(call)
-        if not 0 < call.invisible_time <= LONG_MAX - self._control.clock.now_ms():
+        if not 0 < call.invisible_time <= LONG_MAX - self._clock.now_ms():
             raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime {call.invisible_time} is not a time in ms over 0",

@@ -99,10 +99,7 @@ class PullHandler:
             return self._restart_reply(call)
         if call.sys_flag & COMMIT and call.commit_offset >= 0:
             self._progress.commit(
-                call.consumer_group,
-                call.topic,
-                call.queue_id,
-                call.commit_offset,
+                call.consumer_group, call.topic, call.queue_id, call.commit_offset
             )
         self._handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         if isinstance(wanted, CompiledFilter):
@@ -266,21 +263,20 @@ class PullHandler:
             or call.suspend_timeout_millis <= 0
         ):
             return reply
-        deadline_ms, came = self._deadline_ms(call), True
-        while came and reply.code in (NOT_FOUND, RETRY):
+        deadline_ms, has_arrived = self._deadline_ms(call), True
+        while has_arrived and reply.code in (NOT_FOUND, RETRY):
             at = reply.next_begin_offset
             if self._store.bounds(call.topic, call.queue_id)[1] <= at:
-                came = await self._log.arrivals.reach(
+                has_arrived = await self._log.arrivals.reach(
                     call.topic, call.queue_id, at + 1, None, deadline_ms
                 )
             else:  # more messages come than can be scanned: the client would wait forever
-                came = self._control.clock.monotonic_ms() < deadline_ms
+                has_arrived = self._control.clock.monotonic_ms() < deadline_ms
             if (changed := self._changed(call)) is not None:
                 return changed
             reply = await self._filtered_reply(call, wanted, limits, at)
-        if (
-            reply.code == NOT_FOUND and at > call.queue_offset
-        ):  # only other messages came, and need no second scan
+        if reply.code == NOT_FOUND and at > call.queue_offset:
+            # Only other messages came, and need no second scan.
             return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
         return reply
 
@@ -321,9 +317,7 @@ class PullHandler:
             _check_newer_tags(subscription, call)
             return None  # everything matches
         if subscription.expression_type in TAG_TYPES:
-            return parse_tag_codes(
-                subscription.sub_string
-            )  # its codes are ignored: C++ sends wrong ones
+            return parse_tag_codes(subscription.sub_string)  # not its codes: C++ sends wrong ones
         return self._log.filters.of_subscription(self._control.settings.config, subscription)
 
     def _subscription(self, call: Pull) -> Subscription:

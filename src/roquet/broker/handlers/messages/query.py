@@ -44,10 +44,10 @@ tenth of a millisecond, the largest some milliseconds each."""
 class QueryHandler:
     """Finds messages by key, tag and position."""
 
-    __slots__ = ("_control", "_log", "_reading")
+    __slots__ = ("_log", "_reading", "_settings")
 
     def __init__(self, log: MessageLog, control: ControlPlane, reading: ReadingChecks) -> None:
-        self._log, self._control, self._reading = log, control, reading
+        self._log, self._settings, self._reading = log, control.settings, reading
 
     def by_key(self, call: QueryByKey, _peer: Peer) -> HandlerReply:
         """Return the newest messages of a topic with a key, as many as fit in a reply."""
@@ -57,11 +57,11 @@ class QueryHandler:
         self._reading.check_delivered(call.topic)
         if call.index_type == TAG:
             return _by_tag(
-                self._log.store, call, min(wished, self._control.settings.config.query_count_max)
+                self._log.store, call, min(wished, self._settings.config.query_count_max)
             )
         store, count_max = (
             self._log.store,
-            min(wished, self._control.settings.config.query_count_max),
+            min(wished, self._settings.config.query_count_max),
         )
         end = store.end_position
         store.dispatch()  # messages that were just acknowledged are found

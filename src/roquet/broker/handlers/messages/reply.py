@@ -31,7 +31,7 @@ ReplyCall = SendReplyMessage | SendReplyLongNames
 class ReplyHandler:
     """Pushes replies to the producers that sent the requests."""
 
-    __slots__ = ("_checks", "_control", "_log", "_replies", "_tables")
+    __slots__ = ("_checks", "_clock", "_log", "_replies", "_settings", "_tables")
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class ReplyHandler:
         checks: SendChecks,
         replies: SafeReplies,
     ) -> None:
-        self._log, self._tables, self._control = log, tables, control
-        self._checks, self._replies = checks, replies
+        self._log, self._tables, self._clock = log, tables, control.clock
+        self._settings, self._checks, self._replies = control.settings, checks, replies
 
     def reply(self, call: ReplyCall, peer: Peer) -> HandlerReply:
         """Push a reply to the requester; also store it if the settings say so."""
@@ -57,12 +57,10 @@ class ReplyHandler:
 
     async def _reply(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> SendReply:
         fault = await self._push(call, properties, peer)
-        stored = (
-            self._store(call, peer) if self._control.settings.config.store_reply_messages else None
-        )
+        stored = self._store(call, peer) if self._settings.config.store_reply_messages else None
         answer = SendReply(
-            region=self._control.settings.config.region,
-            trace_on=self._control.settings.config.trace_on,
+            region=self._settings.config.region,
+            trace_on=self._settings.config.trace_on,
         )
         if fault is not None:
             return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
@@ -86,7 +84,7 @@ class ReplyHandler:
         return None
 
     def _pushed(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> PushReply:
-        now_ms = self._control.clock.now_ms()
+        now_ms = self._clock.now_ms()
         pushed = {**properties, names.PUSH_REPLY_TIME: str(now_ms)}
         return PushReply(
             body=call.body,
@@ -122,6 +120,6 @@ class ReplyHandler:
             queue_id=call.queue_id,
             queue_offset=stored.appended.queue_offset,
             transaction_id=stored.unique_key,
-            region=self._control.settings.config.region,
-            trace_on=self._control.settings.config.trace_on,
+            region=self._settings.config.region,
+            trace_on=self._settings.config.trace_on,
         )

@@ -29,7 +29,7 @@ BODY: Final = b"0"
 class TimerHandler:
     """Recalls timed messages, and reports how many wait."""
 
-    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replies", "_tables")
+    __slots__ = ("_checks", "_clock", "_delivery", "_log", "_replies", "_settings", "_tables")
 
     def __init__(
         self,
@@ -41,11 +41,12 @@ class TimerHandler:
         replies: SafeReplies,
     ) -> None:
         self._log, self._delivery, self._tables = log, delivery, tables
-        self._control, self._checks, self._replies = control, checks, replies
+        self._clock, self._settings, self._checks = control.clock, control.settings, checks
+        self._replies = replies
 
     def recall(self, call: Recall, peer: Peer) -> HandlerReply:
         """Recall a message that waits for its delivery time."""
-        region = self._control.settings.config.region
+        region = self._settings.config.region
         try:
             handle = self._allowed(call)
             self._checks.check_in_sync()
@@ -68,7 +69,7 @@ class TimerHandler:
 
     def _allowed(self, call: Recall) -> RecallHandle:
         """Decode the recall handle. CallRefused if its message cannot be recalled."""
-        config = self._control.settings.config
+        config = self._settings.config
         if not config.recall_message:
             raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if self._tables.topics.get(call.topic) is None:
@@ -84,7 +85,7 @@ class TimerHandler:
         elif handle.broker != config.broker_name:
             fault = "recall failed, broker service not available"
         else:
-            now_ms = self._control.clock.now_ms()
+            now_ms = self._clock.now_ms()
             fault = self._delivery.timer.recall_fault(
                 handle.deliver_ms, now_ms, config.timer_max_delay
             )
@@ -94,13 +95,11 @@ class TimerHandler:
 
     def _note(self, call: Recall, handle: RecallHandle, peer: Peer) -> None:
         """Store the recall: it waits for the same second and is read first."""
-        now_ms, key = self._control.clock.now_ms(), handle.unique_key
+        now_ms, key = self._clock.now_ms(), handle.unique_key
         properties = {
             names.TAGS: TAG,
             names.TIMER_DELETE_UNIQUE_KEY: (
-                f"{handle.topic}+{key}"
-                if self._control.settings.config.recall_key_with_topic
-                else key
+                f"{handle.topic}+{key}" if self._settings.config.recall_key_with_topic else key
             ),
             names.UNIQUE_KEY: key,
             names.TIMER_DELIVER_MS: str(handle.deliver_ms),

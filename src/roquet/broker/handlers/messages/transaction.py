@@ -43,7 +43,7 @@ PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 class TransactionHandler:
     """Commits and rolls back half messages."""
 
-    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replies")
+    __slots__ = ("_checks", "_clock", "_delivery", "_log", "_replies", "_settings")
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class TransactionHandler:
         checks: SendChecks,
         replies: SafeReplies,
     ) -> None:
-        self._log, self._delivery, self._control = log, delivery, control
-        self._checks, self._replies = checks, replies
+        self._log, self._delivery, self._clock = log, delivery, control.clock
+        self._settings, self._checks, self._replies = control.settings, checks, replies
 
     def end(self, call: EndTransaction, peer: Peer) -> HandlerReply:
         """Commit or roll back a half message; each ends only once."""
@@ -108,8 +108,8 @@ class TransactionHandler:
             _fault(TransactionFault.UNKNOWN, call, peer)
         if half.has_immunity and not call.from_transaction_check:
             timeout_ms, now_ms = (
-                self._control.settings.config.transaction_timeout,
-                self._control.clock.now_ms(),
+                self._settings.config.transaction_timeout,
+                self._clock.now_ms(),
             )
             if is_too_late(half.facts, timeout_ms, now_ms):
                 _fault(TransactionFault.LATE, call, peer)
