@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from roquet.model.settings import join_address
-from roquet.namesrv import broker_expiry
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
@@ -91,7 +90,10 @@ class NameServer:
         if exporter is not None:
             await self._running.enter_async_context(exporter)
             self.metrics_port = exporter.port
-        watch = every(config.scan_ms, lambda _now: broker_expiry.step(self.state), clock)
+        brokers = self.state.brokers
+        watch = every(
+            config.scan_ms, lambda _now: brokers.forget_silent(clock.monotonic_ms()), clock
+        )
         self._running.callback(asyncio.create_task(watch).cancel)
         if users is not None:
             follow = every(RELOAD_MS, users.reload, clock)

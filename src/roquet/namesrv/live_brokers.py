@@ -113,6 +113,10 @@ class LiveBrokers:
         """Brokers that have been silent for longer than their limits."""
         return liveness.silent_peers(self._signs, now_ms)
 
+    def forget_silent(self, now_ms: int) -> None:
+        """Remove brokers that have been silent for longer than their limits."""
+        self.forget(self.silent(now_ms), "is gone: it fell silent")
+
     def forget(self, broker_keys: Iterable[BrokerKey], reason: str) -> None:
         """Remove brokers from every route at once."""
         left: dict[str, BrokerRegistrations] = {}

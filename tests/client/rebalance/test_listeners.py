@@ -8,7 +8,7 @@ import pytest
 from tests.client.conftest import Created
 
 from roquet.client.push import PushConsumer
-from roquet.client.rebalance.listeners import RebalanceListeners
+from roquet.client.rebalance.listeners import RebalanceListeners, await_in
 from roquet.model.queue import MessageQueue
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -73,3 +73,39 @@ async def test_no_listener_sees_the_context_variables_of_another() -> None:
     await listeners.notify([plain, slow, fails, plain], [QUEUE])
     assert seen == ["nobody", "nobody", "plain", "nobody", "nobody"]
     assert WHO.get() == "nobody"
+
+
+async def test_variables_are_set_in_the_given_context_alone() -> None:
+    async def work() -> str:
+        WHO.set("me")
+        await asyncio.sleep(0)
+        return WHO.get()
+
+    context = contextvars.copy_context()
+    assert await await_in(context, work()) == "me"
+    assert (WHO.get(), context[WHO]) == ("nobody", "me")
+
+
+async def test_a_cancellation_and_an_error_go_through() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        WHO.set("me")
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(WHO.get())
+
+    task = asyncio.ensure_future(
+        asyncio.wait_for(await_in(contextvars.copy_context(), work()), 0.01)
+    )
+    with pytest.raises(TimeoutError):
+        await task
+    assert ended == ["me"]
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await await_in(contextvars.copy_context(), fail())

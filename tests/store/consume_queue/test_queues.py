@@ -5,7 +5,7 @@ import pytest
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.consume_queue.queue import ConsumeQueue
-from roquet.store.consume_queue.queues import ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues, RemovedQueues
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 
@@ -133,3 +133,31 @@ def test_unloading_a_queue_writes_what_it_kept() -> None:
     assert again is not None
     assert again is not queue
     assert [again.entry(n)[0] for n in range(again.end)] == [10, 20]
+
+
+REMOVED = Path("/cq-removed")
+
+
+def make_directory(files: MemoryFiles, path: Path) -> Path:
+    files.replace(path / "0" / "00", b"entries")
+    return path
+
+
+def test_directories_are_moved_away_under_numbers_that_are_free() -> None:
+    files = MemoryFiles()
+    removed = RemovedQueues(files, REMOVED)
+    removed.move_in(make_directory(files, Path("/cq/T")))
+    removed.move_in(make_directory(files, Path("/cq/U")))
+    assert sorted(files.list(REMOVED)) == ["1", "2"]
+    files.remove(REMOVED / "1")
+    removed.move_in(make_directory(files, Path("/cq/V")))
+    assert sorted(files.list(REMOVED)) == ["2", "3"], "2 is in use"
+    assert not files.list(Path("/cq"))
+
+
+def test_clearing_deletes_every_removed_directory() -> None:
+    files = MemoryFiles()
+    removed = RemovedQueues(files, REMOVED)
+    removed.move_in(make_directory(files, Path("/cq/T")))
+    removed.clear()
+    assert not files.list(REMOVED)

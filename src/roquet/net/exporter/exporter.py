@@ -32,8 +32,7 @@ from roquet.net.exporter.health import (
     health_pages,
 )
 from roquet.net.exporter.http_server import TEXT, HttpPage, HttpServer
-from roquet.net.exporter.loop_lag_meter import LoopLagMeter
-from roquet.net.exporter.process_usage import process_usage
+from roquet.net.exporter.process_usage import LoopLagMeter, process_usage
 from roquet.net.exporter.request_meter import RequestMeter
 from roquet.wire.codes import RequestCode, ResponseCode
 

@@ -6,7 +6,6 @@ entries            several entries at a time, by columns
 tag_search         entries with a tag, found without unpacking them
 queue_ends         where queues ended at the last checkpoint, as a file
 checkpoint_ends    these ends in memory, for the next checkpoint
-removed_queues     directories of deleted topics that wait to be deleted
 queue_check        compares these ends with the files when a store opens
 queue_repair       compares entries with the log when they are first read
 rebuild            makes entries again from the log

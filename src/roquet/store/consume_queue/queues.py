@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from roquet.model.errors import MessageIllegal, StoreError
@@ -10,7 +11,6 @@ from roquet.rules.recovery import LostMessages
 from roquet.store.consume_queue.checkpoint_ends import CheckpointEnds
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_ends import QueueName
-from roquet.store.consume_queue.removed_queues import RemovedQueues
 from roquet.store.filesystem.files import Files
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.segments import Segments
@@ -22,6 +22,32 @@ deleted."""
 
 DIRECTORY_NAME_SIZE_MAX: Final = 255
 """Bytes that file systems allow in a name: a topic is a directory."""
+
+
+class RemovedQueues:
+    """Directories of deleted topics, moved away at once, deleted later, and numbered from 1.
+
+    Deleting the files of many queues takes seconds; moving their directory takes one call.
+    """
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self._clearing = Lock()
+
+    def move_in(self, path: Path) -> None:
+        """Move a directory of queues away. Raises StoreError if it cannot be moved."""
+        names = self._files.list(self._directory)
+        number = len(names) + 1
+        while str(number) in names:
+            number += 1
+        self._files.move(path, self._directory / str(number))
+
+    def clear(self) -> None:
+        """Delete what was moved in; may run in another thread."""
+        with self._clearing:
+            for number in self._files.list(self._directory):
+                self._files.remove(self._directory / number)
 
 
 class ConsumeQueues:
