@@ -173,7 +173,7 @@ async def create(
     """
     names.check_topic(name)
     _check_attributes(settings)
-    addresses = await _online_brokers(admin, brokers)
+    addresses = _require_known(await admin.brokers(), brokers, "there is no broker")
     if (route := await admin.route(name)) is not None:
         existing = sorted({data.broker_name for data in route.queue_datas} & addresses.keys())
         if existing:
@@ -276,10 +276,6 @@ def _has_settings(data: QueueData, call: CreateTopic) -> bool:
         call.read_queue_nums,
         call.write_queue_nums,
     ) and data.perm & ~call.perm == 0
-
-
-async def _online_brokers(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
-    return _require_known(await admin.brokers(), brokers, "there is no broker")
 
 
 def _require_known(known: Mapping[str, str], wanted: Sequence[str], fault: str) -> dict[str, str]:

@@ -81,7 +81,7 @@ class RequestGuard:
 
         received = fields = 0
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        size_max = _size_max(scope, kind)
+        size_max = BODY_MAX if path in LONG_PATHS and kind == IN_PARTS else FORM_MAX
 
         async def receive_limited() -> Message:
             nonlocal received, fields
@@ -175,11 +175,6 @@ def _token(headers: Headers, name: str) -> str:
             token = value.strip()
     is_plain = token.isascii() and token.replace("-", "").replace("_", "").isalnum()
     return token if is_plain and len(token) <= TOKEN_MAX else ""
-
-
-def _size_max(scope: Scope, kind: str) -> int:
-    """Bytes that a request may have, known before any is read."""
-    return BODY_MAX if scope["path"] in LONG_PATHS and kind == IN_PARTS else FORM_MAX
 
 
 def _too_long(size_max: int) -> str:

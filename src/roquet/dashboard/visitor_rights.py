@@ -61,7 +61,8 @@ def may_change(
     acl = _of_anywhere(tables.acls.get(known.name, Acl()))
     wanted = _ACTIONS[action.lower()]
     if name is None:
-        return any(_allows(entry, wanted, _KINDS[kind.lower()]) for entry in _entries(acl))
+        entries = [entry for policy in PolicyType for entry in acl.entries(policy)]
+        return any(_allows(entry, wanted, _KINDS[kind.lower()]) for entry in entries)
     request = AccessRequest(Resource(_KINDS[kind.lower()], name), (wanted,))
     return by_policies(acl, request, "").is_allowed
 
@@ -72,10 +73,6 @@ def _allows(entry: PolicyEntry, action: Action, kind: ResourceType) -> bool:
         and entry.resource.kind in (None, kind)
         and (action in entry.actions or Action.ALL in entry.actions)
     )
-
-
-def _entries(acl: Acl) -> list[PolicyEntry]:
-    return [entry for policy in PolicyType for entry in acl.entries(policy)]
 
 
 def _of_anywhere(acl: Acl) -> Acl:

@@ -105,15 +105,12 @@ def _idle(study: Study, values: MeasureArrays) -> Iterator[InvariantResult]:
 def _pop_never_idle(study: Study, values: MeasureArrays) -> Iterator[InvariantResult]:
     if POP in study.strategies:
         idle = _of(study, values, "idle_members", POP)
+        lost = _of(study, values, "lost_work", POP).mean()
         yield InvariantResult(
             text="POP: no member is without anything to take from",
-            found=f"{idle.mean():.2f} on average; {_lost_work(study, values)} of their time lost",
+            found=f"{idle.mean():.2f} on average; {lost:.2%} of their time lost",
             holds=not idle.any(),
         )
-
-
-def _lost_work(study: Study, values: MeasureArrays) -> str:
-    return f"{_of(study, values, 'lost_work', POP).mean():.2%}"
 
 
 def _key_order(study: Study, values: MeasureArrays) -> Iterator[InvariantResult]:

@@ -52,8 +52,10 @@ def html(summary: StudySummary) -> str:
     """The page as HTML; equal studies give equal bytes."""
     study = summary.study
     failed = [claim for claim in summary.claims if not claim.holds]
+    count = len(study.scenarios)
+    scenarios = "one scenario" if count == 1 else f"each of {count} scenarios"
     verdict = (
-        f"{study.histories:,} histories of {_each(len(study.scenarios))} under "
+        f"{study.histories:,} histories of {scenarios} under "
         f"{_count(len(study.strategies), 'strategy', 'strategies')}, from seed {study.seed}: "
         f"{len(summary.claims) - len(failed)} of {len(summary.claims)} claims hold."
     )
@@ -66,12 +68,9 @@ def html(summary: StudySummary) -> str:
     sections.append(
         Section(title="Times", text=_TIMES, content=_times([s.times for s in study.scenarios]))
     )
-    sections.append(Section(title="How to read the measures", content=_measures()))
+    meanings = table(["measure", "what it is"], _MEANINGS)
+    sections.append(Section(title="How to read the measures", content=meanings))
     return page("Roquet: the balance lab", Cell(verdict, not failed), sections)
-
-
-def _each(scenarios: int) -> str:
-    return "one scenario" if scenarios == 1 else f"each of {scenarios} scenarios"
 
 
 def _count(count: int, noun: str, nouns: str = "") -> str:
@@ -131,17 +130,14 @@ def _sections(part: ScenarioSummary, scenario: LabScenario) -> Iterator[Section]
 def _pictures(part: ScenarioSummary) -> str:
     drawn = []
     for goal in _PICTURED_GOALS:
-        figures = _figures(part, goal.measure)
+        every = part.figures.items()
+        figures = {name: own[goal.measure] for name, own in every if goal.measure in own}
         if len(figures) < 2 or not any(figure.most for figure in figures.values()):
             continue
         title = f'<h3 style="margin:.6rem 0 0;font-size:1rem">{escape_text(goal.title)}</h3>'
         drawn.append(f"<div>{title}{_picture(part, goal, figures)}</div>")
     style = "display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:0 2rem"
     return f'<div style="{style}">{"".join(drawn)}</div>'
-
-
-def _figures(part: ScenarioSummary, measure: str) -> Mapping[str, MeasureStatistics]:
-    return {name: own[measure] for name, own in part.figures.items() if measure in own}
 
 
 def _picture(part: ScenarioSummary, goal: Goal, figures: Mapping[str, MeasureStatistics]) -> str:
@@ -250,7 +246,3 @@ _MEANINGS: Final = (
     ),
     ("out of order", "Messages begun before an earlier one of the same key had ended."),
 )
-
-
-def _measures() -> str:
-    return table(["measure", "what it is"], _MEANINGS)

@@ -90,11 +90,6 @@ def delay_level(delay_ms: int | None) -> int:
     return min(bisect_left(DEFAULT_LEVELS, delay_ms) + 1, len(DEFAULT_LEVELS))
 
 
-def _operation(level: int) -> str:
-    """The name of a send-back in spans."""
-    return "dead_letter" if level == DEAD_LETTER else "nack"
-
-
 class RetrySender:
     """Sends failed messages to the brokers."""
 
@@ -120,7 +115,8 @@ class RetrySender:
             broker_name=message.broker_name,
         )
         address = self._session.routes.leader(message.broker_name)
-        with self._session.settle_span(_operation(level), message):
+        operation = "dead_letter" if level == DEAD_LETTER else "nack"
+        with self._session.settle_span(operation, message):
             await self._session.pool.call(address, call, SEND_BACK_TIMEOUT_MS)
 
     async def send_again(

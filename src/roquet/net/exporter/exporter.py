@@ -237,8 +237,9 @@ class MetricsExporter:
             waited_s = 0 if kind.is_long_polling else latencies.sum / 1000
             seconds[name] = seconds.get(name, 0) + waited_s
             if self._identity.node_type in RPC_LATENCY.nodes:
-                response, polls = _code_name(kind.response_code, ResponseCode), kind.is_long_polling
-                labels = (PROTOCOL, name, response, _flag(polls), kind.result)
+                response = _code_name(kind.response_code, ResponseCode)
+                polls = str(kind.is_long_polling).lower()
+                labels = (PROTOCOL, name, response, polls, kind.result)
                 page.add_histogram(RPC_LATENCY, latencies, *labels)
             if number % KINDS_COUNT == 0:
                 await asyncio.sleep(0)
@@ -252,10 +253,6 @@ def _code_name(code: int, codes: type[IntEnum]) -> str:
     if code == OTHER_CODE:
         return OTHER
     return codes(code).name.lower() if code in codes.__members__.values() else str(code)
-
-
-def _flag(value: bool) -> str:
-    return str(value).lower()
 
 
 async def _healthy() -> AsyncIterator[bytes]:
