@@ -19,6 +19,7 @@ from roquet.spark.sink.commit import commit, commit_record, finish_decided, open
 from roquet.spark.sink.commit_records import CommitRecords
 from roquet.spark.sink.finish_batch import refs_at
 from roquet.spark.sink.half_message_refs import concat, from_bytes
+from roquet.spark.sink.locked_journals import LockedDirectory
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
@@ -117,7 +118,7 @@ def leave_killed_driver(options: SinkOptions, ended: int) -> None:
     """Leave the state of a driver that is killed after so many commits."""
     table = concat([from_bytes(send_rows(options))])
     record = commit_record(options, "q", 0, table)
-    CommitRecords(Path(options.commits or "")).write(record)
+    CommitRecords(LockedDirectory(Path(options.commits or ""))).write(record)
     with open_committer(options, options.group, 20_000) as (wait, committer):
         wait(committer.commit(refs_at(table, range(ended))))
 

@@ -50,9 +50,6 @@ class CrashingDisk(Disk):
     def make(self, directory: Path) -> None:
         self._step(super().make, directory)
 
-    def create(self, path: Path, data: bytes) -> None:
-        self._step(super().create, path, data)
-
     def put(self, path: Path, data: bytes) -> None:
         self._step(super().put, path, data)
 

@@ -7,7 +7,7 @@ snapshot        the files and offsets of a table; arrow_dataset its rows
 columns/        columns of messages, and the partitions and statistics of files
 objects/        object stores: locations, credentials, files
 files/          files of tables: written, staged, named
-journal/        small records that change in place in an object store, and leases
+journal/        small records that change in place, and leases
 status          what a table's job last knew of its lag
 lag/            the lag of groups and of tables
 audit/          what a table lacks or has twice

@@ -9,13 +9,6 @@ from roquet.lake.files.disk import Disk, sync
 DISK = Disk()
 
 
-def test_a_file_is_created_once(tmp_path: Path) -> None:
-    DISK.create(tmp_path / "1.json", b"first")
-    with pytest.raises(FileExistsError):
-        DISK.create(tmp_path / "1.json", b"second")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("1.json", b"first")]
-
-
 def test_a_file_is_put_in_place_of_another(tmp_path: Path) -> None:
     DISK.put(tmp_path / "note", b"first")
     DISK.put(tmp_path / "note", b"second")

@@ -23,6 +23,7 @@ from roquet.spark.sink.commit import (
 from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
 from roquet.spark.sink.finish_batch import refs_at
 from roquet.spark.sink.half_message_refs import concat, from_bytes, to_bytes
+from roquet.spark.sink.locked_journals import LockedDirectory
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
@@ -58,7 +59,7 @@ def decide_and_die(
     """The state that a driver leaves when it is killed right after its decision."""
     table = concat(map(from_bytes, halves))
     record = commit_record(sink_options, "q", 0, table)
-    CommitRecords(Path(sink_options.commits or "")).write(record)
+    CommitRecords(LockedDirectory(Path(sink_options.commits or ""))).write(record)
     return record
 
 
@@ -71,7 +72,7 @@ def test_a_commit_shows_all_rows_and_marks_the_batch_done(
     commit(sink_options, "q", 0, halves)
     assert sink_cluster.bodies("shown") == BODIES
     assert decided_batches(sink_options) == {"q": {0}}
-    assert CommitRecords(tmp_path).open() == []
+    assert CommitRecords(LockedDirectory(tmp_path)).open() == []
 
 
 def test_an_abort_shows_nothing_ever(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_a_commit_without_the_lock_is_an_error(sink_cluster: "SinkCluster", tmp_
         topic="x", transactional=True, commits=str(tmp_path), timeout_ms=0
     )
     with (
-        CommitRecords(tmp_path).locked(0, lambda _: None),
+        CommitRecords(LockedDirectory(tmp_path)).locked(0, lambda _: None),
         pytest.raises(StoreError, match="another process is committing"),
     ):
         commit(sink_options, "q", 0, [])
@@ -214,7 +215,7 @@ def test_a_missing_half_message_is_an_error_and_its_record_stays_open(
     )
     with pytest.raises(RecordError, match="no longer has the half message at 7"):
         commit(sink_options, "q", 0, [to_bytes(lost)], quiet_ms=0)
-    assert len(CommitRecords(tmp_path).open()) == 1
+    assert len(CommitRecords(LockedDirectory(tmp_path)).open()) == 1
     roll_back(sink_options, table)
 
 
@@ -233,7 +234,7 @@ def test_the_driver_signs_with_the_keys_of_the_options(tmp_path: Path) -> None:
         )  # fmt: skip
         halves = concat(map(from_bytes, send_half_messages(sink_options)))
         record = commit_record(sink_options, "q", 0, halves)
-        CommitRecords(tmp_path).write(record)
+        CommitRecords(LockedDirectory(tmp_path)).write(record)
         finish_decided(sink_options, quiet_ms=0)
         rows = VisibilityReader(sink_options, ["signed"]).since(record.ends, record.prefix)
     assert len(rows.visible) == len(BODIES)

@@ -8,6 +8,7 @@ from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.spark.sink import commit_records
 from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
 from roquet.spark.sink.half_message_refs import SCHEMA
+from roquet.spark.sink.locked_journals import LockedDirectory
 
 HALF = {
     "partition": [0], "row": [5], "topic": ["orders"], "broker": ["broker-a"], "queue_id": [2],
@@ -26,7 +27,7 @@ def nobody(_ms: int) -> None:
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    here = CommitRecords(tmp_path / "made" / "here")
+    here = CommitRecords(LockedDirectory(tmp_path / "made" / "here"))
     assert (here.open(), here.batches()) == ([], {})
     here.write(record())
     (saved,) = here.open()
@@ -40,7 +41,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_decided_once(tmp_path: Path) -> None:
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     here.write(record())
     with pytest.raises(UsageError, match="committed already"):
         here.write(record())
@@ -52,7 +53,7 @@ def test_a_batch_is_decided_once(tmp_path: Path) -> None:
 
 
 def test_batches_are_found_by_query_whatever_its_name(tmp_path: Path) -> None:
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     for query, batch in (("q", 3), ("q", 4), ("späte Post.1.open", 0)):
         here.write(record(batch, query))
     here.done(record(3))
@@ -64,7 +65,7 @@ def test_old_records_are_pruned_and_open_ones_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     here.write(record(0))
     for batch in range(1, 6):
         here.write(record(batch))
@@ -73,15 +74,16 @@ def test_old_records_are_pruned_and_open_ones_never(
 
 
 def test_a_forgotten_record_leaves_no_file(tmp_path: Path) -> None:
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     here.write(record())
     here.done(record(), forget=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_writer_that_died_half_way_has_decided_nothing(tmp_path: Path) -> None:
-    (tmp_path / ".q.000000000003.open.77").write_bytes(b"half a rec")
-    here = CommitRecords(tmp_path)
+    for draft in (".q.000000000003.open.77", "q.000000000003.open.0a1b2c3d"):
+        (tmp_path / draft).write_bytes(b"half a rec")
+    here = CommitRecords(LockedDirectory(tmp_path))
     assert here.open() == []
     with here.locked(0, nobody):
         here.write(record())
@@ -93,7 +95,7 @@ def test_a_kill_between_the_two_marks_counts_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     here.write(record())
     (tmp_path / "q.000000000003.done").write_bytes(b"{}")
     assert here.is_any_open
@@ -111,7 +113,7 @@ def test_a_kill_between_the_two_marks_counts_as_done(
 def test_a_damaged_record_is_an_error(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = CommitRecords(tmp_path)
+    here = CommitRecords(LockedDirectory(tmp_path))
     if change == "version":
         monkeypatch.setattr(commit_records, "VERSION", 99)
     here.write(record())
@@ -125,25 +127,7 @@ def test_a_damaged_record_is_an_error(
         here.open()
 
 
-def test_two_drivers_cannot_commit_at_the_same_time(tmp_path: Path) -> None:
-    here, waits = CommitRecords(tmp_path), list[int]()
-    with here.locked(1_000, nobody):
-        with (
-            pytest.raises(StoreError, match="another process is committing"),
-            CommitRecords(tmp_path).locked(0, waits.append),
-        ):
-            raise AssertionError
-        with pytest.raises(InterruptedError), CommitRecords(tmp_path).locked(9_000, interrupt):
-            raise AssertionError
-    with CommitRecords(tmp_path).locked(0, nobody):
-        pass
-
-
-def interrupt(_ms: int) -> None:
-    raise InterruptedError
-
-
 def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be in"):
-        CommitRecords(tmp_path / "file" / "below").write(record())
+        CommitRecords(LockedDirectory(tmp_path / "file" / "below")).write(record())

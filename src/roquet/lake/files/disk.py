@@ -4,6 +4,7 @@ Archives need a directory that the driver and all workers see: a local one, or a
 with renames, hard links and locks.
 """
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -20,15 +21,6 @@ class Disk:
     def make(self, directory: Path) -> None:
         """Create a directory and its parents."""
         directory.mkdir(parents=True, exist_ok=True)
-
-    def create(self, path: Path, data: bytes) -> None:
-        """Create a complete file; FileExistsError when it exists."""
-        fresh = _write_temporary(path, data)
-        try:
-            path.hardlink_to(fresh)
-        finally:
-            fresh.unlink()
-        self.sync(path.parent)
 
     def put(self, path: Path, data: bytes) -> None:
         """Write a complete file, replacing an older one."""
@@ -56,8 +48,13 @@ class Disk:
 
     def sync(self, directory: Path) -> None:
         """Make the directory's entries durable: files created, moved and removed in it."""
-        if _IS_POSIX:  # Windows opens no directories
+        if not _IS_POSIX:  # Windows opens no directories
+            return
+        try:
             sync(directory)
+        except OSError as error:  # some network file systems do not support it
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
 
 
 def sync(path: Path) -> None:

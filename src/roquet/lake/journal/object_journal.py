@@ -74,6 +74,10 @@ class ObjectJournal:
         rows = self._store.rows([self._paths[name]], CONTENT)
         return bytes(rows["data"][0].as_py())
 
+    def address(self, name: str) -> str:
+        """The URL of a record, for users."""
+        return self._location.file(name)
+
     def revision(self, name: str) -> str:
         """A mark of the content, new with each change of the record; empty without it."""
         return self._paths.get(name, "")

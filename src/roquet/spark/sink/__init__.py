@@ -5,7 +5,7 @@ task                    one partition: row_encoder → send_requests → sender 
 columns, options        which columns and options there are
 property_columns        the property text of each message
 commit                  the driver's part of a transaction
-commit_records          the decision, on disk
+commit_records          the decision; locked_journals: where it is, and for one driver
 half_message_refs       where the half messages are
 commit_half_messages    EndTransaction for many half messages
 finish_batch            commits until every row is visible; visibility reads which are

@@ -23,9 +23,10 @@ from roquet.spark.sink.commit_half_messages import (
     HalfMessageCommitter,
     HalfMessageRef,
 )
-from roquet.spark.sink.commit_records import CommitRecord, CommitRecords, CommitRecordStore
+from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
 from roquet.spark.sink.finish_batch import QUIET_MS, BatchFinisher, refs_at
 from roquet.spark.sink.half_message_refs import concat, from_bytes
+from roquet.spark.sink.locked_journals import LeasedJournal, LockedDirectory
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions
 from roquet.spark.sink.sender import open_connections
 from roquet.spark.sink.visibility import VisibilityReader
@@ -94,15 +95,12 @@ def roll_back(options: SinkOptions, table: pa.Table) -> None:
             wait(committer.roll_back(halves))
 
 
-def _records(options: SinkOptions) -> CommitRecordStore:
+def _records(options: SinkOptions) -> CommitRecords:
     assert options.commits is not None, "a transaction has a directory for its records"
     where = table_location(options.commits)
     if isinstance(where, ObjectLocation):
-        # Imported here: deltalake is an extra.
-        from roquet.spark.sink.object_commit_records import ObjectCommitRecords
-
-        return ObjectCommitRecords(where)
-    return CommitRecords(where)
+        return CommitRecords(LeasedJournal(where))
+    return CommitRecords(LockedDirectory(where))
 
 
 def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table) -> CommitRecord:
@@ -114,9 +112,7 @@ def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table)
     return CommitRecord(query, batch, options.group, options.namesrv, ends, table)
 
 
-def _finish_all(
-    records: CommitRecordStore, options: SinkOptions, pause: Pause, quiet_ms: int
-) -> None:
+def _finish_all(records: CommitRecords, options: SinkOptions, pause: Pause, quiet_ms: int) -> None:
     for record in records.open():
         log.warning(
             "batch %d of %s was decided and not finished: finishing it", record.batch, record.query
@@ -125,7 +121,7 @@ def _finish_all(
 
 
 def _finish_one(
-    records: CommitRecordStore,
+    records: CommitRecords,
     record: CommitRecord,
     options: SinkOptions,
     pause: Pause,

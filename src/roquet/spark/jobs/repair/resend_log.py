@@ -14,10 +14,11 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
-from roquet.lake.files.disk import Disk
 from roquet.lake.files.staging import HIDDEN
+from roquet.lake.journal.directory_journal import DirectoryJournal
+from roquet.lake.journal.journal import Journal
 from roquet.lake.journal.object_journal import ObjectJournal
-from roquet.lake.journal.object_lease import LEASE, ObjectLease
+from roquet.lake.journal.object_lease import ObjectLease
 from roquet.lake.objects.object_location import ObjectLocation, TableLocation
 from roquet.lake.queue_offsets import OffsetsJson, TopicIds
 from roquet.model.errors import RoquetError, StoreError, StoreLocked
@@ -41,37 +42,32 @@ class ResendDecision(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-class ResendNotes(Protocol):
-    """The notes of one table of letters, by their names."""
-
-    def names(self) -> list[str]:
-        """The sorted names."""
-
-    def content(self, name: str) -> bytes:
-        """The content of a note."""
-
-    def add(self, name: str, data: bytes) -> None:
-        """Add a note, durably; RoquetError when there is one of this name."""
+class RunLock(Protocol):
+    """Exclusion of other runs from a table of letters."""
 
     def hold(self) -> None:
-        """Raise RoquetError when another run may work with the notes."""
+        """Raise RoquetError when another run may work with the table."""
 
     def close(self) -> None:
-        """Let other runs work with the notes."""
+        """Let other runs work with the table."""
 
 
 class ResendLog:
     """The notes of one table of letters, held for one run."""
 
-    def __init__(self, root: TableLocation, disk: Disk | None = None) -> None:
-        self._root = root
-        self._notes: ResendNotes = (
-            DirectoryNotes(root, disk or Disk()) if isinstance(root, Path) else ObjectNotes(root)
-        )
+    def __init__(self, root: TableLocation) -> None:
+        self._journal: Journal
+        self._lock: RunLock
+        if isinstance(root, Path):
+            self._journal, self._lock = _directory_journal(root), _DirectoryLock(root)
+            self._journal.make()
+        else:
+            journal = _object_journal(root)
+            self._journal, self._lock = journal, ObjectLease(journal, f"another repair of {root}")
 
     def open(self) -> list[ResendDecision]:
         """The decisions whose letters may not all have been sent."""
-        names = {*self._notes.names()}
+        names = {*self._journal.names()}
         return [each for each in self._all() if _name(each.number, "done") not in names]
 
     def letters(self) -> set[str]:
@@ -89,21 +85,21 @@ class ResendLog:
         decision = ResendDecision(
             number=number, letters=tuple(letters), ends=ends, topic_ids=nested
         )
-        self._notes.add(_name(number, "open"), msgspec.json.encode(decision))
+        self._add(_name(number, "open"), msgspec.json.encode(decision))
         return decision
 
     def hold(self) -> None:
         """Raise RoquetError when another run may send the same letters; call it before sending."""
-        self._notes.hold()
+        self._lock.hold()
 
     def done(self, decision: ResendDecision) -> None:
         """Note that all letters of a decision were sent."""
-        if _name(decision.number, "done") not in self._notes.names():
-            self._notes.add(_name(decision.number, "done"), b"")
+        if _name(decision.number, "done") not in self._journal.names():
+            self._add(_name(decision.number, "done"), b"")
 
     def close(self) -> None:
         """Let other runs work with the log."""
-        self._notes.close()
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,94 +108,45 @@ class ResendLog:
         self.close()
 
     def _all(self) -> Iterator[ResendDecision]:
-        return _decisions(self._notes, self._root)
+        return _decisions(self._journal)
+
+    def _add(self, name: str, data: bytes) -> None:
+        self._lock.hold()
+        self._journal.change({name: data})
 
 
-class DirectoryNotes:
-    """Notes in a directory, which a run locks."""
+class _DirectoryLock:
+    """A lock in the directory of a table, which ends with its process."""
 
-    def __init__(self, root: Path, disk: Disk) -> None:
-        self._directory = root / HIDDEN / RESENDS
-        self._disk = disk
-        self._disk.make(self._directory)
+    def __init__(self, root: Path) -> None:
         try:
-            self._lock = FileLock(self._directory.parent / "resending", "another repair")
+            self._lock = FileLock(root / HIDDEN / "resending", "another repair")
         except StoreLocked:
             text = f"another repair works on {root}: wait until it has ended"
             raise RoquetError(text) from None
 
-    def names(self) -> list[str]:
-        """The sorted names."""
-        return sorted(path.name for path in self._directory.iterdir())
-
-    def content(self, name: str) -> bytes:
-        """The content of a note."""
-        return (self._directory / name).read_bytes()
-
-    def add(self, name: str, data: bytes) -> None:
-        """Add a note, durably."""
-        self._disk.create(self._directory / name, data)
-
     def hold(self) -> None:
-        """Do nothing: a lock stays until its process has ended."""
+        """Do nothing: the lock stays until its process has ended."""
 
     def close(self) -> None:
         """Release the lock."""
         self._lock.release()
 
 
-class ObjectNotes:
-    """Notes in an object store, with a lease that a run renews."""
-
-    def __init__(self, root: ObjectLocation) -> None:
-        self._journal = _journal(root)
-        self._lease = ObjectLease(self._journal, f"another repair of {root}")
-
-    def names(self) -> list[str]:
-        """The sorted names."""
-        return [name for name in self._journal.names() if name != LEASE]
-
-    def content(self, name: str) -> bytes:
-        """The content of a note."""
-        return self._journal.content(name)
-
-    def add(self, name: str, data: bytes) -> None:
-        """Add a note; JournalConflict when another run has added one."""
-        self._lease.hold()
-        self._journal.change({name: data})
-
-    def hold(self) -> None:
-        """Renew the lease; LeaseHeld when it may have ended."""
-        self._lease.hold()
-
-    def close(self) -> None:
-        """End the lease."""
-        self._lease.close()
-
-
 def resent_letters(root: TableLocation) -> set[str]:
     """The ids of all letters that were sent or are decided on, while a run may go on."""
-    if isinstance(root, Path):
-        with ResendLog(root) as resend_log:
-            return resend_log.letters()
-    journal = _journal(root)
+    journal = _directory_journal(root) if isinstance(root, Path) else _object_journal(root)
     journal.read()
-    return {letter for decision in _decisions(journal, root) for letter in decision.letters}
+    return {letter for decision in _decisions(journal) for letter in decision.letters}
 
 
-class _ReadableNotes(Protocol):
-    def names(self) -> list[str]: ...
-
-    def content(self, name: str) -> bytes: ...
-
-
-def _decisions(notes: _ReadableNotes, root: TableLocation) -> Iterator[ResendDecision]:
-    for name in notes.names():
+def _decisions(journal: Journal) -> Iterator[ResendDecision]:
+    for name in journal.names():
         if not name.endswith(".open"):
             continue
-        where = f"{root}/{HIDDEN}/{RESENDS}/{name}"
+        where = journal.address(name)
         try:
-            decision = msgspec.json.decode(notes.content(name), type=ResendDecision)
+            decision = msgspec.json.decode(journal.content(name), type=ResendDecision)
         except msgspec.MsgspecError as error:
             raise StoreError(f"{where} is no note of letters sent again: {error}") from error
         if decision.version > VERSION:
@@ -207,7 +154,11 @@ def _decisions(notes: _ReadableNotes, root: TableLocation) -> Iterator[ResendDec
         yield decision
 
 
-def _journal(root: ObjectLocation) -> ObjectJournal:
+def _directory_journal(root: Path) -> DirectoryJournal:
+    return DirectoryJournal(root / HIDDEN / RESENDS, "note of letters")
+
+
+def _object_journal(root: ObjectLocation) -> ObjectJournal:
     return ObjectJournal(msgspec.structs.replace(root, url=root.file(f"{HIDDEN}/{RESENDS}")))
 
 

@@ -1,5 +1,6 @@
-"""Commit records in an object store decide a batch once, and one driver at a time commits."""
+"""One driver at a time commits; records in an object store decide a batch once."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.open_table import table_location
 from roquet.model.errors import RecordError, StoreError, UsageError
-from roquet.spark.sink import commit_records, object_commit_records
+from roquet.spark.sink import commit_records, locked_journals
 from roquet.spark.sink.commit import commit, decided_batches, finish_decided
-from roquet.spark.sink.commit_records import CommitRecord, RecordName
+from roquet.spark.sink.commit_records import CommitRecord, CommitRecords, RecordName
 from roquet.spark.sink.half_message_refs import SCHEMA
-from roquet.spark.sink.object_commit_records import ObjectCommitRecords
+from roquet.spark.sink.locked_journals import LeasedJournal, LockedDirectory
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
 
@@ -42,15 +43,15 @@ def location() -> ObjectLocation:
 
 
 @pytest.fixture
-def records(s3: "S3Server") -> ObjectCommitRecords:
-    return ObjectCommitRecords(location())
+def records(s3: "S3Server") -> CommitRecords:
+    return CommitRecords(LeasedJournal(location()))
 
 
 def nobody(_ms: int) -> None:
     raise AssertionError("nobody else has the lease")
 
 
-def test_a_batch_is_decided_once_and_finished(records: ObjectCommitRecords) -> None:
+def test_a_batch_is_decided_once_and_finished(records: CommitRecords) -> None:
     assert (records.batches(), records.is_any_open) == ({}, False)
     with records.locked(0, nobody):
         records.write(record())
@@ -59,10 +60,10 @@ def test_a_batch_is_decided_once_and_finished(records: ObjectCommitRecords) -> N
         (saved,) = records.open()
         assert (saved.query, saved.batch, saved.namesrv) == ("q", 3, ("a:1", "b:2"))
         assert saved.halves.to_pydict() == HALF
-        assert ObjectCommitRecords(location()).is_any_open
+        assert CommitRecords(LeasedJournal(location())).is_any_open
         records.done(record())
         assert records.open() == []
-    other = ObjectCommitRecords(location())
+    other = CommitRecords(LeasedJournal(location()))
     assert other.batches() == {"q": {3}}
     assert not other.is_any_open
     assert other.is_recorded("q", 3)
@@ -72,7 +73,7 @@ def test_a_batch_is_decided_once_and_finished(records: ObjectCommitRecords) -> N
 
 
 def test_old_records_are_pruned_and_open_ones_never(
-    records: ObjectCommitRecords, monkeypatch: pytest.MonkeyPatch
+    records: CommitRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
     with records.locked(0, nobody):
@@ -85,8 +86,8 @@ def test_old_records_are_pruned_and_open_ones_never(
     assert records.batches() == {"q": {0, 3, 4}}
 
 
-def test_one_driver_at_a_time_has_the_lease(records: ObjectCommitRecords) -> None:
-    other = ObjectCommitRecords(location())
+def test_one_driver_at_a_time_has_the_lease(records: CommitRecords) -> None:
+    other = CommitRecords(LeasedJournal(location()))
     pauses = list[int]()
     with records.locked(0, nobody):
         records.check_lock()
@@ -100,17 +101,15 @@ def test_one_driver_at_a_time_has_the_lease(records: ObjectCommitRecords) -> Non
 
 
 def test_a_driver_after_a_killed_one_waits_for_its_lease_to_end(
-    records: ObjectCommitRecords, monkeypatch: pytest.MonkeyPatch
+    records: CommitRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = records.locked(0, nobody)
     killed.__enter__()
-    other, pauses = ObjectCommitRecords(location()), list[int]()
+    other, pauses = CommitRecords(LeasedJournal(location())), list[int]()
 
     def pause(ms: int) -> None:
         pauses.append(ms)
-        monkeypatch.setattr(
-            object_commit_records, "LEASE_TIMES", LeaseTimes(25_000, 8_000, -60_000)
-        )
+        monkeypatch.setattr(locked_journals, "LEASE_TIMES", LeaseTimes(25_000, 8_000, -60_000))
 
     with other.locked(60_000, pause):
         assert len(pauses) == 1
@@ -131,7 +130,7 @@ def test_a_lease_that_was_not_renewed_commits_nothing(
     origin = PartitionOrigin("q", 0, 0)
     halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
     with monkeypatch.context() as patch:
-        patch.setattr(object_commit_records, "LEASE_TIMES", LeaseTimes(0, 1_000_000, 0))
+        patch.setattr(locked_journals, "LEASE_TIMES", LeaseTimes(0, 1_000_000, 0))
         with pytest.raises(LeaseHeld, match="was not renewed"):
             commit(options, "q", 0, halves)
     assert sink_cluster.bodies("frozen") == []
@@ -150,14 +149,14 @@ def test_a_batch_that_a_killed_driver_decided_is_finished(
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"]})
     origin = PartitionOrigin("q", 0, 0)
     halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
-    write = ObjectCommitRecords.write
+    write = CommitRecords.write
 
-    def dying(self: ObjectCommitRecords, record: CommitRecord) -> None:
+    def dying(self: CommitRecords, record: CommitRecord) -> None:
         write(self, record)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectCommitRecords, "write", dying)
+        patch.setattr(CommitRecords, "write", dying)
         with pytest.raises(KeyboardInterrupt):
             commit(options, "q", 0, halves)
     assert sink_cluster.bodies("decided") == []
@@ -167,7 +166,7 @@ def test_a_batch_that_a_killed_driver_decided_is_finished(
     assert sink_cluster.bodies("decided") == [b"a", b"b"]
 
 
-def test_a_damaged_record_is_named_by_its_url(records: ObjectCommitRecords) -> None:
+def test_a_damaged_record_is_named_by_its_url(records: CommitRecords) -> None:
     journal = ObjectJournal(location())
     journal.read()
     journal.change({str(RecordName("q", 3, "open")): b"no record"})
@@ -185,7 +184,25 @@ def test_together_the_times_of_a_lease_are_shorter_than_a_write_waits() -> None:
     from roquet.spark.sink.finish_batch import QUIET_MS
     from roquet.spark.sink.options import TIMEOUT_MS
 
-    times = object_commit_records.LEASE_TIMES
+    times = locked_journals.LEASE_TIMES
     assert times.lease_ms + times.grace_ms + QUIET_MS < TIMEOUT_MS
     assert times.grace_ms > 2 * QUIET_MS
     assert times.renew_ms < times.lease_ms / 2
+
+
+def test_two_drivers_cannot_commit_at_the_same_time(tmp_path: Path) -> None:
+    here, waits = LockedDirectory(tmp_path), list[int]()
+    with here.locked(1_000, nobody):
+        with (
+            pytest.raises(StoreError, match="another process is committing"),
+            LockedDirectory(tmp_path).locked(0, waits.append),
+        ):
+            raise AssertionError
+        with pytest.raises(InterruptedError), LockedDirectory(tmp_path).locked(9_000, interrupt):
+            raise AssertionError
+    with LockedDirectory(tmp_path).locked(0, nobody):
+        pass
+
+
+def interrupt(_ms: int) -> None:
+    raise InterruptedError
