@@ -1,7 +1,7 @@
 # Roquet's commands. Each sets up .venv by itself the first time; all it needs is Python 3.11+ and a package index.
 
 BIN := .venv/bin
-PYTHON_CODE := src simulation tests tools demos $(wildcard bench examples)
+PYTHON_CODE := src simulation tests tools harness demos $(wildcard bench examples)
 
 DEMO_ARGS ?=
 FAILOVER_ARGS ?=
@@ -186,4 +186,4 @@ map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables
 
 clean: ## everything that can be made again, but .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
-	find src tests tools demos -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools harness demos -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from raw_client import Address, Brokers, Load, Result, in_turn, ours  # noqa: E402
 from system import Row, save, show  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine  # noqa: E402
 from roquet.net.blocking import BlockingChannel  # noqa: E402
 from roquet.net.channel import Security  # noqa: E402
 from roquet.wire.calls.access import (  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import process_time
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from system import Row, bound, save  # noqa: E402
 

@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from filled import filled  # noqa: E402
 from system import REPORT, Row, cpu_seconds, save, show  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine  # noqa: E402
 
 TOPIC = "ClientBench"
 IN_FLIGHT = 64

@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from system import cpu_seconds, percentile  # noqa: E402
 
-import genuine  # noqa: E402
+from harness.ports import free_port  # noqa: E402
+from harness.processes import ROQUET  # noqa: E402
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.net.loop import run  # noqa: E402
@@ -38,7 +39,6 @@ from roquet.wire.calls.send import Send  # noqa: E402
 from roquet.wire.fastjson import codec  # noqa: E402
 from roquet.wire.fields import encode_call  # noqa: E402
 
-ROQUET = [sys.executable, "-m", "roquet"]
 QUEUES = 8
 WANTED = 65_536
 SENDERS = 64
@@ -128,7 +128,7 @@ async def _half_open(port: int, pid: int, count: int, sends: int) -> dict[str, A
 
 def half(count: int, sends: int) -> dict[str, Any]:
     """Half-open connections."""
-    port = genuine.free_port()
+    port = free_port()
     command = [*ROQUET, "broker", "--memory", "--port", str(port), "--advertise", "127.0.0.1"]
     with _child(command) as broker:
         return run(_half_open(port, broker.pid, count, sends))
@@ -224,7 +224,7 @@ def _quantiles(ordered: list[float]) -> list[float]:
 
 def scale(topics: int, connections: int, seconds: float) -> dict[str, Any]:
     """Many topics and connections, beside few."""
-    ports = genuine.free_port(), genuine.free_port()
+    ports = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="roquet-scale-") as folder:
         directory = Path(folder) / "store"
         (directory / "config").mkdir(parents=True)

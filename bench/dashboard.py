@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 import httpx  # noqa: E402
 from fake_messages import (  # noqa: E402

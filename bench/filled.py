@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools" / "fixtures")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src")]
 
-import genuine  # noqa: E402
+from harness.servers import DevServer  # noqa: E402
 
 
 @dataclass
@@ -34,19 +34,14 @@ def filled(
     `more` are further arguments of `fill.py`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    data, log = folder / "data", folder / "dev.log"
+    data = folder / "data"
     fill = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
     fill += ["--size", str(size), "--topic", topic, "--queues", str(queues), *more]
     subprocess.run(fill, check=True)
-    ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev", "--data", str(data)]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        broker = f"127.0.0.1:{ports[1]}"
-        asyncio.run(_create(broker, topic, queues))
+    with DevServer(folder, "--data", str(data)) as server:
+        asyncio.run(_create(server.broker, topic, queues))
         time.sleep(1)  # its route has to be known
-        yield Filled(f"127.0.0.1:{ports[0]}", broker, data, child.pid)
+        yield Filled(server.address, server.broker, data, server.pid)
 
 
 async def _create(broker: str, topic: str, queues: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from system import Row, Side, cpu_seconds, running_sides, save, show  # noqa: E402
 

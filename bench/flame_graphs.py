@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from filled import filled  # noqa: E402
 from raw_client import Client, Load, ours, requests  # noqa: E402

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from raw_client import Load, Result, Start, allow_descriptors, measure, median, sides  # noqa: E402
 from system import Row, save, show  # noqa: E402

@@ -8,22 +8,17 @@ that nobody sent, the messages of each writer in order and none twice. Run by `m
 
 import argparse
 import asyncio
-import contextlib
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from ledger import TOPIC, Ledger, read  # noqa: E402
-
-import genuine  # noqa: E402
+from harness.ledger import TOPIC, Ledger, read  # noqa: E402
+from harness.servers import Server, broker  # noqa: E402
 from roquet.model.errors import CallError  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.store.check import check  # noqa: E402
@@ -65,29 +60,14 @@ async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
             ledger.acknowledge(queue_id, reply.queue_offset + step, one)
 
 
-@contextlib.contextmanager
-def broker(folder: Path, port: int, flush: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Our broker as a process on the folder."""
-    config = folder / "broker.conf"
-    config.write_text(
-        f"brokerName=kill-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nflushDiskType={flush}\n"
-        f"storePathRootDir={folder / 'store'}\n"
-    )
-    command = [sys.executable, "-m", "roquet", "broker", "--config", str(config)]
-    log = folder / "broker.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        yield child
-
-
-async def load(port: int, child: "subprocess.Popen[bytes]", ledger: Ledger) -> None:
+async def load(running: Server, ledger: Ledger) -> None:
     """Writers at work until the broker is killed under them."""
-    channel = await Channel.connect("127.0.0.1", port)
+    channel = await Channel.connect("127.0.0.1", running.port)
     create = CreateTopic(topic=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
     await channel.call(create)
     writers = [asyncio.create_task(write(channel, q, ledger)) for q in range(QUEUES)]
     await asyncio.sleep(random.uniform(*LOAD_SECONDS))
-    child.send_signal(signal.SIGKILL)
+    running.kill()
     await asyncio.gather(*writers)
     await channel.close()
 
@@ -115,14 +95,14 @@ def main() -> None:
     random.seed(seed)
     print(f"kill -9 under load, {args.rounds} rounds, seed {seed}")
     with tempfile.TemporaryDirectory(prefix="roquet-kill-") as name:
-        folder, port, ledger = Path(name), genuine.free_port(), Ledger(QUEUES)
+        folder, ledger = Path(name), Ledger(QUEUES)
         for number in range(1, args.rounds + 1):
             flush = "SYNC_FLUSH" if number % 2 == 0 else "ASYNC_FLUSH"
-            with broker(folder, port, flush) as child:
-                asyncio.run(load(port, child, ledger))
-            report = check(folder / "store")
-            with broker(folder, port, flush):
-                total = asyncio.run(verify(port, ledger))
+            with broker(folder, "kill-a", {"flushDiskType": flush}) as running:
+                asyncio.run(load(running, ledger))
+            report = check(folder / "kill-a" / "store")
+            with running:
+                total = asyncio.run(verify(running.port, ledger))
 
             print(
                 f"round {number:2}: {flush:11} {ledger.count:7} acknowledged, {total:7} stored, "

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from kill_stage import HERE, Child, Stage
+from kill_stage import ROOT, Stage
+
+from harness.processes import Process
 
 TOPIC = "KillSpark"
 QUEUES = 8
@@ -31,7 +33,13 @@ KEYS = 40_000
 
 def fill(data: Path, messages: int) -> None:
     """A topic full of messages, in the directory of a broker that does not run yet."""
-    command = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
+    command = [
+        sys.executable,
+        str(ROOT / "bench" / "fill.py"),
+        str(data),
+        "--messages",
+        str(messages),
+    ]
     command += ["--size", "200", "--topic", TOPIC, "--queues", str(QUEUES)]
     command += ["--keys", str(KEYS), "--tombstones"]
     subprocess.run(command, check=True)
@@ -58,21 +66,21 @@ class Archive:
         self._began = 0.0
         stage.create(TOPIC, QUEUES)
 
-    def start(self) -> Child:
+    def start(self) -> Process:
         command = [sys.executable, "-m", "roquet", "spark", self.job, TOPIC, self.target]
         command += [*self.options(), "--namesrv", self._stage.namesrv, "--json"]
         command += ["--option", f"maxOffsetsPerTrigger={self.messages // BATCHES}"]
         command += ["--master", "local[2,4]"]
         self._began = time.time()
-        return Child(command, self._stage.folder / "driver.log")
+        return self._stage.start_driver(command)
 
     def options(self) -> list[str]:
         """The options of the job alone."""
         return ["--kind", self._kind, "--compact"]
 
-    def moment(self, driver: Child, deadline: float) -> float | None:
+    def moment(self, driver: Process, deadline: float) -> float | None:
         """Behind the moment in which a run of ours has begun to write."""
-        while not driver.is_over and time.monotonic() < deadline:
+        while driver.is_running and time.monotonic() < deadline:
             for attempt in self._table.rglob("_roquet/staging/*"):
                 with contextlib.suppress(FileNotFoundError):
                     if attempt.stat().st_mtime >= self._began and any(attempt.iterdir()):

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
 
-from ledger import TOPIC, Ledger  # noqa: E402
-
-import genuine  # noqa: E402
 import java_client  # noqa: E402
+from harness import genuine  # noqa: E402
+from harness.ledger import TOPIC, Ledger  # noqa: E402
 
 READY_SECONDS_MAX = 90
 """A cold JVM on a busy machine that compiles its program first."""

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench")]
 
 import kill_java  # noqa: E402
-from kill_cluster import BROKERS, KillCluster  # noqa: E402
-from kill_faults import KINDS, Scene, kinds  # noqa: E402
-from ledger import TOPIC, Ledger, Pauses, read  # noqa: E402
 
+from harness.faults import KINDS, Scene, kinds  # noqa: E402
+from harness.ledger import TOPIC, Ledger, Pauses, read  # noqa: E402
+from harness.replicated_cluster import BROKERS, ReplicatedCluster  # noqa: E402
 from roquet.admin import replicas, topics  # noqa: E402
 from roquet.admin.client import AdminClient  # noqa: E402
 from roquet.client import Producer, ProducerConfig, SendStatus  # noqa: E402
@@ -84,13 +84,13 @@ async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
                 await asyncio.sleep(0.02)
                 continue
             if receipt.status is SendStatus.SEND_OK:
-                ledger.acknowledge(queue_id, receipt.queue_offset, body)
-                ledger.times.append(time.monotonic())
+                assert receipt.queue_offset is not None
+                ledger.acknowledge(queue_id, receipt.queue_offset, body, time.monotonic())
                 break
             ledger.failures += 1
 
 
-async def healed(cluster: KillCluster, admin: AdminClient) -> list[replicas.ReplicaStatus]:
+async def healed(cluster: ReplicatedCluster, admin: AdminClient) -> list[replicas.ReplicaStatus]:
     """Wait until one broker leads and all are in sync; returns them, the master first.
 
     The controller names replicas as its proxies show them: these are no brokers of their own.
@@ -112,7 +112,7 @@ async def healed(cluster: KillCluster, admin: AdminClient) -> list[replicas.Repl
 class Rounds:
     """Rounds of faults, and what senders saw of them."""
 
-    def __init__(self, cluster: KillCluster, admin: AdminClient, ledger: Ledger) -> None:
+    def __init__(self, cluster: ReplicatedCluster, admin: AdminClient, ledger: Ledger) -> None:
         self._cluster = cluster
         self._admin = admin
         self._ledger = ledger
@@ -134,7 +134,7 @@ class Rounds:
             await asyncio.sleep(fault.seconds)
             await fault.end()
             await self._acknowledged(fault.text)
-        pause = self.pauses.note(kind, began, self._ledger.times)
+        pause = self.pauses.note(kind, began, self._ledger)
         lasted = "" if fault.seconds is None else f" for {fault.seconds:.1f} s"
         print(
             f"round {number:3}: {kind:17} longest pause {pause:6.2f} s, {self._ledger.count:8} "
@@ -144,18 +144,18 @@ class Rounds:
 
     async def _acknowledged(self, text: str) -> None:
         """Wait until senders go on."""
-        count = len(self._ledger.times) + ACKNOWLEDGED_AFTER
+        count = self._ledger.measured + ACKNOWLEDGED_AFTER
         deadline = time.monotonic() + HEAL_SECONDS_MAX
-        while len(self._ledger.times) < count:
+        while self._ledger.measured < count:
             if time.monotonic() > deadline:
                 raise AssertionError(f"{text}: no messages after {HEAL_SECONDS_MAX} s")
             await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
-async def load(cluster: KillCluster, plan: Plan, ledger: Ledger) -> AsyncIterator[None]:
+async def load(cluster: ReplicatedCluster, plan: Plan, ledger: Ledger) -> AsyncIterator[None]:
     """Senders of both languages at work, until the block ends."""
-    namesrv = cluster.address("namesrv")
+    namesrv = cluster.namesrv
     config = ProducerConfig(send_timeout_ms=8_000, try_timeout_ms=1_000)
     async with contextlib.AsyncExitStack() as stack:
         if plan.has_java:
@@ -180,8 +180,8 @@ async def run(plan: Plan, folder: Path) -> Pauses:
     """The rounds; returns the longest pauses in seconds by kind of fault."""
     ledger = Ledger(plan.queues)
     async with (
-        KillCluster(folder, has_etcd=plan.has_etcd) as cluster,
-        AdminClient(cluster.address("namesrv")) as admin,
+        ReplicatedCluster(folder, has_etcd=plan.has_etcd) as cluster,
+        AdminClient(cluster.namesrv) as admin,
     ):
         await healed(cluster, admin)
         wanted = topics.TopicSettings(read_queues=plan.queues, write_queues=plan.queues)

@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kill_stage import Child, Stage
+from kill_stage import Stage
 
+from harness.processes import Process
 from roquet.model import names
 
 QUEUES = 8
@@ -63,11 +64,11 @@ class Sink:
             lines = [f"row {at:09d}\n" for at in range(part, self._rows, count)]
             (self._folder / "rows" / f"{part}.txt").write_text("".join(lines))
 
-    def start(self) -> Child:
+    def start(self) -> Process:
         command = [sys.executable, __file__, self._stage.namesrv, self._topic, str(self._folder)]
-        return Child(command, self._stage.folder / "driver.log")
+        return self._stage.start_driver(command)
 
-    def moment(self, driver: Child, deadline: float) -> float | None:
+    def moment(self, driver: Process, deadline: float) -> float | None:
         """Somewhere in a run, or while it sends half messages, or while it commits them."""
         sent = self._sent()
         has_come, wait_s = random.choice(
@@ -77,15 +78,15 @@ class Sink:
                 (lambda: any(self._commits.glob("*.open")), COMMITTING_S),
             ]
         )
-        while not driver.is_over and time.monotonic() < deadline:
-            if BEGAN in driver.said and has_come():
+        while driver.is_running and time.monotonic() < deadline:
+            if BEGAN in driver.output and has_come():
                 return random.uniform(*wait_s)
             time.sleep(0.05)
         return None
 
     def _sent(self) -> int:
         """How many half messages the broker ever had."""
-        return max_offset(self._stage.address, names.HALF_TOPIC)
+        return max_offset(self._stage.broker.address, names.HALF_TOPIC)
 
     def judge(self) -> str:
         self._compare()
@@ -121,7 +122,7 @@ class Sink:
 
         Gives how many it ever had, and how many of them it has given up.
         """
-        address = self._stage.address
+        address = self._stage.broker.address
         deadline = time.monotonic() + ENDED_S_MAX
         while (ended := progress(address)) < (end := self._sent()):
             if time.monotonic() > deadline:

@@ -34,8 +34,10 @@ from kill_materialize import (
     ObjectLatestStates,
 )
 from kill_sink import SETTINGS, Sink
-from kill_stage import ENDING, VICTIMS, Child, Stage, Work, strike
+from kill_stage import ENDING, VICTIMS, Stage, Work, strike
 from kill_store import ICEBERG, STORE, ObjectArchive, ObjectIceberg, ObjectServer
+
+from harness.processes import Process
 
 SINK = "sink"
 KINDS = (*READERS, SINK)
@@ -76,7 +78,7 @@ class Scene(NamedTuple):
         local = LatestStates if kind == MATERIALIZE else Archive
         return local(self.stage, kind, number, self.args.messages)
 
-    def strike(self, driver: Child, victim: str) -> bool:
+    def strike(self, driver: Process, victim: str) -> bool:
         """Kill -9, or stop the store; False when there is nobody of that kind at the moment."""
         if victim == STORE and self.server is not None:
             self.server.freeze()
@@ -105,18 +107,17 @@ def one_run(scene: Scene, work: Work, plan: list[str], killed: list[str]) -> tup
     try:
         while plan and (wait_s := work.moment(driver, deadline)) is not None:
             time.sleep(wait_s)
-            if driver.is_over or not scene.strike(driver, plan[0]):
+            if not driver.is_running or not scene.strike(driver, plan[0]):
                 continue  # nobody of that kind at the moment
             killed.append(plan.pop(0))
             if killed[-1] in ENDING:
                 break  # this run ends
-        return driver.process.wait(max(1, deadline - time.monotonic())), driver.said
+        return driver.wait(max(1, deadline - time.monotonic())), driver.output
     except subprocess.TimeoutExpired:
-        said = f"a run hangs after {killed}: {driver.said[-3000:]}"
+        said = f"a run hangs after {killed}: {driver.output[-3000:]}"
         raise AssertionError(said) from None
     finally:
-        if not driver.is_over:
-            driver.kill()
+        driver.kill()
 
 
 def rounds(scene: Scene, kind: str) -> None:
@@ -143,9 +144,7 @@ def staged(messages: int, args: argparse.Namespace) -> Iterator[Scene]:
             server = ObjectServer(Path(name)) if args.store == "s3" else None
             if server is not None:
                 stack.callback(server.close)
-            stage = Stage(Path(name), SETTINGS)
-            stack.callback(stage.close)
-            yield Scene(stage, server, args)
+            yield Scene(stack.enter_context(Stage(Path(name), SETTINGS)), server, args)
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ but stopped for some seconds: requests hang, time out and are repeated.
 import os
 import random
 import re
-import signal
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from kill_archive import TOPIC, Archive
-from kill_stage import Child, Stage, genuine
+from kill_stage import Stage
+
+from harness.ports import free_port
+from harness.processes import Process
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IceTable
@@ -45,7 +47,7 @@ class ObjectServer:
     READY = "Running on"
 
     def __init__(self, folder: Path) -> None:
-        port = genuine.free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             del os.environ[name]
@@ -55,7 +57,8 @@ class ObjectServer:
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
         }
-        self._server = Child(self._command(port, folder), folder / "store.log", self.READY)
+        self._server = Process(self._command(port, folder), folder / "store.log", ready=self.READY)
+        self._server.start()
         self.files = self._file_system()
         self.files.create_dir(BUCKET)
 
@@ -88,11 +91,11 @@ class ObjectServer:
 
     def freeze(self) -> None:
         """Stop the server for some seconds."""
-        os.kill(self._server.pid, signal.SIGSTOP)
+        self._server.freeze()
         try:
             time.sleep(random.uniform(*STOPPED_S))
         finally:
-            os.kill(self._server.pid, signal.SIGCONT)
+            self._server.thaw()
 
     def close(self) -> None:
         self._server.kill()
@@ -110,13 +113,13 @@ class ObjectArchive(Archive):
         self.target = f"s3://{BUCKET}/{self._path}"
         self._known = set[str]()
 
-    def start(self) -> Child:
+    def start(self) -> Process:
         self._known = self._files()
         return super().start()
 
-    def moment(self, driver: Child, deadline: float) -> float | None:
+    def moment(self, driver: Process, deadline: float) -> float | None:
         """Behind the moment in which a run of ours has uploaded its first file."""
-        while not driver.is_over and time.monotonic() < deadline:
+        while driver.is_running and time.monotonic() < deadline:
             if self._files() - self._known:
                 return random.uniform(0.0, 3.0)
             time.sleep(0.2)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from cpu_share import children_named, limited  # noqa: E402
@@ -34,8 +34,8 @@ from small_reads import small_reads  # noqa: E402
 from spark_tables import COLUMNS  # noqa: E402
 from system import Row, cpu_seconds, save, show  # noqa: E402
 
-import genuine  # noqa: E402
 import spark as spark_bench  # noqa: E402
+from harness import genuine  # noqa: E402
 
 TOPIC = "LakeBench"
 SIZE = 200

@@ -17,12 +17,12 @@ from pathlib import Path
 from urllib.request import urlopen
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from raw_client import Brokers, Load, Result, in_turn, median, ours  # noqa: E402
 from system import Row, save, show  # noqa: E402
 
-import genuine  # noqa: E402
+from harness.ports import free_port  # noqa: E402
 
 COST_MAX = 1.03
 PAGE_S = 1.1
@@ -45,7 +45,7 @@ def page_ms(broker: Brokers, port: int, pages: int) -> float:
 
 def run(rounds: int, seconds: float, pages: int) -> tuple[list[Result], list[Result], float]:
     """Results of each round, with metrics and without, and the ms of one page."""
-    port = genuine.free_port()
+    port = free_port()
     settings = f"metricsExporterType=PROM\nmetricsPromExporterPort={port}\n"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roquet-metrics-")))

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-import genuine  # noqa: E402
+from harness.ports import free_port  # noqa: E402
 from roquet.broker.app import BrokerServer  # noqa: E402
 from roquet.broker.settings.config import BrokerConfig  # noqa: E402
 from roquet.cli.process import runtime  # noqa: E402
@@ -216,7 +216,7 @@ def _lost(directory: Path, kept: Acknowledged) -> int:
 def measure(seconds: float) -> dict[str, Any]:
     """All of it, in a directory that is gone afterwards."""
     kept: Acknowledged = {}
-    port = genuine.free_port()
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="roquet-overload-") as folder:
         directory = Path(folder) / "store"
         command = [sys.executable, __file__, "--serve", str(directory), "--port", str(port)]

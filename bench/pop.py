@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from system import Row, Side, cpu_seconds, ours, save, show, theirs  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine  # noqa: E402
 from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer  # noqa: E402
 from roquet.client.pop import PopConsumer  # noqa: E402
 from roquet.net import loop  # noqa: E402

@@ -8,12 +8,9 @@ disturbs less.
 import argparse
 import asyncio
 import json
-import os
 import platform
-import re
-import signal
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench")]
 
 from system import Row, reach, save  # noqa: E402
 
+from harness.servers import DevServer  # noqa: E402
 from roquet.client import Message, Producer, ProducerConfig  # noqa: E402
 from roquet.net.loop import run  # noqa: E402
 
@@ -41,20 +39,12 @@ Work = Callable[[Producer, int], Awaitable[None]]
 @contextmanager
 def broker(data: str | None) -> Iterator[str]:
     """The address of the name server of `roquet dev` in a process of its own."""
-    command = [sys.executable, "-m", "roquet", "dev", "--namesrv-port", "0", "--port", "0"]
-    command += ["--data", data] if data else ["--memory"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
-    assert child.stdout is not None
-    try:
-        for line in child.stdout:
-            if found := re.search(r'Producer\("([^"]+)"\)', line):
-                yield found[1]
-                return
-        raise RuntimeError("roquet dev did not become ready")
-    finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(30)
+    options = ("--data", data) if data else ("--memory",)
+    with (
+        tempfile.TemporaryDirectory(prefix="roquet-produce-") as folder,
+        DevServer(Path(folder), *options) as server,
+    ):
+        yield server.address
 
 
 @asynccontextmanager

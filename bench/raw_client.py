@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
-from system import ROQUET, cpu_seconds, percentile  # noqa: E402
+from system import cpu_seconds, percentile  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine  # noqa: E402
+from harness.ports import free_port  # noqa: E402
+from harness.processes import ROQUET, Process  # noqa: E402
 from roquet.model.topic import TopicConfig  # noqa: E402
 from roquet.wire.calls.admin.topic import CreateTopics  # noqa: E402
 from roquet.wire.calls.bodies import TopicConfigs  # noqa: E402
@@ -324,14 +326,14 @@ def median(results: Sequence[Result], figure: Callable[[Result], float]) -> floa
 def ours(folder: Path, brokers: int = 1, settings: str = "") -> Iterator[Brokers]:
     """`roquet serve` in a folder; `settings` are lines of a broker.conf."""
     folder.mkdir(parents=True, exist_ok=True)
-    port, names = genuine.free_port(), genuine.free_port()
-    log, config = folder / "serve.log", folder / "broker.conf"
+    port = free_port(*range(PORT_STEP, PORT_STEP * brokers, PORT_STEP))
+    names, config = free_port(), folder / "broker.conf"
     config.write_text(settings)
     command = [*ROQUET, "serve", "--brokers", str(brokers), "--port", str(port)]
     command += ["--namesrv-port", str(names), "--data", str(folder / "data")]
     command += ["--host", "127.0.0.1", "--config", str(config)]
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready (", child)
+    log, home = folder / "serve.log", folder / "home"
+    with Process(command, log, ready="ready (", home=home) as child:
         addresses = [("127.0.0.1", port + PORT_STEP * number) for number in range(brokers)]
         yield Brokers("ours", addresses, _broker_processes(child.pid), f"127.0.0.1:{names}")
 

@@ -30,16 +30,18 @@ from pathlib import Path
 from typing import Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 import replica_group as group  # noqa: E402
 import system  # noqa: E402
 from lone import at_least, at_most, row  # noqa: E402
 from raw_client import Brokers, Load, Result, measure  # noqa: E402
-from replica_group import GENUINE, OURS, Broker, Processes  # noqa: E402
+from replica_group import Processes  # noqa: E402
 from system import Row, Side, cpu_seconds, load, rss_mib, save, show  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine, servers  # noqa: E402
+from harness.ports import HOST  # noqa: E402
+from harness.servers import GENUINE, OURS, Server  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 
 WORKS: Final = ("send", "threads", "stream", "failover", "controller")
@@ -108,12 +110,12 @@ def _pair(side: str, processes: Processes) -> Brokers:
     """A master whose senders wait for a replica, and the replica; gives the master alone."""
     namesrv = processes.start_name_server(side)
     settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "namesrvAddr": namesrv}
-    master = group.broker(side, processes.folder, "master", **settings)
+    master = group.broker(side, processes.folder, "master", settings)
     processes.start_master(master, namesrv)
     replica = group.replica(side, processes.folder, namesrv)
-    processes.start(replica.name, replica.program)
+    processes.start(replica)
     asyncio.run(group.wait_until_followed(master))
-    return Brokers(side, [master.address], [processes.pid(master.name)], namesrv)
+    return Brokers(side, [(HOST, master.port)], [master.pid], namesrv)
 
 
 def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
@@ -261,9 +263,9 @@ def _fill(directory: Path, size: int, megabytes: int) -> None:
     subprocess.run([*command, "--messages", str(count), "--size", str(size)], check=True)
 
 
-def _filled_master(side: str, processes: Processes, namesrv: str, filled: Path) -> Broker:
+def _filled_master(side: str, processes: Processes, namesrv: str, filled: Path) -> Server:
     """A master with a copy of a directory."""
-    master = group.broker(side, processes.folder, "master", namesrvAddr=namesrv)
+    master = group.broker(side, processes.folder, "master", {"namesrvAddr": namesrv})
     store = processes.folder / master.name / "store"
     store.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(filled), str(store)], check=True)
@@ -271,27 +273,26 @@ def _filled_master(side: str, processes: Processes, namesrv: str, filled: Path) 
     return master
 
 
-def _catch_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
+def _catch_up(processes: Processes, master: Server, replica: Server) -> Caught:
     """A new replica until it has everything."""
-    processes.launch(replica.name, replica.program)
+    processes.launch(replica)
     try:
-        return asyncio.run(
-            asyncio.wait_for(_caught_up(processes, master, replica), group.WAIT_SECONDS_MAX)
-        )
+        return asyncio.run(asyncio.wait_for(_caught_up(master, replica), group.WAIT_SECONDS_MAX))
     finally:
-        processes.kill(replica.name)
+        replica.kill()
         shutil.rmtree(processes.folder / replica.name)
 
 
-async def _caught_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
+async def _caught_up(master: Server, replica: Server) -> Caught:
     """Look at a stream until the replica has everything."""
 
     def moment(position: int) -> Moment:
-        pids = processes.pid(master.name), processes.pid(replica.name)
-        return Moment(time.perf_counter(), position, *map(cpu_seconds, pids))
+        return Moment(
+            time.perf_counter(), position, cpu_seconds(master.pid), cpu_seconds(replica.pid)
+        )
 
     first: Moment | None = None
-    async with await Channel.connect(*master.address) as channel:
+    async with await Channel.connect(HOST, master.port) as channel:
         while True:
             status = await group.ha_status(channel)
             replicas = status.ha_connection_info
@@ -300,8 +301,8 @@ async def _caught_up(processes: Processes, master: Broker, replica: Broker) -> C
             if first is not None and now.position >= status.master_commit_log_max_offset:
                 break
             await asyncio.sleep(LOOK_S)
-    await asyncio.to_thread(processes.wait_ready, replica.name, replica.program)
-    async with await Channel.connect(*replica.address) as channel:
+    await asyncio.to_thread(replica.wait_ready)
+    async with await Channel.connect(HOST, replica.port) as channel:
         while int((await group.runtime_info(channel))["dispatchBehindBytes"]) > 0:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
     return Caught(first, now, moment(now.position))
@@ -344,49 +345,50 @@ def _faults(side: str, processes: Processes, rounds: int, found: Seconds) -> Non
     for number in range(rounds):
         is_last = number == rounds - 1
         for fault, brokers in groups.items():
-            seconds = asyncio.run(_fault(fault, processes, brokers, is_mended=not is_last))
+            seconds = asyncio.run(_fault(fault, brokers, is_mended=not is_last))
             found[fault].setdefault(side, []).append(seconds)
             print(f"  {side:8} {fault} master: {seconds:.3f} s to the first SEND_OK", flush=True)
 
 
-def _under_controller(side: str, processes: Processes) -> dict[str, list[Broker]]:
+def _under_controller(side: str, processes: Processes) -> dict[str, list[Server]]:
     """A name server, a controller, and a group of brokers for each fault."""
-    folder, port = processes.folder, genuine.free_port()
+    folder = processes.folder
     namesrv = processes.start_name_server(side)
-    processes.start("controller", group.controller(side, folder, port))
+    controller = servers.controller(folder, side=side)
+    processes.start(controller)
     settings = {
         "namesrvAddr": namesrv,
         "enableControllerMode": "true",
-        "controllerAddr": f"127.0.0.1:{port}",
+        "controllerAddr": controller.address,
         "mappedFileSizeCommitLog": "16777216",
         **UNDER_CONTROLLER[side],
     }
     groups = {
         fault: [
-            group.broker(side, folder, f"{name}{number}", heap="512m", brokerName=name, **settings)
+            group.broker(
+                side, folder, f"{name}{number}", {**settings, "brokerName": name}, heap="512m"
+            )
             for number in range(GROUP_SIZE[side])
         ]
         for fault, name in (("kill -9", "killed"), ("frozen", "frozen"))
     }
-    processes.start_brokers([each for brokers in groups.values() for each in brokers])
+    processes.start(*(each for brokers in groups.values() for each in brokers))
     return groups
 
 
-async def _fault(
-    fault: str, processes: Processes, brokers: Sequence[Broker], *, is_mended: bool
-) -> float:
+async def _fault(fault: str, brokers: Sequence[Server], *, is_mended: bool) -> float:
     """Seconds without a master; the group is whole again where another round follows."""
     master = await group.elected(brokers)
     await group.seconds_until_sent([master], lambda: None)  # the topic is there
     await asyncio.sleep(1)
     number = signal.SIGKILL if fault == "kill -9" else signal.SIGSTOP
     others = [each for each in brokers if each is not master]
-    seconds = await group.seconds_until_sent(others, lambda: processes.signal(master.name, number))
+    seconds = await group.seconds_until_sent(others, lambda: master.signal(number))
     if is_mended and number == signal.SIGSTOP:
-        processes.signal(master.name, signal.SIGCONT)
+        master.thaw()
     elif is_mended:
-        processes.kill(master.name)
-        await asyncio.to_thread(processes.start, master.name, master.program)
+        master.kill()
+        await asyncio.to_thread(master.start)
     return seconds
 
 
@@ -399,14 +401,13 @@ def controllers(sides: Sequence[str], given: argparse.Namespace, folder: Path) -
     for side in sides:
         for number in range(given.rounds if side == OURS else 1):
             with Processes(folder / f"{side}{number}") as processes:
-                port = genuine.free_port()
-                program = group.controller(side, processes.folder, port)
+                controller = servers.controller(processes.folder, side=side)
                 began = time.perf_counter()
-                processes.launch("controller", program)
-                asyncio.run(group.wait_until_led(port))
+                processes.launch(controller)
+                asyncio.run(group.wait_until_led(controller.port))
                 seconds = time.perf_counter() - began
                 time.sleep(min(SETTLE_S, given.seconds))
-                memory = rss_mib(processes.pid("controller"))
+                memory = rss_mib(controller.pid)
             found["start"].setdefault(side, []).append(seconds)
             found["memory"].setdefault(side, []).append(memory)
             print(f"  {side:8} controller: {seconds:.2f} s, {memory:.0f} MiB", flush=True)

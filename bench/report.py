@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 from plot import Plot, draw  # noqa: E402
 

@@ -16,22 +16,21 @@ import argparse
 import asyncio
 import itertools
 import logging
-import random
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
+from harness.ledger import Ledger  # noqa: E402
+from harness.replicated_cluster import BROKER_NAME, BROKERS, NAME_SERVER, ReplicatedCluster  # noqa: E402
 from roquet.admin import controllers, retire, topics  # noqa: E402
 from roquet.admin.client import AdminClient  # noqa: E402
 from roquet.admin.controllers import GroupStatus  # noqa: E402
-from roquet.cli.process.child_processes import ChildProcess  # noqa: E402
 from roquet.client import Producer, ProducerConfig, PushConsumer, SendStatus  # noqa: E402
 from roquet.client.config import ConsumeFrom, ConsumerConfig  # noqa: E402
 from roquet.client.reading.message import InboundMessage  # noqa: E402
@@ -41,135 +40,21 @@ from roquet.model.queue import MessageQueue  # noqa: E402
 
 TOPIC = "Rolling"
 QUEUES = 8
-BROKERS = ("broker1", "broker2", "broker3")
 HEAL_SECONDS_MAX = 60
 READ_SECONDS_MAX = 60
 PAUSE_SECONDS_MAX = 2.0
+LOG_FILE_BYTES = 64 * 1024 * 1024
 LOAD_SECONDS = 2.0
 """Load between two restarts."""
 
 
-class RollingLedger:
-    """Messages acknowledged and read, by queue."""
-
-    def __init__(self) -> None:
-        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
-        self.read: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
-        self.times: list[list[float]] = [[] for _ in range(QUEUES)]
-        """Monotonic time of each acknowledgement."""
-        self.failures = self.twice = 0
-        self.contradictions: list[str] = []
-
-    @property
-    def count(self) -> int:
-        """Number of acknowledged messages."""
-        return sum(map(len, self.times))
-
-    def note_read(self, queue_id: int, offset: int, body: bytes) -> None:
-        """Note what the consumer got."""
-        self.twice += offset in self.read[queue_id]
-        if self.read[queue_id].setdefault(offset, body) != body:
-            self.contradictions.append(f"queue {queue_id}: two messages had offset {offset}")
-
-    @property
-    def missing(self) -> list[str]:
-        """Acknowledged messages that were not read, or read as others."""
-        return [
-            f"queue {queue_id} offset {offset}"
-            for queue_id, acknowledged in enumerate(self.acknowledged)
-            for offset, body in acknowledged.items()
-            if self.read[queue_id].get(offset) != body
-        ]
-
-    def longest_pause(self, began: float, now: float) -> float:
-        """Longest time in seconds without an acknowledgement of a queue, since a moment."""
-        pauses = []
-        for times in self.times:
-            before = [each for each in times if each < began][-1:]
-            since = [*before, *(each for each in times if each >= began), now]
-            pauses.append(max(later - earlier for earlier, later in itertools.pairwise(since)))
-        return max(pauses)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports below those that the system gives to connections, so that restarts find theirs free."""
-    with ExitStack() as sockets:
-        ports: list[int] = []
-        while len(ports) < count:
-            port = random.randrange(12_000, 30_000)
-            with suppress(OSError):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                ports.append(port)
-        return ports
-
-
-class RollingCluster:
-    """Name server, controller and brokers, each a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        names = ("namesrv", "controller", *BROKERS, *(f"{name}-stream" for name in BROKERS))
-        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self._children: dict[str, ChildProcess] = {}
-        self.namesrv = self.address("namesrv")
-
-    def address(self, name: str) -> str:
-        """Where a process listens."""
-        return f"127.0.0.1:{self._ports[name]}"
-
-    def name_of(self, address: str) -> str:
-        """Name of the broker at an address."""
-        return next(name for name in BROKERS if self.address(name) == address)
-
-    async def start(self, name: str) -> None:
-        """Start a process; returns when it is ready."""
-        child = await ChildProcess.start(
-            name, "roquet", *self._arguments(name), logs=self._folder,
-            environ={"PYTHONPATH": str(ROOT / "src")},
-        )  # fmt: skip
-        self._children[name] = child
-        await child.wait_ready("ready at ")
-
-    async def restart(self, name: str) -> None:
-        """Stop a process in good order, and start it again."""
-        await self._children[name].stop()
-        await self.start(name)
-
-    def _arguments(self, name: str) -> Sequence[str]:
-        port = str(self._ports[name])
-        if name == "namesrv":
-            return ["namesrv", "--port", port]
-        if name == "controller":
-            store = f"file:{self._folder / 'state'}"
-            return ["controller", "--host", "127.0.0.1", "--port", port, "--store", store]
-        path = self._folder / f"{name}.conf"
-        path.write_text(
-            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nvip_port=false\n"
-            f"haListenPort={self._ports[f'{name}-stream']}\n"
-            f"storePathRootDir={self._folder / name}\nmappedFileSizeCommitLog=67108864\n"
-            f"enableControllerMode=true\ncontrollerAddr={self.address('controller')}\n"
-            f"namesrvAddr={self.namesrv}\n",
-            "utf-8",
-        )
-        return ["broker", "--config", str(path)]
-
-    async def __aenter__(self) -> "RollingCluster":
-        for name in ("namesrv", "controller", *BROKERS):
-            await self.start(name)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for child in self._children.values():
-            if child.is_running:
-                await child.kill()
-
-
-async def healed(admin: AdminClient, cluster: RollingCluster) -> GroupStatus:
+async def healed(admin: AdminClient, cluster: ReplicatedCluster) -> GroupStatus:
     """Wait until a broker leads and all are in sync."""
+    addresses = [cluster.address(name) for name in cluster.controllers]
     deadline = time.monotonic() + HEAL_SECONDS_MAX
     while time.monotonic() < deadline:
         with suppress(RoquetError):
-            group = await controllers.group(admin, "broker-a", [cluster.address("controller")])
+            group = await controllers.group(admin, BROKER_NAME, addresses)
             well = [one for one in group.members if one.is_alive and one.is_in_sync]
             if group.master is not None and len(well) == len(BROKERS):
                 return group
@@ -177,7 +62,7 @@ async def healed(admin: AdminClient, cluster: RollingCluster) -> GroupStatus:
     raise AssertionError(f"the brokers are not in sync after {HEAL_SECONDS_MAX} s")
 
 
-async def write(producer: Producer, queue_id: int, ledger: RollingLedger) -> None:
+async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
     """Send to one queue, one message in flight, until cancelled."""
 
     def choose(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
@@ -194,15 +79,14 @@ async def write(producer: Producer, queue_id: int, ledger: RollingLedger) -> Non
                 continue
             if receipt.status is SendStatus.SEND_OK:
                 assert receipt.queue_offset is not None
-                ledger.acknowledged[queue_id][receipt.queue_offset] = body
-                ledger.times[queue_id].append(time.monotonic())
+                ledger.acknowledge(queue_id, receipt.queue_offset, body, time.monotonic())
                 break
             ledger.failures += 1
         await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
-async def load(cluster: RollingCluster, ledger: RollingLedger) -> AsyncIterator[None]:
+async def load(cluster: ReplicatedCluster, ledger: Ledger) -> AsyncIterator[None]:
     """Writers and a consumer; afterwards the consumer has read all, or the time is over."""
 
     async def note(message: InboundMessage) -> None:
@@ -229,11 +113,12 @@ async def load(cluster: RollingCluster, ledger: RollingLedger) -> AsyncIterator[
         await asyncio.gather(reading, return_exceptions=True)
 
 
-async def roll(cluster: RollingCluster, admin: AdminClient, ledger: RollingLedger) -> list[float]:
+async def roll(cluster: ReplicatedCluster, admin: AdminClient, ledger: Ledger) -> list[float]:
     """Restart every process once, in the documented order; gives the longest pause of each step."""
     group = await healed(admin, cluster)
     brokers = sorted(group.members, key=lambda one: one.is_master)
-    steps = ["namesrv", "controller", *(cluster.name_of(one.address) for one in brokers)]
+    names = (cluster.broker_at(one.address) for one in brokers)
+    steps = [NAME_SERVER, *cluster.controllers, *names]
     pauses = []
     for name in steps:
         began = time.monotonic()
@@ -248,7 +133,7 @@ async def roll(cluster: RollingCluster, admin: AdminClient, ledger: RollingLedge
         await asyncio.sleep(LOAD_SECONDS)
         pauses.append(ledger.longest_pause(began, time.monotonic()))
         print(
-            f"{name:10} {role:7} ready to stop after {handed_over - began:5.2f} s, all in sync"
+            f"{name:12} {role:7} ready to stop after {handed_over - began:5.2f} s, all in sync"
             f" after {took:6.2f} s; longest pause of a queue {pauses[-1]:5.2f} s;"
             f" {ledger.count} acknowledged, {ledger.failures} not",
             flush=True,
@@ -258,8 +143,9 @@ async def roll(cluster: RollingCluster, admin: AdminClient, ledger: RollingLedge
 
 async def run(rounds: int, folder: Path) -> float:
     """The rounds; gives the longest pause in seconds."""
-    ledger, pauses = RollingLedger(), list[float]()
-    async with RollingCluster(folder) as cluster, AdminClient(cluster.namesrv) as admin:
+    ledger, pauses = Ledger(QUEUES), list[float]()
+    cluster = ReplicatedCluster(folder, has_links=False, mappedFileSizeCommitLog=LOG_FILE_BYTES)
+    async with cluster, AdminClient(cluster.namesrv) as admin:
         await healed(admin, cluster)
         wanted = topics.TopicSettings(read_queues=QUEUES, write_queues=QUEUES)
         await topics.create(admin, TOPIC, wanted)

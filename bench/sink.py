@@ -7,7 +7,6 @@ the topic is asked how many messages it has.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent / "tools" / "fixtures"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from system import Row, cpu_seconds, reach, save  # noqa: E402
 
-import genuine  # noqa: E402
+from harness.servers import DevServer  # noqa: E402
 
 QUEUES = 8
 GOAL = 200_000
@@ -57,14 +56,8 @@ def table(spark, path: Path, count: int, size: int) -> None:  # type: ignore[no-
 
 def measured(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Rows a second of each round, and what the broker has spent on a message."""
-    ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev"]
-    command += ["--memory"] if args.memory else ["--data", str(folder / "data")]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log, namesrv = folder / "dev.log", f"127.0.0.1:{ports[0]}"
-    with contextlib.ExitStack() as stack:
-        child = stack.enter_context(genuine.process(command, folder / "home", log))
-        genuine.wait_for(log, "ready", child)
+    with DevServer(folder, *(["--memory"] if args.memory else [])) as server:
+        namesrv = server.address
         from roquet.spark.session import session
 
         spark = session("bench", master="local[2]")
@@ -73,15 +66,15 @@ def measured(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         found = []
         for at in range(args.rounds):
             topic = f"Sunk{at}"
-            create(f"127.0.0.1:{ports[1]}", topic)
+            create(server.broker, topic)
             writer = frame.write.format("roquet").mode("append")
-            began, spent = time.monotonic(), cpu_seconds(child.pid)
+            began, spent = time.monotonic(), cpu_seconds(server.pid)
             writer.options(namesrv=namesrv, topic=topic, batchBytes=args.batch_bytes).save()
             took = time.monotonic() - began
             found.append(
                 {
                     "per_second": round(args.messages / took),
-                    "broker_us": round((cpu_seconds(child.pid) - spent) / args.messages * 1e6, 2),
+                    "broker_us": round((cpu_seconds(server.pid) - spent) / args.messages * 1e6, 2),
                     "stored": ended(namesrv, topic),
                 }
             )

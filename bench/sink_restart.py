@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-SRC = str(HERE.parent / "src")
-sys.path[:0] = [SRC, str(HERE)]
+ROOT = Path(__file__).resolve().parent.parent
+SRC = str(ROOT / "src")
+sys.path[:0] = [str(ROOT), SRC]
 
-from kill_stage import descendants  # noqa: E402
+from harness.process_tree import descendants  # noqa: E402
 
 TOPIC = "restart"
 QUEUES = 8

@@ -17,13 +17,18 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [
+    str(HERE.parent),
+    str(HERE.parent / "tools" / "fixtures"),
+    str(HERE.parent / "src"),
+    str(HERE),
+]
 
 from filled import filled  # noqa: E402
 from system import Row, save, show  # noqa: E402
 
-import genuine  # noqa: E402
 import kafka_beside  # noqa: E402
+from harness import genuine  # noqa: E402
 
 TOPIC = "SparkBench"
 SIZE = 200

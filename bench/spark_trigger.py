@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from filled import filled  # noqa: E402

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
-import genuine  # noqa: E402
+from harness import genuine, servers  # noqa: E402
+from harness.servers import DevServer  # noqa: E402
 
-ROQUET = [sys.executable, "-m", "roquet"]
 TOPIC = "BenchmarkTest"
 TICK = os.sysconf("SC_CLK_TCK")
 REPORT = re.compile(r"(?:TPS|MPS): (\d+)\b(?! \| Send MPS)(?:.*?Average RT\(ms\):\s*([\d.]+))?")
@@ -99,23 +98,11 @@ class Side:
 @contextlib.contextmanager
 def ours(folder: Path) -> Iterator[Side]:
     """Our name server and broker as processes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ports = genuine.free_port(), genuine.free_port()
-    namesrv = f"127.0.0.1:{ports[0]}"
-    config = folder / "broker.conf"
-    config.write_text(
-        f"brokerName=ours-a\nbrokerIP1=127.0.0.1\nlistenPort={ports[1]}\nnamesrvAddr={namesrv}\n"
-        f"storePathRootDir={folder / 'store'}\n"
-    )
-    with contextlib.ExitStack() as stack:
-        for name, command in (
-            ("namesrv", [*ROQUET, "namesrv", "--port", str(ports[0])]),
-            ("broker", [*ROQUET, "broker", "--config", str(config)]),
-        ):
-            log = folder / f"{name}.log"
-            child = stack.enter_context(genuine.process(command, folder / f"home-{name}", log))
-            genuine.wait_for(log, "ready", child)
-        yield Side("ours", namesrv, child.pid)
+    with (
+        servers.name_server(folder) as names,
+        servers.broker(folder, "ours-a", {"namesrvAddr": names.address}) as broker,
+    ):
+        yield Side("ours", names.address, broker.pid)
 
 
 @contextlib.contextmanager
@@ -222,23 +209,10 @@ def middle(rounds: Sequence[Load]) -> Load:
 
 def start_seconds(data: Path) -> float:
     """From the start of `roquet dev` to its ready line."""
-    ports = [str(genuine.free_port()) for _ in range(2)]
+    server = DevServer(data.with_name(f"{data.name}-server"), "--data", str(data))
     began = time.monotonic()
-    child = subprocess.Popen(
-        [*ROQUET, "dev", "--data", str(data), "--namesrv-port", ports[0], "--port", ports[1]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert child.stdout is not None
-    try:
-        for line in child.stdout:
-            if "ready" in line:
-                return time.monotonic() - began
-        raise RuntimeError("roquet dev did not become ready")
-    finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(60)
+    with server:
+        return time.monotonic() - began
 
 
 def starts(folder: Path, gigabytes: float) -> tuple[float, float]:

@@ -13,23 +13,21 @@ import asyncio
 import contextlib
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
-from system import ROQUET, Row, bound, cpu_seconds, percentile, reach, rss_mib, save  # noqa: E402
+from system import Row, bound, cpu_seconds, percentile, reach, rss_mib, save  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import servers  # noqa: E402
+from harness.servers import Server  # noqa: E402
 from roquet.client import Message, Producer, ProducerConfig, PullConsumer  # noqa: E402
 from roquet.net import loop  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
@@ -46,60 +44,32 @@ RSS_GOAL, START_GOAL, LATE_GOAL, SEND_GOAL = 200, 5, 1_000, 0.8
 CONFIG = ProducerConfig(send_timeout_ms=30_000)
 
 
-@dataclass
-class Broker:
-    """A broker as a process, which may be killed and started again on the same directory."""
+class TimedBroker(NamedTuple):
+    """A broker that may be killed and started again on the same directory, and its name server."""
 
-    folder: Path
     namesrv: str
-    port: int
-    child: "subprocess.Popen[bytes] | subprocess.Popen[str] | None" = None
-
-    def start(self) -> float:
-        """Seconds until it is ready."""
-        config, log = self.folder / "broker.conf", self.folder / f"broker-{time.time_ns()}.log"
-        config.write_text(
-            f"brokerName=ours-a\nbrokerIP1=127.0.0.1\nlistenPort={self.port}\n"
-            f"namesrvAddr={self.namesrv}\nstorePathRootDir={self.folder / 'store'}\n"
-        )
-        began = time.monotonic()
-        with log.open("w") as out:
-            command = [*ROQUET, "broker", "--config", str(config)]
-            self.child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        while "ready" not in log.read_text():
-            if self.child.poll() is not None:
-                raise RuntimeError(log.read_text())
-            time.sleep(0.01)
-        return time.monotonic() - began
+    server: Server
 
     @property
     def pid(self) -> int:
         """Of the process that runs now."""
-        assert self.child is not None
-        return self.child.pid
+        return self.server.pid
 
-    def end(self, how: signal.Signals) -> None:
-        """Stop or kill it."""
-        if self.child is not None:
-            self.child.send_signal(how)
-            self.child.wait(60)
-            self.child = None
+    def start(self) -> float:
+        """Seconds until it is ready."""
+        began = time.monotonic()
+        self.server.start()
+        return time.monotonic() - began
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Broker]:
+def running(folder: Path) -> Iterator[TimedBroker]:
     """A name server and a broker that is started."""
-    ports = genuine.free_port(), genuine.free_port()
-    namesrv, log = f"127.0.0.1:{ports[0]}", folder / "namesrv.log"
-    command = [*ROQUET, "namesrv", "--port", str(ports[0])]
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        broker = Broker(folder, namesrv, ports[1])
-        broker.start()
-        try:
-            yield broker
-        finally:
-            broker.end(signal.SIGTERM)
+    with (
+        servers.name_server(folder) as names,
+        servers.broker(folder, "ours-a", {"namesrvAddr": names.address}) as broker,
+    ):
+        yield TimedBroker(names.address, broker)
 
 
 async def send_all(namesrv: str, messages: Iterator[Message]) -> float:
@@ -144,7 +114,7 @@ async def on_wheel(port: int, count: int) -> float:
     return time.monotonic() - began
 
 
-async def waiting(broker: Broker, count: int) -> list[Row]:
+async def waiting(broker: TimedBroker, count: int) -> list[Row]:
     """So many wait for hours: memory, and the start after a kill."""
     title = f"{count:,} delayed messages: "
     began, cpu = datetime.now(UTC) + timedelta(hours=2), cpu_seconds(broker.pid)
@@ -153,12 +123,12 @@ async def waiting(broker: Broker, count: int) -> list[Row]:
         for n in range(count)
     )
     rate = await send_all(broker.namesrv, each)
-    behind_s = await on_wheel(broker.port, count)
+    behind_s = await on_wheel(broker.server.port, count)
     cpu = (cpu_seconds(broker.pid) - cpu) / count * 1e6
     print(f"{count} sent to wait: {rate:,.0f}/s, {cpu:.0f} us CPU each, {behind_s:.1f} s behind")
     resident = rss_mib(broker.pid)
     print(f"RSS {resident:.0f} MiB ({memory(broker.pid)}; goal {RSS_GOAL})")
-    broker.end(signal.SIGKILL)
+    broker.server.kill()
     start_s = broker.start()
     print(f"start after kill -9: {start_s:.2f} s (goal {START_GOAL})")
     await asyncio.sleep(2)
@@ -171,7 +141,7 @@ async def waiting(broker: Broker, count: int) -> list[Row]:
     ]
 
 
-async def due(broker: Broker, count: int, *, by_level: bool) -> list[Row]:
+async def due(broker: TimedBroker, count: int, *, by_level: bool) -> list[Row]:
     """So many are due in the same minute: how late, and what sends do meanwhile."""
     title = f"{count:,} due in a minute, {'by level' if by_level else 'by time'}: "
     before = await send_all(broker.namesrv, plain_for(10))
@@ -219,7 +189,7 @@ async def lateness(namesrv: str, *, by_level: bool) -> list[int]:
     return found
 
 
-def run(folder: Path, work: Callable[[Broker], Coroutine[Any, Any, list[Row]]]) -> list[Row]:
+def run(folder: Path, work: Callable[[TimedBroker], Coroutine[Any, Any, list[Row]]]) -> list[Row]:
     """One work on a broker of its own."""
     with running(folder) as broker, asyncio.Runner(loop_factory=loop.new_event_loop) as runner:
         return runner.run(work(broker))

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tools" / "fixtures"), str(HERE.parent / "src"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
 
 import system  # noqa: E402
 
-import genuine  # noqa: E402
+from harness import genuine  # noqa: E402
 
 REPORT = re.compile(
     r"Send TPS:\s*(\d+) \| Max RT\(ms\):\s*(\d+) \| AVG RT\(ms\):\s*([\d.]+) \| Send Failed: (\d+)"

@@ -33,7 +33,7 @@ MODULES = sorted(
 )
 CODE = sorted(
     p
-    for folder in ("src", "simulation", "tests", "tools", "bench", "demos")
+    for folder in ("src", "simulation", "tests", "tools", "bench", "harness", "demos")
     for p in (ROOT / folder).rglob("*.py")
 )
 

@@ -70,7 +70,7 @@ def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
     from roquet.net import loop
 
     screen = Screen(PrintableConsole(soft_wrap=True, stderr=json))
-    with log_to(directory / "logs" / "producer.log"):
+    with log_to(directory / "producer.log"):
         counted, seen = loop.run(FailoverRun(directory, DemoPace(rate=rate), screen).run())
     html.write_text(report.html(counted, seen), "utf-8")
     succeeded = not facts.failed(counted)

@@ -1,13 +1,13 @@
-"""Faults of a master, each with what mends it."""
+"""Faults of a master, each with the words for it and for what mends it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from demos.failover.replicated_brokers import ReplicatedBrokers
-
-ActOnBroker = Callable[[ReplicatedBrokers, str], Awaitable[None]]
+from harness import faults
+from harness.faults import Fault
+from harness.replicated_cluster import BROKERS, ReplicatedCluster
 
 
 class FaultAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,32 +19,14 @@ class FaultAction(msgspec.Struct, frozen=True, kw_only=True):
     """End of the sentence that begins with the broker's name."""
     mended_name: str
     mended_text: str
-    cause: ActOnBroker
-    mend: ActOnBroker
+    fault: Callable[[ReplicatedCluster, str], Fault]
+    """The fault of a broker of this name, ready to be caused."""
 
 
-async def _kill(brokers: ReplicatedBrokers, name: str) -> None:
-    await brokers.kill(name)
-
-
-async def _start(brokers: ReplicatedBrokers, name: str) -> None:
-    await brokers.start(name)
-
-
-async def _freeze(brokers: ReplicatedBrokers, name: str) -> None:
-    brokers.process(name).freeze()
-
-
-async def _thaw(brokers: ReplicatedBrokers, name: str) -> None:
-    brokers.process(name).thaw()
-
-
-async def _part(brokers: ReplicatedBrokers, name: str) -> None:
-    brokers.part(name)
-
-
-async def _heal(brokers: ReplicatedBrokers, name: str) -> None:
-    brokers.heal(name)
+def _parted(cluster: ReplicatedCluster, name: str) -> Fault:
+    """A broker is cut off from its replicas and from the controller, but not from clients."""
+    others = [broker for broker in BROKERS if broker != name]
+    return faults.cut(cluster, name, [*others, *cluster.controllers])
 
 
 KILL: Final = FaultAction(
@@ -52,8 +34,7 @@ KILL: Final = FaultAction(
     text="is killed (SIGKILL)",
     mended_name="back",
     mended_text="is started again",
-    cause=_kill,
-    mend=_start,
+    fault=faults.killed,
 )
 
 FREEZE: Final = FaultAction(
@@ -61,8 +42,7 @@ FREEZE: Final = FaultAction(
     text="is frozen (SIGSTOP)",
     mended_name="thawed",
     mended_text="goes on (SIGCONT), and is told that it leads no more",
-    cause=_freeze,
-    mend=_thaw,
+    fault=faults.frozen,
 )
 
 PART: Final = FaultAction(
@@ -70,8 +50,7 @@ PART: Final = FaultAction(
     text="is cut off from replicas and controller, not from clients",
     mended_name="healed",
     mended_text="reaches replicas and controller again",
-    cause=_part,
-    mend=_heal,
+    fault=_parted,
 )
 
 ALL_FAULTS: Final = (KILL, FREEZE, PART)

@@ -20,7 +20,6 @@ from demos.failover import flight_table
 from demos.failover.archiver import ArchiverSettings
 from demos.failover.facts import FailoverFacts
 from demos.failover.faults import ALL_FAULTS, FaultAction
-from demos.failover.replicated_brokers import BROKERS, ReplicatedBrokers
 from demos.failover.sampling import BrokerSampler
 from demos.failover.timeline import (
     SILENT_MS,
@@ -31,9 +30,10 @@ from demos.failover.timeline import (
     longest_pause,
 )
 from demos.failover.writers import FlightWriters
+from harness.processes import Process
+from harness.replicated_cluster import BROKERS, ReplicatedCluster
 from roquet.cli.demo import flights
 from roquet.cli.demo.screen import Screen, ShowStatus
-from roquet.cli.process.child_processes import ChildProcess
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import RoquetError
@@ -86,7 +86,8 @@ class FailoverRun:
         self._screen = screen
         self._actions = actions
         self._table = directory / "flights.sqlite"
-        self._brokers = ReplicatedBrokers(directory)
+        self._directory = directory
+        self._cluster = ReplicatedCluster(directory)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._moments: list[tuple[int, str]] = []
         self._faults: list[MasterFault] = []
@@ -95,9 +96,8 @@ class FailoverRun:
 
     async def run(self) -> tuple[FailoverFacts, FailoverTimeline]:
         """Run everything; returns the counts and the events for the report."""
-        async with self._brokers:
-            addresses = {name: node.address for name, node in self._brokers.nodes.items()}
-            self._sampler = BrokerSampler(addresses, flights.TOPIC, self._now_ms)
+        async with self._cluster:
+            self._sampler = BrokerSampler(self._cluster.addresses, flights.TOPIC, self._now_ms)
             try:
                 async with asyncio.TaskGroup() as group:
                     sampling = group.create_task(self._sampler.serve())
@@ -106,6 +106,7 @@ class FailoverRun:
                     sampling.cancel()
             except BaseExceptionGroup as failures:
                 raise _first(failures) from None
+            await self._cluster.stop()
         facts = FailoverFacts(
             arrived=len(self._writers.arrived_ms),
             sent=len(self._writers.acknowledged),
@@ -118,7 +119,7 @@ class FailoverRun:
 
     def _timeline(self, end_ms: int) -> FailoverTimeline:
         return FailoverTimeline(
-            brokers=list(self._brokers.nodes),
+            brokers=list(BROKERS),
             arrived_ms=self._writers.arrived_ms,
             acknowledged=self._writers.acknowledged,
             samples=self._sampler.samples,
@@ -130,20 +131,20 @@ class FailoverRun:
     async def _send_and_archive(self, group: asyncio.TaskGroup) -> int:
         """Send flights through all faults; returns the number of messages that are stored."""
         name = await self._in_sync()
-        self._screen.step(f"{', '.join(self._brokers.nodes)}: one log, three copies; {name} leads")
+        self._screen.step(f"{', '.join(BROKERS)}: one log, three copies; {name} leads")
         await self._create_topic(name)
-        archiver = await self._start_archiver()
+        archiver = self._start_archiver()
         try:
             await self._send(group)
             return await self._archived(archiver)
         finally:
-            await archiver.stop()
+            await asyncio.to_thread(archiver.stop)
 
     async def _send(self, group: asyncio.TaskGroup) -> None:
         file = flights.read(flights.archive_path())
         with self._screen.status() as show:
-            async with Producer(self._brokers.namesrv, config=PRODUCER) as producer:
-                names = self._brokers.names_by_port()
+            async with Producer(self._cluster.namesrv, config=PRODUCER) as producer:
+                names = self._cluster.names_by_port
                 self._started_ms = SYSTEM_CLOCK.monotonic_ms()
                 self._sampler.forget()
                 self._writers = FlightWriters(producer, names, self._now_ms)
@@ -155,7 +156,7 @@ class FailoverRun:
                     self._writers.stop()
                     await self._sent(sending)
                 finally:  # at an error nobody waits for a broker that is frozen
-                    self._brokers.mend()
+                    self._cluster.mend()
                     sending.cancel()
                     showing.cancel()
 
@@ -180,7 +181,8 @@ class FailoverRun:
         before = await self._in_sync()
         position, start_ms = len(self._writers.acknowledged), self._now_ms()
         self._happens(action.name, f"{before} {action.text}")
-        await action.cause(self._brokers, before)
+        fault = action.fault(self._cluster, before)
+        await fault.begin()
         first = await _within(
             f"nobody takes over from {before}",
             self._writers.acknowledged_by_others(before, position),
@@ -190,7 +192,7 @@ class FailoverRun:
         await asyncio.sleep(start_ms / 1000 + self._pace.fault_s - self._now_ms() / 1000)
         mended_ms = self._now_ms()
         self._happens(action.mended_name, f"{before} {action.mended_text}")
-        await action.mend(self._brokers, before)
+        await fault.end()
         await self._in_sync()
         self._say("all three are in sync")
         times = [one.at_ms for one in self._writers.acknowledged[position:]]
@@ -210,7 +212,7 @@ class FailoverRun:
 
         async def found() -> str:
             while (name := self._leader_in_sync()) is None:
-                self._brokers.check()
+                self._cluster.check()
                 await asyncio.sleep(POLL_S)
             return name
 
@@ -224,7 +226,7 @@ class FailoverRun:
             for sample in latest.values()
             if sample.state is BrokerState.FOLLOWS and now_ms - sample.at_ms < SILENT_MS
         ]
-        if leads is None or leads.in_sync < BROKERS - 1 or len(following) < BROKERS - 1:
+        if leads is None or leads.in_sync < len(BROKERS) - 1 or len(following) < len(BROKERS) - 1:
             return None
         return leads.broker
 
@@ -233,18 +235,19 @@ class FailoverRun:
             topic=flights.TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=READ_WRITE
         )
         async with ChannelPool() as pool:
-            await pool.call(self._brokers.nodes[name].address, call)
+            await pool.call(self._cluster.address(name), call)
 
-    async def _start_archiver(self) -> ChildProcess:
+    def _start_archiver(self) -> Process:
         settings = ArchiverSettings(
-            namesrv=self._brokers.namesrv, group=GROUP, table=str(self._table)
+            namesrv=self._cluster.namesrv, group=GROUP, table=str(self._table)
         )
         text = msgspec.json.encode(settings).decode()
-        return await ChildProcess.start(
-            "archiver", ARCHIVER, text, logs=self._brokers.logs, environ=IMPORTABLE
-        )
+        command = [sys.executable, "-m", ARCHIVER, text]
+        archiver = Process(command, self._directory / "archiver.log", environ=IMPORTABLE)
+        archiver.start()
+        return archiver
 
-    async def _archived(self, archiver: ChildProcess) -> int:
+    async def _archived(self, archiver: Process) -> int:
         """Wait until the table has every stored message; returns how many these are.
 
         A table that does not get there is left to the checks.
@@ -255,8 +258,7 @@ class FailoverRun:
             stored = (await self._sampler.ask(name)).confirmed
             if flight_table.count_messages(self._table) >= stored:
                 return stored
-            if not archiver.is_running:
-                raise archiver.failure()
+            archiver.check()
             if self._now_ms() > deadline_ms:
                 self._say("the archiver did not get through in time")
                 return stored

@@ -1,6 +1,5 @@
 """Messages of kilobytes that decompress to 60 MB each, for who looks at many of them at once."""
 
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ from typing import Final
 import pytest
 from tests.attack.conftest import Depth
 
+from harness.ports import free_port
 from roquet.net.channel import Channel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.testing.cluster import BlockingCluster
@@ -79,13 +79,6 @@ def test_a_command_that_shows_many_compressed_bodies_stays_small(name: str, name
             sleep(0.02)
     assert process.returncode == 0
     assert 0 < peak < MEMORY_MAX_KIB
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-    return port
 
 
 def get(url: str) -> bytes:

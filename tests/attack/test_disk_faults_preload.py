@@ -14,7 +14,8 @@ from typing import Final
 
 import pytest
 
-import genuine
+from harness import servers
+from harness.ports import free_port
 from roquet.model.errors import CallError
 from roquet.net.channel import Channel
 from roquet.wire.calls.admin.topic import CreateTopic
@@ -77,16 +78,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def broker(folder: Path, port: int, fault: dict[str, str]) -> Iterator[None]:
     """Our broker as a process, killed in the end."""
-    config = folder / "broker.conf"
-    config.write_text(
-        f"brokerName=attack-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nflushDiskType=SYNC_FLUSH\n"
-        f"storePathRootDir={folder / 'store'}\n"
-    )
-    settings = [f"{name}={value}" for name, value in fault.items()]
-    run = [sys.executable, "-m", "roquet", "broker", "--config", str(config)]
-    log = folder / f"broker-{len(fault)}.log"
-    with genuine.process(["env", *settings, *run], folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
+    settings = {
+        "listenPort": port,
+        "flushDiskType": "SYNC_FLUSH",
+        "storePathRootDir": folder / "store",
+    }
+    with servers.broker(folder, "attack-a", settings, environ=fault) as child:
         yield
         child.kill()
 
@@ -148,7 +145,7 @@ def test_no_answer_of_a_real_broker_is_false(
 ) -> None:  # fmt: skip
     if depth == "short" and (call, below, number) not in CASES[:SHORT]:
         pytest.skip("tried in the full form")
-    noted, port, history = tmp_path / "hits", genuine.free_port(), History()
+    noted, port, history = tmp_path / "hits", free_port(), History()
     fault = {
         "LD_PRELOAD": str(library),
         "FAULT_BELOW": str(tmp_path / "store" / below),

@@ -6,7 +6,6 @@ A broker with TLS serves others meanwhile, over connections that they open among
 import asyncio
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 
-import genuine
+from harness.servers import DevServer
 from roquet.client import Producer, ProducerConfig, Tls
 from roquet.net.channel import Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK
@@ -41,12 +40,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[in
     monkeypatch.setenv("ROQUET_TLS_MODE", "permissive")
     monkeypatch.setenv("ROQUET_TLS_CA", str(CERTIFICATES / "ca.pem"))
     monkeypatch.setenv("ROQUET_TLS_CHECK_HOST", "false")
-    port, log = genuine.free_port(), tmp_path / "log"
-    command = [sys.executable, "-m", "roquet", "dev", "--memory", "--advertise", "127.0.0.1"]
-    command += ["--namesrv-port", str(port), "--port", "0"]
-    with genuine.process(command, tmp_path / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        yield child.pid, port
+    with DevServer(tmp_path, "--memory", "--advertise", "127.0.0.1") as server:
+        yield server.pid, server.port
 
 
 def hello() -> bytes:

@@ -6,15 +6,12 @@ beside a broker that holds the topics and groups that the page speaks of.
 
 import asyncio
 import os
-import random
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 import exact_environment
+from harness.ports import free_port
 from roquet.client import blocking
 from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
@@ -34,6 +32,9 @@ pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 VECTORS: Final = ROOT / "tests" / "vectors"
+
+SERVED: Final = (-30, -1, 10, 20, 30, 1_000)
+"""From the port of a first broker to those of three more, of replicas, and of other servers."""
 
 INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
 INLINE: Final = re.compile(r"`(roquet [^`]+)`")
@@ -282,7 +283,7 @@ class Terminal:
         (self._directory / "broker.conf").write_text("brokerName = broker-c\n")
         any_port = dict.fromkeys(("namesrv", "controller", "broker"), " --port 0")
         ports = {"dev": " --port 0 --namesrv-port 0", **any_port}
-        first = free_ports()
+        first = free_port(*SERVED)
         free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
         free += " --controller-port 0" if "--controller " in command else ""
         free += f" --controller-port {first - 30}" if "--controllers " in command else ""
@@ -307,17 +308,6 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
         output, _ = process.communicate()
         output += f"(killed after {RUN_MAX_S} s)"
     return process.returncode, output
-
-
-def free_ports() -> int:
-    """The first of a run of ports that is probably free: four brokers take every tenth, replicas
-    each thousandth."""
-    while True:
-        port = random.randrange(12_000, 28_000)  # below those that connections get
-        with suppress(OSError), ExitStack() as sockets:
-            for each in (port - 30, port - 1, *range(port, port + 40, 10), port + 1_000):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
-            return port
 
 
 def files_of(page: Path, directory: Path) -> None:

@@ -5,19 +5,18 @@ restored from a backup. Each command ends as the page says, within a minute.
 """
 
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from harness.ports import free_port
 from roquet.net.clock import SYSTEM_CLOCK
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(600)]
@@ -65,22 +64,12 @@ def steps(page: Path) -> Iterator[Step]:
 TOUR: Final = [step for page in PAGES for step in steps(page)]
 
 
-def free_ports(*offsets: int) -> int:
-    """A port that is free, and those above it at these offsets."""
-    while True:
-        port = random.randrange(12_000, 28_000)
-        with suppress(OSError), ExitStack() as sockets:
-            for offset in (0, *offsets):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-            return port
-
-
 class Shell:
     """A shell that runs one command after the other, with what it started in the background."""
 
     def __init__(self, directory: Path) -> None:
-        broker, self._metrics = free_ports(1, 10, 11, 20), free_ports(1, 2, 3)
-        names, self._dashboard = broker + 20, free_ports()
+        broker, self._metrics = free_port(10, 11, 20), free_port(3)
+        names, self._dashboard = broker + 20, free_port()
         self._serve = f"roquet serve --port {broker} --namesrv-port {names}"
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ROQUET_", "ROCKETMQ_"))}
         programs = Path(sys.executable).parent

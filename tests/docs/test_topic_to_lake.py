@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import pytest
 
 import exact_environment
-import genuine
+from harness.ports import free_port
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 
@@ -152,7 +152,7 @@ def test_what_a_page_shows_is_found_between_other_lines() -> None:
 
 def test_every_step_of_the_page_does_what_it_shows(tmp_path: Path, wheel: Path) -> None:
     programs = exact_environment.make(tmp_path / "venv", install_line(), wheel)
-    namesrv, broker, store = (genuine.free_port() for _ in range(3))
+    namesrv, broker, store = (free_port() for _ in range(3))
     with shell(tmp_path / "home", programs) as typed:
         typed.run(f"export NAMESRV_ADDR=127.0.0.1:{namesrv} SPARK_LOCAL_IP=127.0.0.1")
         for command, shown in STEPS:

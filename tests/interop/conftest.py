@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import genuine
 import java_client
+from harness import genuine
+from harness.servers import DevServer
 
 SHORT_LEVELS = " ".join(["1s"] * 18)
 """Delay levels of the genuine broker: its retries would take minutes."""
@@ -18,13 +19,8 @@ SHORT_LEVELS = " ".join(["1s"] * 18)
 @contextlib.contextmanager
 def roquet_dev(folder: Path) -> Iterator[str]:
     """The name server's address of a `roquet dev` on a directory, as a process."""
-    ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev", "--data", str(folder / "data")]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log = folder / "dev.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        yield f"127.0.0.1:{ports[0]}"
+    with DevServer(folder) as server:
+        yield server.address
 
 
 @pytest.fixture

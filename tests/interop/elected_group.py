@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import genuine
+from harness import genuine
+from harness.ports import free_port
+from harness.processes import Process
 from roquet.broker.app import BrokerServer
 from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
@@ -64,7 +66,7 @@ def our_controller(running: BlockingCluster) -> Iterator[ControllerServer]:
 def apaches_controller(folder: Path) -> Iterator[str]:
     """The address of a controller of Apache's."""
     folder.mkdir()
-    address = f"127.0.0.1:{genuine.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     (folder / "controller.conf").write_text(
         "controllerDLegerGroup=g1\n"
         f"controllerDLegerPeers=n0-{address}\n"
@@ -75,9 +77,8 @@ def apaches_controller(folder: Path) -> Iterator[str]:
     command = genuine.java(
         "controller.ControllerStartup", "-c", str(folder / "controller.conf"), heap="192m"
     )
-    log = folder / "controller.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "boot success", child)
+    log, home = folder / "controller.log", folder / "home"
+    with Process(command, log, ready="boot success", home=home):
         yield address
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.interop.test_mqadmin import MqAdmin
 from tests.interop.test_secured import ACCESS_CONTROL, KEYS
 
-import genuine
+from harness import genuine
 from roquet.model.access import AccessDecision, Action, PolicyType
 from roquet.model.errors import CallRefused
 from roquet.net.address import split_address

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.dashboard.conftest import browse
 
-import genuine
+from harness import genuine
 from roquet.admin import brokers, topics
 from roquet.admin.client import AdminClient
 from roquet.client.config import ConsumeFrom, ConsumerConfig

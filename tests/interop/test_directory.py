@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
@@ -14,7 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-import genuine
+from harness import genuine
+from harness.servers import DevServer
 from java_client import until
 from roquet import client
 from roquet.admin.client import AdminClient
@@ -32,17 +31,10 @@ TOPIC = "InTurn"
 @contextlib.contextmanager
 def ours_on(data: Path, tmp_path: Path, *, killed: bool) -> Iterator[str]:
     """Our broker on a directory, ended in good order or not."""
-    ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev", "--data", str(data)]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    log = tmp_path / "dev.log"
-    log.unlink(missing_ok=True)
-    with genuine.process(command, tmp_path / "home", log) as child:
-        genuine.wait_for(log, "ready", child)
-        yield f"127.0.0.1:{ports[0]}"
+    with DevServer(tmp_path, "--data", str(data)) as server:
+        yield server.address
         if killed:
-            child.send_signal(signal.SIGKILL)
-            child.wait()
+            server.kill()
 
 
 def send(namesrv: str, first: int, count: int) -> None:

@@ -22,7 +22,9 @@ from tests.interop.elected_group import (
     wait_until,
 )
 
-import genuine
+from harness import genuine
+from harness.ports import free_port
+from harness.processes import Process
 from roquet.broker.app import BrokerServer
 from roquet.client.blocking import Producer
 from roquet.controller.app import ControllerServer
@@ -136,8 +138,8 @@ def apaches_broker(folder: Path, namesrv: str, controller: str) -> Iterator[Any]
         "brokerName": GROUP,
         "brokerIP1": "127.0.0.1",
         "brokerIP2": "127.0.0.1",
-        "listenPort": str(genuine.free_port()),
-        "haListenPort": str(genuine.free_port()),
+        "listenPort": str(free_port()),
+        "haListenPort": str(free_port()),
         "namesrvAddr": namesrv,
         "controllerAddr": controller,
         "enableControllerMode": "true",
@@ -150,7 +152,6 @@ def apaches_broker(folder: Path, namesrv: str, controller: str) -> Iterator[Any]
     }
     (folder / "broker.conf").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
     command = genuine.java("broker.BrokerStartup", "-c", str(folder / "broker.conf"))
-    log = folder / "broker.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "boot success", child)
+    log, home = folder / "broker.log", folder / "home"
+    with Process(command, log, ready="boot success", home=home) as child:
         yield child

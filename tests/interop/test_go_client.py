@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client import ConsumeFrom, ConsumerConfig, PushConsumer, ReceivedMessage
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message, StoredMessage

@@ -17,7 +17,9 @@ from thrift.protocol import TBinaryProtocol
 from thrift.transport import TSocket, TTransport
 from thrift.transport.TTransport import TTransportException
 
-import genuine
+from harness import genuine
+from harness.ports import free_port
+from harness.processes import Process
 from roquet.lake.kinds.iceberg import CatalogFailed, catalog_of, commit_tries, parse_catalog
 from roquet.lake.lag.table_lag import table_lag
 from roquet.lake.objects.object_location import TableLocation
@@ -58,14 +60,13 @@ def metastore(folder: Path, port: int) -> Iterator[str]:
     arguments = [PROGRAM, str(folder), str(port), str(LOCK_SECONDS)]
     log = folder / "metastore.log"
     command = ["java", *options, "-cp", f"{jars}/*", *arguments]
-    with genuine.process(command, folder, log) as child:
-        genuine.wait_for(log, "ready\n", child)
+    with Process(command, log, ready="ready\n", home=folder):
         yield f"thrift://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
 def uri(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with metastore(tmp_path_factory.mktemp("hive"), genuine.free_port()) as running:
+    with metastore(tmp_path_factory.mktemp("hive"), free_port()) as running:
         yield running
 
 
@@ -235,7 +236,7 @@ def test_a_lock_that_a_killed_writer_left_is_waited_for(
 def test_a_metastore_that_goes_away_is_a_sentence_and_the_next_run_goes_on(
     java: None, orders: PersistentTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, home = genuine.free_port(), tmp_path / "hive"
+    port, home = free_port(), tmp_path / "hive"
     home.mkdir()
     away = "the catalog of .* refused or did not answer: TTransportException Could not connect"
     commit: Callable[..., Any] = HiveCatalog.commit_table

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 
 pytestmark = pytest.mark.interop
 PROGRAM = str(Path(__file__).with_name("RoundTrip.java"))

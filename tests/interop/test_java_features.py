@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-import genuine
+from harness import genuine
 from java_client import Handled, JavaClient, java_client, until
 from roquet.admin import offset_reset
 from roquet.admin.client import AdminClient

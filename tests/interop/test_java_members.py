@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import genuine
+from harness import genuine
 from java_client import JavaClient, until
 from roquet.admin import dead_letters
 from roquet.client import ConsumerConfig, Producer, PushConsumer, ReceivedMessage

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client import ConsumeFrom, ConsumerConfig, Producer, PushConsumer, ReceivedMessage
 
 pytestmark = pytest.mark.interop

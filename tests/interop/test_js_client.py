@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.message import Message
 

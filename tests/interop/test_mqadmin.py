@@ -10,7 +10,6 @@ import base64
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-import genuine
+from harness import genuine, processes
+from harness.ports import free_port
+from harness.servers import DevServer
 from roquet.client import ConsumerConfig
 from roquet.client.blocking import Producer, PushConsumer
 from roquet.net.address import split_address
@@ -184,7 +185,7 @@ class MqAdmin:
 
     def close(self) -> None:
         """End it."""
-        genuine.stop(self.child)
+        processes.stop(self.child)
         for pipe in (self.child.stdin, self.child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -290,15 +291,13 @@ def our_side(
     admins: tuple[MqAdmin, MqAdmin], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterUnderTest]:
     folder = tmp_path_factory.mktemp("dev")
-    ports = genuine.free_port(), genuine.free_port()
-    command = [sys.executable, "-m", "roquet", "dev", "--data", str(folder / "data")]
-    command += ["--namesrv-port", str(ports[0]), "--port", str(ports[1])]
-    command += ["--advertise", f"127.0.0.1:{ports[1]}"]
-    namesrv, address = (f"127.0.0.1:{port}" for port in ports)
-    with genuine.process(command, folder / "home", folder / "dev.log") as child:
-        genuine.wait_for(folder / "dev.log", "ready", child)
-        with scenario(namesrv, "broker-a", address, admins[1]) as side:
-            yield side
+    port = free_port()
+    options = "--data", str(folder / "data"), "--advertise", f"127.0.0.1:{port}"
+    with (
+        DevServer(folder, *options, broker_port=port) as server,
+        scenario(server.address, "broker-a", server.broker, admins[1]) as side,
+    ):
+        yield side
 
 
 def masked(name: str, output: str, broker: str) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client import Producer, PullConsumer, PushConsumer
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.reading.message import ReceivedMessage

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 from java_client import until
 from roquet.admin import messages, offset_reset
 from roquet.admin.client import AdminClient

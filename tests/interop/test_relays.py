@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 from java_client import JavaClient, until
 from roquet.client import (
     ConsumeFrom,

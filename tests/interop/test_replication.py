@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.interop.elected_group import FILE_SIZE, wait_until
 
-import genuine
+from harness import genuine
 from roquet.broker.app import BrokerServer
 from roquet.client import ConsumeFrom, ConsumerConfig, ProducerConfig, TransactionState
 from roquet.client.blocking import PopConsumer, Producer, TransactionProducer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.admin.client import AdminClient
 from roquet.client import (
     ClientConfig,

@@ -9,8 +9,9 @@ from pathlib import Path
 from random import randrange
 
 import pytest
-from tests.cli.servers.test_supervisor import free_ports
+from tests.cli.servers.test_supervisor import SERVED
 
+from harness.ports import free_port
 from roquet.client.producer import Producer
 
 pytestmark = pytest.mark.interop
@@ -47,7 +48,7 @@ async def test_a_cluster_of_three_controllers_survives_the_kill_of_any_process(
 ) -> None:
     if shutil.which("etcd") is None:
         pytest.skip("no etcd on PATH: tools/install/servers.sh installs Debian's etcd-server")
-    port, namesrv_port = free_ports()
+    port, namesrv_port = free_port(*SERVED), free_port()
     arguments = ["--replicas", "2", "--controllers", "3", "--host", "127.0.0.1"]
     arguments += ["--controller-port", str(randrange(8_000, 9_800)), "--port", str(port)]
     arguments += ["--namesrv-port", str(namesrv_port), "--data", str(tmp_path)]

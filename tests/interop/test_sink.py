@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.lake.queue_offsets import ranges
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.net.blocking import BlockingChannel

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import genuine
+from harness import genuine
+from harness.processes import Process
 from roquet.arrow.encode import encode
 from roquet.arrow.records import SCHEMA
 from roquet.lake.lag import lag_job
@@ -302,9 +303,8 @@ def killed_and_back(there: ApacheTopics, folder: Path) -> Iterator[None]:
 
     until(is_gone)
     command = genuine.java("broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g")
-    log = folder / "again.log"
-    with genuine.process(command, folder / "home-b", log) as child:
-        genuine.wait_for(log, "boot success", child)
+    log, home = folder / "again.log", folder / "home-b"
+    with Process(command, log, ready="boot success", home=home) as child:
         until(lambda: bool(there.cluster("JobRestart").latest()))
         yield
         there.close()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-import genuine
+from harness import genuine
 from java_client import JavaClient
 from roquet.arrow.encode import encode
 from roquet.client.blocking import Producer

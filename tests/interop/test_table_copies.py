@@ -1,12 +1,15 @@
 """Tables of a master and its replica, one of them Apache RocketMQ 5.5.0."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
+from harness.ports import free_port
+from harness.processes import Process
 from roquet.broker.app import BrokerServer
 from roquet.broker.replication.copies import master_tables
 from roquet.broker.replication.copies.master_tables import MasterTables
@@ -83,7 +86,7 @@ async def _apaches_replica(folder: Path) -> None:
     async with name_server, ChannelPool() as pool:
         servers = (f"127.0.0.1:{name_server.port}",)
         config = BrokerConfig(
-            host="127.0.0.1", port=genuine.free_port(), advertise="127.0.0.1", name_servers=servers
+            host="127.0.0.1", port=free_port(), advertise="127.0.0.1", name_servers=servers
         )
         async with BrokerServer(config) as master:
             await fill(pool, master.address)
@@ -91,18 +94,20 @@ async def _apaches_replica(folder: Path) -> None:
             tables.offsets.copy({"t0@g": {1: 77}}, None)
             mode = RequestMode(topic="t0", consumer_group="g", mode="POP", pop_share_queue_num=2)
             tables.request_modes.put(mode)
-            port, log = genuine.free_port(), folder / "broker.log"
+            port, log = free_port(), folder / "broker.log"
             (folder / "broker.conf").write_text(
                 f"brokerClusterName=DefaultCluster\nbrokerName={config.broker_name}\nbrokerId=1\n"
                 f"brokerRole=SLAVE\nbrokerIP1=127.0.0.1\nlistenPort={port}\n"
-                f"haListenPort={genuine.free_port()}\nnamesrvAddr={servers[0]}\n"
+                f"haListenPort={free_port()}\nnamesrvAddr={servers[0]}\n"
                 f"storePathRootDir={folder}/store\nstorePathCommitLog={folder}/store/commitlog\n"
             )
             command = genuine.java(
                 "broker.BrokerStartup", "-c", str(folder / "broker.conf"), heap="1g"
             )
-            with genuine.process(command, folder / "home", log) as child:
-                await asyncio.to_thread(genuine.wait_for, log, "boot success", child)
+            child = Process(command, log, ready="boot success", home=folder / "home")
+            with contextlib.ExitStack() as stack:
+                stack.callback(child.stop)
+                await asyncio.to_thread(child.start)
                 replica = MasterTables(pool, f"127.0.0.1:{port}")
                 assert (await replica.identity()).broker_id == 1
                 await _copied(replica)

@@ -9,7 +9,7 @@ from tests.interop.conftest import roquet_dev
 from tests.interop.test_go_client import built
 from tests.interop.test_js_client import js, js_packages
 
-import genuine
+from harness import genuine
 from roquet.client import ProducerConfig, Tls
 from roquet.client.blocking import Producer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,

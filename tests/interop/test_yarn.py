@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable as Log
 from tests.spark_suite.conftest import PersistentTopic, S3Server, s3_server
 
-import genuine
+from harness import genuine
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

@@ -24,6 +24,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.lake.fault_proxy import ROOT, Fault, FaultProxy, fault_proxy
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
+from harness.ports import free_port
 from roquet.arrow.encode import encode
 from roquet.lake.files import object_staging
 from roquet.lake.files.object_staging import ObjectStaging
@@ -66,12 +67,6 @@ TABLE = "gs://lake/orders"
 
 COUNT = 100
 """Messages sent to each of four queues at a time."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 import monitoring_files
+from harness.ports import free_port
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client import ConsumerConfig, Producer, PullConsumer
@@ -38,13 +38,6 @@ scrape_configs:
     static_configs:
       - targets: [{targets}]
 """
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Prometheus:

@@ -22,7 +22,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
-TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "demos", "examples")
+TOP_FOLDERS = ("src", "simulation", "tests", "tools", "bench", "harness", "demos", "examples")
 PACKAGES = ("src/roquet", "src/pyspark_roquet", "simulation")
 
 VAGUE = "util utils helper helpers common base manager impl"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from genuine import free_port
+from harness.ports import free_port
 from roquet.cli.process.runtime import LIFELINE
 
 FAKE = """

@@ -2,10 +2,9 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import randrange
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from tests.cli.servers.test_supervised_process import FakeChild
 from tests.metrics.prometheus_text import parsed
 from typer.testing import CliRunner
 
+from harness.ports import free_port
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient
 from roquet.cli.main import app
@@ -137,29 +137,12 @@ async def test_a_name_that_takes_no_messages_in_time_is_a_line_with_its_logs(
     )
 
 
-def free_ports() -> tuple[int, int]:
-    """For a first broker and a name server, with room for a second broker and a replica of each.
+SERVED = [below + above for below in (0, PORT_STEP) for above in (0, REPLICA_PORT_STEP)]
+SERVED += [port + 1 for port in SERVED]
+"""From the port of a first broker to those of a second one, and of a replica of each."""
 
-    They lie below those that the system gives to everybody who asks for any port.
-    """
-    steps = [below + above for below in (0, PORT_STEP) for above in (0, REPLICA_PORT_STEP)]
-    while True:
-        port, names_port = randrange(12_000, 30_000), randrange(10_000, 12_000)
-        wanted = [names_port, *(port + step + ha for step in steps for ha in (0, 1))]
-        with suppress(OSError), ExitStack() as sockets:
-            for each in wanted:
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
-            return port, names_port
-
-
-def free_metrics_port() -> int:
-    """For a page of metrics, with room for those of three processes above it."""
-    while True:
-        port = randrange(30_000, 32_000)
-        with suppress(OSError), ExitStack() as sockets:
-            for each in range(port, port + 4):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
-            return port
+METRICS = range(4)
+"""From the first page of metrics to those of three processes more."""
 
 
 @asynccontextmanager
@@ -170,7 +153,8 @@ async def served(
 
     `controller` is the port of a controller, if there is one.
     """
-    port, namesrv_port = free_ports()
+    port = free_port(*SERVED)
+    namesrv_port = free_port()
     command = ["-m", "roquet", "serve", "--host", "127.0.0.1", *options]
     command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(directory)]
     process = await asyncio.create_subprocess_exec(
@@ -233,7 +217,7 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
 
 @pytest.mark.slow
 async def test_one_page_has_the_metrics_of_all_processes(tmp_path: Path) -> None:
-    port = free_metrics_port()
+    port = free_port(*METRICS)
     config = tmp_path / "all.conf"
     config.write_text(
         f"metricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\nmetricsPromExporterPort={port}\n"

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from genuine import free_port
+from harness.ports import free_port
 from roquet.net.tls import Tls
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"

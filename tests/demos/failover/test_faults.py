@@ -1,54 +1,32 @@
 from typing import Any
 
 import pytest
+from tests.harness.test_faults import RecordingCluster
 
 from demos.failover.faults import ALL_FAULTS, FREEZE, KILL, PART, FaultAction
 
 
-class RecordingBrokers:
-    """Records what is done to which broker."""
+class RecordingGroup(RecordingCluster):
+    """A cluster with one controller."""
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self._name = ""
-
-    def process(self, name: str) -> "RecordingBrokers":
-        self._name = name
-        return self
-
-    def freeze(self) -> None:
-        self.calls.append(f"freeze {self._name}")
-
-    def thaw(self) -> None:
-        self.calls.append(f"thaw {self._name}")
-
-    async def kill(self, name: str) -> None:
-        self.calls.append(f"kill {name}")
-
-    async def start(self, name: str) -> None:
-        self.calls.append(f"start {name}")
-
-    def part(self, name: str) -> None:
-        self.calls.append(f"part {name}")
-
-    def heal(self, name: str) -> None:
-        self.calls.append(f"heal {name}")
+    controllers = ("controller-1",)
 
 
 @pytest.mark.parametrize(
     ("action", "calls"),
     [
-        (KILL, ["kill a", "start a"]),
-        (FREEZE, ["freeze a", "thaw a"]),
-        (PART, ["part a", "heal a"]),
+        (KILL, ["kill broker-1", "start broker-1"]),
+        (FREEZE, ["freeze broker-1", "thaw broker-1"]),
+        (PART, ["cut broker-1 from broker-2 broker-3 controller-1: BOTH", "heal"]),
     ],
     ids=lambda value: value.name if isinstance(value, FaultAction) else "",
 )
 async def test_each_fault_is_mended_by_its_opposite(action: FaultAction, calls: list[str]) -> None:
-    brokers: Any = RecordingBrokers()
-    await action.cause(brokers, "a")
-    await action.mend(brokers, "a")
-    assert brokers.calls == calls
+    cluster: Any = RecordingGroup()
+    fault = action.fault(cluster, "broker-1")
+    await fault.begin()
+    await fault.end()
+    assert cluster.calls == calls
 
 
 def test_a_master_is_killed_then_frozen_then_parted() -> None:

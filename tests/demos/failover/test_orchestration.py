@@ -9,8 +9,8 @@ from demos.failover.facts import failed
 from demos.failover.faults import PART
 from demos.failover.orchestration import DemoPace, FailoverRun
 from demos.failover.timeline import BrokerState
+from harness.processes import ProcessFailed
 from roquet.cli.demo.screen import Screen
-from roquet.cli.process.child_processes import ChildProcessFailed
 from roquet.cli.terminal.printable_console import PrintableConsole
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -43,5 +43,5 @@ async def test_no_process_is_left_when_a_broker_does_not_start(
 ) -> None:
     monkeypatch.setenv("ROQUET_PERMISSION", "nonsense")
     screen = Screen(PrintableConsole(file=io.StringIO()))
-    with pytest.raises(ChildProcessFailed, match="ROQUET_PERMISSION"):
+    with pytest.raises(ProcessFailed, match="ROQUET_PERMISSION"):
         await FailoverRun(tmp_path, DemoPace(rate=100), screen).run()

@@ -1,43 +1,43 @@
-"""Ledger: the messages that were sent and acknowledged, and what a log holds of them.
+"""Ledger: the messages that were sent, acknowledged and read, and what a log holds of them.
 
-A library of `kill.py` and `kill_master.py`. Each queue has one sender with one message in flight,
-or one batch, so its log has to hold the bodies in the order of their numbers.
+Each queue has one sender with one message in flight, or one batch, so its log has to hold the
+bodies in the order of their numbers.
 """
 
 import itertools
 import random
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
+from roquet.net.channel import Channel
+from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.record import decode_many
 
-from roquet.net.channel import Channel  # noqa: E402
-from roquet.wire.calls.pull import Pull  # noqa: E402
-from roquet.wire.codes import ResponseCode  # noqa: E402
-from roquet.wire.records.record import decode_many  # noqa: E402
-
-TOPIC = "Kill"
+TOPIC: Final = "Kill"
 
 
 class Ledger:
-    """Messages sent and acknowledged, by queue."""
+    """Messages sent, acknowledged and read, by queue."""
 
     def __init__(self, queues: int) -> None:
         self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(queues)]
         """Bodies by the offset that the acknowledgement named."""
         self.sent: list[set[bytes]] = [set() for _ in range(queues)]
+        self.read: list[dict[int, bytes]] = [{} for _ in range(queues)]
+        """Bodies by offset, as a consumer got them."""
+        self.times: list[list[float]] = [[] for _ in range(queues)]
+        """Monotonic time of each acknowledgement, of senders that measure it."""
         self.count = 0
         """Number of acknowledged messages."""
-        self.times: list[float] = []
-        """Monotonic time of each acknowledgement, of senders that measure it."""
         self.failures = 0
         """Sends that were refused, that failed, or whose outcome is unknown."""
+        self.twice = 0
+        """Messages that the consumer got again."""
         self._numbers = [itertools.count() for _ in range(queues)]
-        self._taken: list[str] = []
-        """Offsets that were acknowledged for two messages: one of them is lost."""
+        self.contradictions: list[str] = []
+        """Offsets that were acknowledged or read as two messages: one of them is lost."""
 
     def next_body(self, queue_id: int) -> bytes:
         """The next body of a queue, noted as sent."""
@@ -46,21 +46,53 @@ class Ledger:
         self.sent[queue_id].add(body)
         return body
 
-    def acknowledge(self, queue_id: int, offset: int, body: bytes) -> None:
-        """Note an acknowledgement."""
+    def acknowledge(self, queue_id: int, offset: int, body: bytes, at: float | None = None) -> None:
+        """Note an acknowledgement; `at` is its monotonic time, if that is measured."""
         if self.acknowledged[queue_id].setdefault(offset, body) != body:
-            self._taken.append(
+            self.contradictions.append(
                 f"queue {queue_id}: offset {offset} was acknowledged for two messages"
             )
         self.count += 1
+        if at is not None:
+            self.times[queue_id].append(at)
+
+    def note_read(self, queue_id: int, offset: int, body: bytes) -> None:
+        """Note what the consumer got."""
+        self.twice += offset in self.read[queue_id]
+        if self.read[queue_id].setdefault(offset, body) != body:
+            self.contradictions.append(f"queue {queue_id}: two messages had offset {offset}")
+
+    @property
+    def missing(self) -> list[str]:
+        """Acknowledged messages that were not read, or read as others."""
+        return [
+            f"queue {queue_id} offset {offset}"
+            for queue_id, acknowledged in enumerate(self.acknowledged)
+            for offset, body in acknowledged.items()
+            if self.read[queue_id].get(offset) != body
+        ]
+
+    @property
+    def measured(self) -> int:
+        """Number of acknowledgements with a time."""
+        return sum(map(len, self.times))
+
+    def longest_pause(self, began: float, now: float) -> float:
+        """Longest time in seconds without an acknowledgement of a queue, since a moment."""
+        pauses = []
+        for times in self.times:
+            before = [each for each in times if each < began][-1:]
+            since = [*before, *(each for each in times if each >= began), now]
+            pauses.append(max(later - earlier for earlier, later in itertools.pairwise(since)))
+        return max(pauses)
 
     def judge(self, queue_id: int, bodies: Sequence[bytes]) -> int:
         """Judge every promise about a queue with these bodies, from offset 0 on.
 
         Returns the number of messages that are there twice. Raises AssertionError.
         """
-        if self._taken:
-            raise AssertionError("; ".join(self._taken))
+        if self.contradictions:
+            raise AssertionError("; ".join(self.contradictions))
         for offset, body in self.acknowledged[queue_id].items():
             if offset >= len(bodies):
                 raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
@@ -80,9 +112,10 @@ class Pauses:
     def __init__(self) -> None:
         self.by_kind: dict[str, list[float]] = {}
 
-    def note(self, kind: str, began: float, times: Sequence[float]) -> float:
-        """Note and return the longest pause since a moment, of acknowledgements in order."""
-        since = [began, *(each for each in times if each >= began)]
+    def note(self, kind: str, began: float, ledger: Ledger) -> float:
+        """Note and return the longest pause of all queues since a moment."""
+        times = sorted(each for queue in ledger.times for each in queue if each >= began)
+        since = [began, *times]
         pause = max(
             (later - earlier for earlier, later in itertools.pairwise(since)),
             default=time.monotonic() - began,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import genuine
+from harness import genuine
 
 
 def test_jars_that_are_not_wanted_are_left_out(
