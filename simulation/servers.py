@@ -11,13 +11,15 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel
+from roquet.net.clock import Clock
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import VirtualLoop
 from roquet.wire.calls.admin.topic import CreateTopic
 from simulation.hosts import Hosts
 
 NAMESRV_HOST: Final = "10.0.0.1"
-NAMESRV: Final = f"{NAMESRV_HOST}:9876"
+NAMESRV_PORT: Final = 9876
+NAMESRV: Final = f"{NAMESRV_HOST}:{NAMESRV_PORT}"
 OPERATOR_HOST: Final = "10.0.3.1"
 PORT: Final = 10911
 
@@ -28,6 +30,11 @@ SMALL_FILES: Final[dict[str, Any]] = {
     "index_entries": 2_000,
 }
 """Store settings with files so small that a few messages fill one."""
+
+
+def new_name_server(clock: Clock) -> NameServer:
+    """The name server, for `NAMESRV_HOST`."""
+    return NameServer(NameServerConfig(host=NAMESRV_HOST, port=NAMESRV_PORT), clock)
 
 
 class SimulatedServers:
@@ -62,7 +69,8 @@ class SimulatedServers:
 
     async def start(self) -> None:
         """Start all of them."""
-        await self._hosts.run(NAMESRV_HOST, self._start_namesrv())
+        server = new_name_server(self._loop.clock)
+        await self._hosts.run(NAMESRV_HOST, server.__aenter__())
         for host in self._files:
             await self._start_broker(host)
 
@@ -88,10 +96,6 @@ class SimulatedServers:
         del self._down[host]
         returned(host)
 
-    async def _start_namesrv(self) -> None:
-        config = NameServerConfig(host=NAMESRV_HOST, port=9876)
-        await NameServer(config, self._loop.clock).__aenter__()
-
     async def _start_broker(self, host: str) -> None:
         clock = self._loop.clock
         config = BrokerConfig(
@@ -106,7 +110,7 @@ class SimulatedServers:
         rng = Random(f"{self._seed} {host} {clock.now_ms()}")
         server = BrokerServer(config, clock, files=self._files[host], rng=rng)
         self.brokers[host] = server
-        await self._hosts.run(host, _enter(server))
+        await self._hosts.run(host, server.__aenter__())
         self.began_ms.setdefault(host, []).append(clock.monotonic_ms())
         await self._hosts.run(OPERATOR_HOST, self._create_topics(host))
 
@@ -115,7 +119,3 @@ class SimulatedServers:
         for topic in self._topics:
             await channel.call(topic)
         await channel.close()
-
-
-async def _enter(server: BrokerServer) -> None:
-    await server.__aenter__()

@@ -24,7 +24,8 @@ from simulation.replicated.history import (
     ReplicatedHistory,
     SeenMessage,
 )
-from simulation.replicated.servers import HOSTS, PORT
+from simulation.replicated.servers import HOSTS
+from simulation.servers import PORT
 
 R = TypeVar("R", bound=Reply)
 

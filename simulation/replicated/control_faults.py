@@ -1,7 +1,7 @@
 """ControlFaults: faults of controllers and their etcd, and elections by an operator."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from roquet.testing.clock import VirtualLoop
@@ -79,9 +79,10 @@ class ControlFaults:
         return self._later(planned.length_ms, lambda: self._servers.come_back(host))
 
     async def _freeze_controller(self, _host: str, planned: PlannedFault) -> bool:
-        return self._freeze(self.controller(planned.other), planned.length_ms)
+        return self.freeze(self.controller(planned.other), planned.length_ms)
 
-    def _freeze(self, host: str, length_ms: int) -> bool:
+    def freeze(self, host: str, length_ms: int) -> bool:
+        """Let a host stand still for a time; False if it is down or does already."""
         frozen = self._servers.frozen
         if host in self._servers.down or host in frozen.hosts:
             return False
@@ -89,13 +90,13 @@ class ControlFaults:
         return self._later(length_ms, lambda: frozen.thaw(host))
 
     async def _part_store(self, _host: str, planned: PlannedFault) -> bool:
-        return self._part(self.controller(planned.other), ETCD_HOSTS, planned.length_ms)
-
-    def _part(self, host: str, others: tuple[str, ...], length_ms: int) -> bool:
-        etcd = self._servers.controllers.etcd
-        if etcd is None:
+        if self._servers.controllers.etcd is None:
             return False
-        network = self._loop.network
+        return self.part(self.controller(planned.other), ETCD_HOSTS, planned.length_ms)
+
+    def part(self, host: str, others: Sequence[str], length_ms: int) -> bool:
+        """Part a host from others for a time; False if nobody can feel that."""
+        network, etcd = self._loop.network, self._servers.controllers.etcd
         for other in others:
             network.partition(host, other)
 
@@ -104,7 +105,7 @@ class ControlFaults:
                 network.rejoin(host, other)
 
         self._later(length_ms, rejoin)
-        dead = {*etcd.dead, *self._servers.down}
+        dead = {*self._servers.down, *(etcd.dead if etcd else ())}
         return host not in dead and not dead.issuperset(others)
 
     # -- etcd ---------------------------------------------------------------------------------
@@ -127,12 +128,14 @@ class ControlFaults:
         etcd, host = self._servers.controllers.etcd, self._member(planned)
         if etcd is None or host in etcd.dead:
             return False
-        return self._freeze(host, planned.length_ms)
+        return self.freeze(host, planned.length_ms)
 
     async def _part_member(self, _host: str, planned: PlannedFault) -> bool:
         host = self._member(planned)
-        others = tuple(other for other in ETCD_HOSTS if other != host)
-        return self._part(host, others, planned.length_ms)
+        if self._servers.controllers.etcd is None:
+            return False
+        others = [other for other in ETCD_HOSTS if other != host]
+        return self.part(host, others, planned.length_ms)
 
     async def _stop_etcd(self, _host: str, planned: PlannedFault) -> bool:
         killed = [self._kill(host, planned.length_ms) for host in ETCD_HOSTS]

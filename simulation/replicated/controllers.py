@@ -119,7 +119,7 @@ class ReplicatedControllers:
         )
         server = ControllerServer(config, self.clocks[host], store=self._open_store(host))
         self._servers[host] = server
-        task = self._tasks.run(host, _enter(server))
+        task = self._tasks.run(host, server.__aenter__())
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()) is not None:
             self._history.break_promise(f"start: {host} cannot be started: {error!r}")
@@ -171,7 +171,3 @@ class ReplicatedControllers:
                 f"epochs: {group.master} was elected in epoch {group.master_epoch} while the "
                 "controllers' state was lost"
             )
-
-
-async def _enter(server: ControllerServer) -> None:
-    await server.__aenter__()

@@ -29,12 +29,8 @@ from simulation.replicated.scenario import (
     ReplicaFault,
     ReplicatedScenario,
 )
-from simulation.replicated.servers import (
-    HOSTS,
-    NAMESRV_HOST,
-    ReplicatedServers,
-    host_of,
-)
+from simulation.replicated.servers import HOSTS, ReplicatedServers, host_of
+from simulation.servers import NAMESRV_HOST
 
 SLOW_MS: Final = (50, 700)
 """Least and most delay of bytes from and to a broker with a slow network."""
@@ -198,39 +194,24 @@ class FaultInjector:
         return self._later(0, roll)
 
     async def _freeze(self, host: str, planned: PlannedFault) -> bool:
-        if host in self._servers.down or host in self._servers.frozen.hosts:
-            return False
-        self._servers.frozen.freeze(host)
-        return self._later(planned.length_ms, lambda: self._servers.frozen.thaw(host))
+        return self._control.freeze(host, planned.length_ms)
 
     # -- network, disks and clocks ------------------------------------------------------------
 
     async def _isolate(self, host: str, planned: PlannedFault) -> bool:
         servers = (*HOSTS, *self._servers.controllers.hosts, NAMESRV_HOST)
         others = [other for other in servers if other != host]
-        return self._part(host, others, planned.length_ms)
+        return self._control.part(host, others, planned.length_ms)
 
     async def _part_broker(self, host: str, planned: PlannedFault) -> bool:
-        return self._part(host, [_beside(host, planned.other)], planned.length_ms)
+        return self._control.part(host, [_beside(host, planned.other)], planned.length_ms)
 
     async def _part_controller(self, host: str, planned: PlannedFault) -> bool:
         """Part a broker from the controller that leads, or from all of them."""
         others = [*self._servers.controllers.hosts]
         if planned.other == LEADING:
             others = [self._control.controller(LEADING)]
-        return self._part(host, others, planned.length_ms)
-
-    def _part(self, host: str, others: list[str], length_ms: int) -> bool:
-        network = self._loop.network
-        for other in others:
-            network.partition(host, other)
-
-        def rejoin() -> None:
-            for other in others:
-                network.rejoin(host, other)
-
-        self._later(length_ms, rejoin)
-        return self._is_up(host) and any(self._is_up(other) for other in others)
+        return self._control.part(host, others, planned.length_ms)
 
     def _is_up(self, host: str) -> bool:
         return host not in self._servers.down

@@ -1,9 +1,9 @@
 """Observation: decisions of brokers and controller that no client sees, noted for the checks."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
 from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.store.replication.replicated_log import ReplicatedLog
 from roquet.testing.network import Network
-from simulation.patching import patched
+from simulation.patching import wrapped
 from simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from simulation.replicated.history import AcknowledgedPosition, ReplicatedHistory
 from simulation.replicated.scenario import ReplicatedScenario
@@ -62,9 +62,12 @@ class GroupObserver:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Observe for as long as it is entered."""
-        with ExitStack() as stack:
-            for install in (self._acknowledgements, self._leases, self._cuts):
-                stack.enter_context(install())
+        with (
+            wrapped(SetAcknowledgements, "wait", self._wait),
+            wrapped(SetAcknowledgements, "status", self._status),
+            wrapped(LeaderState, "grant", self._grant),
+            wrapped(ReplicatedLog, "truncate", self._truncate),
+        ):
             yield
 
     def look(self, *, at_whole_logs: bool = False) -> None:
@@ -89,31 +92,25 @@ class GroupObserver:
         lasting = self._history.lasting(host, confirmed)
         self._prefix.observe(host, partial(self._servers.log_of, host), lasting)
 
-    @contextmanager
-    def _acknowledgements(self) -> Iterator[None]:
-        begin, decide = SetAcknowledgements.wait, SetAcknowledgements.status
+    def _wait(
+        self, wait: Any, acknowledgements: SetAcknowledgements, position: int
+    ) -> StatusWait | None:
+        found: StatusWait | None = wait(acknowledgements, position)
+        if found is None:
+            return None
+        note = partial(self._note_position, *self._place())
+        return replace(found, source=NotedStatuses(found.source, note))
 
-        def wait(acknowledgements: SetAcknowledgements, position: int) -> StatusWait | None:
-            found = begin(acknowledgements, position)
-            if found is None:
-                return None
-            note = partial(self._note_position, *self._place())
-            return replace(found, source=NotedStatuses(found.source, note))
-
-        async def status(acknowledgements: SetAcknowledgements, position: int) -> PutStatus:
-            if (waiting := acknowledgements.wait(position)) is not None:
-                return await waiting
-            place = self._place()
-            decision = await decide(acknowledgements, position)
-            if decision is PutStatus.PUT_OK:
-                self._note_position(*place, position)
-            return decision
-
-        with (
-            patched(SetAcknowledgements, "wait", wait),
-            patched(SetAcknowledgements, "status", status),
-        ):
-            yield
+    async def _status(
+        self, status: Any, acknowledgements: SetAcknowledgements, position: int
+    ) -> PutStatus:
+        if (waiting := acknowledgements.wait(position)) is not None:
+            return await waiting
+        place = self._place()
+        decision: PutStatus = await status(acknowledgements, position)
+        if decision is PutStatus.PUT_OK:
+            self._note_position(*place, position)
+        return decision
 
     def _place(self) -> tuple[str, int]:
         """The host that runs now, and the epoch of its role."""
@@ -131,29 +128,16 @@ class GroupObserver:
         if self._waits_for_all and mode is not None:
             self._observe(host, mode.role.current, position)
 
-    @contextmanager
-    def _leases(self) -> Iterator[None]:
-        grant = LeaderState.grant
+    async def _grant(
+        self, grant: Any, state: LeaderState, name: str, request: LeaseRequest
+    ) -> MasterLease:
+        lease: MasterLease = await grant(state, name, request)
+        self._history.granted(request.broker_id, request.epoch, self._lease_ms)
+        return lease
 
-        async def noted(state: LeaderState, name: str, request: LeaseRequest) -> MasterLease:
-            lease = await grant(state, name, request)
-            self._history.granted(request.broker_id, request.epoch, self._lease_ms)
-            return lease
-
-        with patched(LeaderState, "grant", noted):
-            yield
-
-    @contextmanager
-    def _cuts(self) -> Iterator[None]:
-        truncate = ReplicatedLog.truncate
-
-        def noted(raw: ReplicatedLog, position: int) -> None:
-            host = Network.this_host()
-            mode = self._servers.mode(host)
-            if mode is not None and mode.transitions.may_be_elected:
-                log = partial(self._servers.log_of, host)
-                self._prefix.observe_cut(host, log, position)
-            truncate(raw, position)
-
-        with patched(ReplicatedLog, "truncate", noted):
-            yield
+    def _truncate(self, truncate: Any, log: ReplicatedLog, position: int) -> None:
+        host = Network.this_host()
+        mode = self._servers.mode(host)
+        if mode is not None and mode.transitions.may_be_elected:
+            self._prefix.observe_cut(host, partial(self._servers.log_of, host), position)
+        truncate(log, position)

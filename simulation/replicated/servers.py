@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from roquet.broker import assembly
 from roquet.broker.app import BrokerServer
@@ -21,8 +21,6 @@ from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import StoreFull
-from roquet.namesrv.app import NameServer
-from roquet.namesrv.config import NameServerConfig
 from roquet.net.clock import SteadyClock
 from roquet.rules.election.group import ReplicaGroup
 from roquet.rules.replication.acknowledgement import ReplicaAck
@@ -40,9 +38,7 @@ from simulation.replicated.scenario import (
     Promise,
     ReplicatedScenario,
 )
-
-NAMESRV_HOST: Final = "10.0.0.1"
-PORT: Final = 10911
+from simulation.servers import NAMESRV, NAMESRV_HOST, PORT, new_name_server
 
 STORE_DIR: Final = Path("/data")
 
@@ -98,8 +94,8 @@ class ReplicatedServers:
     async def start(self) -> None:
         """Start all servers, the brokers one after the other: each gets its number as id."""
         self._loop.network.delay(*self._scenario.network_ms)
-        config = NameServerConfig(host=NAMESRV_HOST, port=9876)
-        await self.hosts.run(NAMESRV_HOST, _enter(NameServer(config, self._loop.clock)))
+        name_server = new_name_server(self._loop.clock)
+        await self.hosts.run(NAMESRV_HOST, name_server.__aenter__())
         await self.controllers.start()
         for host in HOSTS:
             await self.start_broker(host)
@@ -128,7 +124,7 @@ class ReplicatedServers:
 
         One that has no space is restarted after a random delay, as a supervisor does.
         """
-        task = self.hosts.run(host, _enter(server))
+        task = self.hosts.run(host, server.__aenter__())
         await asyncio.wait([task])
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -169,7 +165,7 @@ class ReplicatedServers:
             port=PORT,
             vip_port=False,
             advertise=host,
-            name_servers=(f"{NAMESRV_HOST}:9876",),
+            name_servers=(NAMESRV,),
             controllers=self.controllers.addresses,
             controller_mode=True,
             store_dir=STORE_DIR,
@@ -298,7 +294,3 @@ def small_timers() -> Iterator[None]:
     """Let brokers have small timer files."""
     with patched(assembly, "TimerStore", partial(TimerStore, config=TIMER_CONFIG)):
         yield
-
-
-async def _enter(server: Any) -> None:
-    await server.__aenter__()
