@@ -69,26 +69,27 @@ def syntax_trees() -> Iterator[None]:
 
 
 LINES_MAX = {
-    "admin": 4_334,
+    "admin": 4_330,
     "arrow": 1_350,
-    "broker": 25_184,
-    "cli": 12_048,
-    "client": 11_841,
+    "broker": 24_857,
+    "cli": 9_950,
+    "client": 11_834,
     "controller": 2_888,
-    "dashboard": 5_982,
-    "lab": 3_119,
+    "dashboard": 5_970,
+    "lab": 3_108,
+    "lake": 10_405,
     "metrics": 948,
     "model": 1_627,
-    "namesrv": 1_239,
-    "net": 6_230,
+    "namesrv": 1_236,
+    "net": 6_224,
     "pictures": 607,
     "rules": 8_284,
-    "spark": 22_431,
-    "store": 10_971,
-    "testing": 7_806,
+    "spark": 11_798,
+    "store": 10_964,
+    "testing": 1_448,
     "wire": 9_977,
-    "all of src": 136_949,
-    "tests": 164_186,
+    "all of src": 127_888,
+    "tests": 164_683,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
@@ -223,8 +224,8 @@ MAY_USE_PRIVATE_NAMES = {
     # Of other libraries, which have no public name for it.
     "src/roquet/model/config_check.py": {"_is_protocol"},
     "src/roquet/net/stacks.py": {"_current_frames"},
-    "src/roquet/spark/tables/iceberg/hive_calls.py": {"_client", "_get_hive_table"},
-    "src/roquet/spark/tables/iceberg/snapshot_commit.py": {
+    "src/roquet/lake/kinds/iceberg/hive_calls.py": {"_client", "_get_hive_table"},
+    "src/roquet/lake/kinds/iceberg/snapshot_commit.py": {
         "_clean_all_uncommitted",
         "_snapshot_producers",
     },

@@ -5,7 +5,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 
@@ -15,7 +15,7 @@ async def test_progress_beyond_the_end_is_not_noted(
 ) -> None:
     broker.bind(SendHandler.send)(message(b"x"), peer)
     assert [
-        broker.make(GroupProgress).commit("g", "orders", 0, offset) for offset in (1, 2, 1, 0)
+        broker.make(BrokerProgress).commit("g", "orders", 0, offset) for offset in (1, 2, 1, 0)
     ] == [
         True,
         False,
@@ -33,7 +33,7 @@ async def test_saving_progress_flushes_the_log_first(
         broker = server.broker
         broker.bind(SendHandler.send)(message(), peer)
         broker.tables.offsets.commit("billing", "orders", 0, 1)
-        broker.make(GroupProgress).save()
+        broker.make(BrokerProgress).save()
         assert broker.log.store.flushed_position == broker.log.store.end_position
         assert b"billing" in (tmp_path / "config" / "consumerOffset.json").read_bytes()
 
@@ -41,9 +41,9 @@ async def test_saving_progress_flushes_the_log_first(
 async def test_a_group_that_listens_to_other_topics_has_unsubscribed(
     broker: Broker, peer: FakePeer
 ) -> None:
-    assert not broker.make(GroupProgress).has_unsubscribed("billing", "orders")
+    assert not broker.make(BrokerProgress).has_unsubscribed("billing", "orders")
     topics = [Subscription(topic="invoices", sub_string="*")]
     data = ConsumerData(group_name="billing", subscription_data_set=topics)
     broker.tables.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
-    assert broker.make(GroupProgress).has_unsubscribed("billing", "orders")
-    assert not broker.make(GroupProgress).has_unsubscribed("billing", "invoices")
+    assert broker.make(BrokerProgress).has_unsubscribed("billing", "orders")
+    assert not broker.make(BrokerProgress).has_unsubscribed("billing", "invoices")

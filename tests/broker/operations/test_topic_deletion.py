@@ -8,7 +8,7 @@ from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
@@ -75,7 +75,7 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
         for _ in range(3):
             broker.bind(SendHandler.send)(message(), peer)
         broker.tables.offsets.commit("billing", "orders", 0, 2)
-        broker.make(GroupProgress).save()
+        broker.make(BrokerProgress).save()
         topic_id = broker.tables.topics.ids["orders"]
         with monkeypatch.context() as patch:
             for name in ("replace", "remove", "sync"):

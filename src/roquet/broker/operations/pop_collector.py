@@ -21,7 +21,7 @@ from roquet.broker.filtering.tag_expressions import TagCodes
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.log.pop_waiters import ANY_QUEUE
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model import properties as props
@@ -248,7 +248,7 @@ class PopCollector:
             )  # the progress includes it already
         committed = self._tables.offsets.get(request.group, topic, queue_id)
         if committed is None:
-            progress = GroupProgress(self._log, self._tables, self._control)
+            progress = BrokerProgress(self._log, self._tables, self._control)
             is_young = minimum <= 0 and progress.is_start_in_memory(topic, queue_id)
             from_max = request.init_mode == MAX_MODE and topic == request.topic and not is_young
             committed = maximum if from_max else minimum

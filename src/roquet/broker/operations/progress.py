@@ -15,7 +15,7 @@ OFFSET_MAX: Final = 2**63 - 1
 POSITION: Final = Struct(">q")
 
 
-class GroupProgress:
+class BrokerProgress:
     """Progress of groups in queues: noted, saved and reported."""
 
     __slots__ = ("_log", "_settings", "_statistics", "_tables")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
@@ -26,7 +26,7 @@ class TopicDeletion:
         delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
-        progress: GroupProgress,
+        progress: BrokerProgress,
     ) -> None:
         self._log, self._delivery, self._tables = log, delivery, tables
         self._clock, self._statistics, self._progress = control.clock, control.statistics, progress

@@ -10,7 +10,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply
@@ -303,5 +303,5 @@ class TestFailingDisk:
         with pytest.raises(StoreFailed):
             await broker.log.flush.checkpoint(0)
         with pytest.raises(StoreFailed):
-            broker.make(GroupProgress).save()
+            broker.make(BrokerProgress).save()
         assert not (tmp_path / "checkpoint").exists()

@@ -6,7 +6,7 @@ from typing import Final
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.topics import is_system_topic
@@ -32,7 +32,7 @@ class CleaningHandler:
         log: MessageLog,
         tables: BrokerTables,
         control: ControlPlane,
-        progress: GroupProgress,
+        progress: BrokerProgress,
         deletion: TopicDeletion,
     ) -> None:
         self._log, self._tables, self._clock = log, tables, control.clock

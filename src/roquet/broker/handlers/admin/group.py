@@ -6,7 +6,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import check_queues, each_queue, written
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup, GroupMember
 from roquet.model.errors import CallRefused
@@ -35,7 +35,7 @@ class GroupHandler:
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
-        progress: GroupProgress,
+        progress: BrokerProgress,
     ) -> None:
         self._tables, self._coordination, self._settings = tables, coordination, control.settings
         self._statistics, self._progress = control.statistics, progress
@@ -130,7 +130,7 @@ class GroupHandler:
         return self._coordination.handover.owners(group, topic, number)
 
     def _decisions(self, group: str) -> list[TopicAssignment]:
-        """What this broker has decided for a group, by topic."""
+        """The latest assignments of a group, by topic."""
         snapshots = self._coordination.rebalance.assignments.of(group)
         return [
             TopicAssignment(topic=topic, strategy=s.strategy, number=s.number, owners=s.owners)

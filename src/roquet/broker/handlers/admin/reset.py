@@ -12,7 +12,7 @@ from typing import Final, TypeGuard
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import dumped, in_slices
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import GroupMember
 from roquet.log_records import logger
@@ -44,7 +44,7 @@ class ResetHandler:
     __slots__ = ("_log", "_progress", "_settings", "_tables")
 
     def __init__(
-        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, progress: GroupProgress
+        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, progress: BrokerProgress
     ) -> None:
         self._log, self._tables, self._settings = log, tables, control.settings
         self._progress = progress

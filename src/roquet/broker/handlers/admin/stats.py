@@ -8,7 +8,7 @@ from typing import Final
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import check_queues, dumped, each_queue, in_slices
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.stream.stream_facts import ConnectionFacts
 from roquet.broker.statistics import COUNT
@@ -46,7 +46,7 @@ class StatsHandler:
         tables: BrokerTables,
         control: ControlPlane,
         replication: Replication,
-        progress: GroupProgress,
+        progress: BrokerProgress,
     ) -> None:
         self._log, self._tables, self._control = log, tables, control
         self._replication, self._progress = replication, progress

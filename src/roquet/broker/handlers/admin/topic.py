@@ -10,7 +10,7 @@ from roquet.broker.coordination import GroupCoordination
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import page, written
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.groups import Groups
@@ -48,7 +48,7 @@ class TopicHandler:
         tables: BrokerTables,
         coordination: GroupCoordination,
         control: ControlPlane,
-        progress: GroupProgress,
+        progress: BrokerProgress,
         deletion: TopicDeletion,
     ) -> None:
         self._log, self._tables, self._coordination = log, tables, coordination

@@ -3,7 +3,7 @@
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import OFFSET_MAX, GroupProgress
+from roquet.broker.operations.progress import OFFSET_MAX, BrokerProgress
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.handover import QueueTakeover
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -26,7 +26,7 @@ class OffsetHandler:
         tables: BrokerTables,
         coordination: GroupCoordination,
         replication: Replication,
-        progress: GroupProgress,
+        progress: BrokerProgress,
     ) -> None:
         self._log, self._tables, self._coordination = log, tables, coordination
         self._replication, self._progress = replication, progress

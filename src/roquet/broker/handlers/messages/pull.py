@@ -11,7 +11,7 @@ from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
 from roquet.broker.filtering.filter_scan import scan
 from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.progress import GroupProgress
+from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.operations.reading_checks import ReadForbidden, ReadingChecks
 from roquet.broker.operations.replica_reads import ReplicaReads
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -69,7 +69,7 @@ class PullHandler:
         coordination: GroupCoordination,
         control: ControlPlane,
         reading: ReadingChecks,
-        progress: GroupProgress,
+        progress: BrokerProgress,
         replica_reads: ReplicaReads,
     ) -> None:
         self._log, self._store, self._tables = log, log.store, tables
