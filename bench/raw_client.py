@@ -26,6 +26,7 @@ from system import cpu_seconds, percentile  # noqa: E402
 from harness import genuine  # noqa: E402
 from harness.ports import free_port  # noqa: E402
 from harness.processes import ROQUET, Process  # noqa: E402
+from roquet.cli.process.runtime import LIFELINE  # noqa: E402
 from roquet.model.topic import TopicConfig  # noqa: E402
 from roquet.wire.calls.admin.topic import CreateTopics  # noqa: E402
 from roquet.wire.calls.bodies import TopicConfigs  # noqa: E402
@@ -333,7 +334,8 @@ def ours(folder: Path, brokers: int = 1, settings: str = "") -> Iterator[Brokers
     command += ["--namesrv-port", str(names), "--data", str(folder / "data")]
     command += ["--host", "127.0.0.1", "--config", str(config)]
     log, home = folder / "serve.log", folder / "home"
-    with Process(command, log, ready="ready (", home=home) as child:
+    lifeline = {LIFELINE: "1"}  # it ends with this process, even if that is killed
+    with Process(command, log, ready="ready (", home=home, environ=lifeline) as child:
         addresses = [("127.0.0.1", port + PORT_STEP * number) for number in range(brokers)]
         yield Brokers("ours", addresses, _broker_processes(child.pid), f"127.0.0.1:{names}")
 
