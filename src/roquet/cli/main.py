@@ -30,36 +30,48 @@ from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.operator_command import as_command
+from roquet.cli.operator_command import CommandGroup, as_command, command_name
 from roquet.cli.servers import controller, dashboard, start, supervisor
-from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
+from roquet.cli.spark_jobs import commands
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.cli.terminal.plain_options import convert_plainly
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
-SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+COMMANDS: Final[Mapping[str, Sequence[Callable[..., Any] | CommandGroup]]] = MappingProxyType(
     {
-        "Servers": ("dev", "serve", "namesrv", "broker", "controller", "dashboard"),
-        "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
-        "Operation": (
-            "topic",
-            "group",
-            "cluster",
-            "acl",
-            "dump",
-            "check",
-            "health",
-            "backup",
-            "restore",
-            "support",
+        "Servers": (
+            start.dev,
+            supervisor.serve,
+            name_server.app,
+            broker.app,
+            controller.controller,
+            dashboard.dashboard,
         ),
-        "Spark": ("spark", "lake"),
-        "Trying out": ("demo", "balance", "lab"),
+        "Messages": (produce.produce, consume.consume, lookup.app, dlq.app, set_aside.app),
+        "Operation": (
+            topic.app,
+            group.app,
+            cluster.app,
+            acl.app,
+            store_files.dump,
+            store_files.check,
+            health.health,
+            backups.backup,
+            backups.restore,
+            support.app,
+        ),
+        "Spark": (commands.app, query.app),
+        "Trying out": (demo.demo, balance.balance, lab.app),
     }
 )
-"""Headings of `roquet --help`, and the commands below each."""
+"""Headings of `roquet --help`, and the commands and groups below each."""
+
+SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+    {title: [command_name(one) for one in found] for title, found in COMMANDS.items()}
+)
+"""The names of the commands below each heading."""
 
 
 class RootCommand(HelpfulGroup):
@@ -92,38 +104,11 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-COMMANDS: Final[Sequence[Callable[..., Any]]] = (
-    start.dev,
-    supervisor.serve,
-    controller.controller,
-    dashboard.dashboard,
-    produce.produce,
-    consume.consume,
-    store_files.dump,
-    store_files.check,
-    backups.backup,
-    backups.restore,
-    health.health,
-    balance.balance,
-    demo.demo,
-)
-for _command in COMMANDS:
-    app.command()(as_command(_command))
-app.add_typer(dlq.app)
-app.add_typer(set_aside.app)
-app.add_typer(group.app)
-app.add_typer(topic.app)
-app.add_typer(lookup.app)
-app.add_typer(cluster.app)
-app.add_typer(acl.app)
-app.add_typer(lab.app, cls=HelpfulGroup)
-app.add_typer(broker.app)
-app.add_typer(name_server.app)
-app.add_typer(support.app)
-for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
-    commands.app.command()(_command)
-app.add_typer(commands.app, cls=HelpfulGroup)
-app.add_typer(query.app, cls=HelpfulGroup)
+for _command in (one for found in COMMANDS.values() for one in found):
+    if isinstance(_command, CommandGroup):
+        app.add_typer(_command)
+    else:
+        app.command()(as_command(_command))
 
 
 def _show_version(wanted: bool) -> None:

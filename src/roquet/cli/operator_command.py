@@ -9,13 +9,14 @@ Parameters that are no arguments or options are given by the command, which has 
     namesrv     --namesrv            the addresses of the name servers
     approval    --dry-run, --yes     the preview of a change, and the question before it
     as_json     --json               whether JSON is printed; a `Result` needs no such parameter
+    options     those of its class   a value of a `CommandOptions`
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import wraps
 from inspect import Parameter, Signature, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import typer
@@ -123,29 +124,59 @@ class CommandGroup(typer.Typer):
         return register
 
 
+class CommandOptions:
+    """Options of a command as one value: its fields are declared like parameters of a function.
+
+    Those of a derived class come before those of its bases.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    @classmethod
+    def declared(cls) -> list[Parameter]:
+        """The options, in the order of the help."""
+        hints = get_type_hints(cls, include_extras=True)
+        names = [name for one in cls.__mro__ for name in vars(one).get("__annotations__", ())]
+        in_order = [*dict.fromkeys(reversed(names))]  # one that is declared anew keeps its place
+        return [
+            _option(name, hints[name], default=getattr(cls, name, Parameter.empty))
+            for name in reversed(in_order)
+        ]
+
+
+def command_name(command: CommandGroup | Callable[..., Any]) -> str:
+    """The name of a group, or of a function on the command line."""
+    if isinstance(command, CommandGroup):
+        return str(command.info.name)
+    return command.__name__.replace("_", "-")
+
+
 def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Callable[..., None]:
     """A function as typer takes it: parameters given by the command are replaced by options.
 
     One without such parameters and without a result is returned as it is.
     """
     declared = signature(function)
-    own = [one for one in declared.parameters.values() if _is_on_the_command_line(one)]
+    parameters = declared.parameters
+    own = [one for one in parameters.values() if _is_on_the_command_line(one)]
+    grouped = parameters["options"].annotation if "options" in parameters else CommandOptions
     names = {one.name for one in own}
-    given = declared.parameters.keys() - names
-    has_json = declared.return_annotation is Result
+    given = parameters.keys() - names
+    has_json = declared.return_annotation in (Result, Result | None)
     if not given and not has_json and declared.return_annotation in (None, Signature.empty):
         return function
     shared = _shared_options(given, json_help, has_json=has_json)
-    options = [*own, *(one for one in shared if one.name not in names)]
+    options = [*own, *grouped.declared(), *(one for one in shared if one.name not in names)]
 
     @wraps(function)
     def command(**values: Any) -> None:
-        runtime.log_to_stderr(verbose=False)
-        as_json = values.get("json", False)
-        arguments = {one.name: values[one.name] for one in own}
-        result = _call(function, arguments | _given(given, values, as_json=as_json))
+        runtime.log_to_stderr(verbose=values.get("verbose", False))
+        values.setdefault("json", False)
+        arguments = {name: values[name] for name in names} | _given(given, values, grouped)
+        result = _call(function, arguments)
         if isinstance(result, Result):
-            result.show(as_json=as_json)
+            result.show(as_json=values["json"])
         elif result is not None:
             show_text(result)
 
@@ -155,7 +186,7 @@ def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Call
 
 
 def _is_on_the_command_line(parameter: Parameter) -> bool:
-    return get_origin(parameter.annotation) is Annotated
+    return get_origin(parameter.annotation) is Annotated or parameter.annotation is typer.Context
 
 
 def _shared_options(given: Set[str], json_help: str, *, has_json: bool) -> Iterator[Parameter]:
@@ -174,14 +205,18 @@ def _option(name: str, annotation: Any, *, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _given(names: Set[str], values: Mapping[str, Any], *, as_json: bool) -> dict[str, Any]:
+def _given(
+    names: Set[str], values: Mapping[str, Any], grouped: type[CommandOptions]
+) -> dict[str, Any]:
     """Values of the given parameters."""
     given: dict[str, Any] = {}
     if "approval" in names:
         dry_run, yes = values["dry_run"], values["yes"]
-        given["approval"] = Approval(dry_run=dry_run, yes=yes, as_json=as_json)
+        given["approval"] = Approval(dry_run=dry_run, yes=yes, as_json=values["json"])
     if "as_json" in names:
-        given["as_json"] = as_json
+        given["as_json"] = values["json"]
+    if "options" in names:
+        given["options"] = grouped(**{one.name: values[one.name] for one in grouped.declared()})
     for name in names & {"admin", "namesrv"}:
         given[name] = namesrv_addresses(values["namesrv"])
     return given

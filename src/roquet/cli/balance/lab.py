@@ -1,7 +1,6 @@
 """roquet lab run, report, scenarios: balance strategies over millions of simulated histories."""
 
 import importlib.util
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli.spark_jobs.commands import MasterOption
+from roquet.cli.operator_command import CommandGroup, Result
+from roquet.cli.spark_jobs.job_options import MasterOption
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.lab.invariants import InvariantResult
     from roquet.lab.scenario import LabScenario
     from roquet.lab.study import Study, StudyDirectory
     from roquet.lab.summary import StudySummary
@@ -27,12 +27,7 @@ NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 ALL: Final = "all"
 SEED: Final = 1
 
-app: Final = typer.Typer(
-    name="lab",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Try balance strategies over simulated histories, on Spark.",
-)
+app: Final = CommandGroup("lab", "Try balance strategies over simulated histories, on Spark.")
 
 LabDirectoryArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="What `run --out` wrote.")
@@ -41,6 +36,7 @@ LabDirectoryArgument = Annotated[
 
 @app.command()
 def run(
+    as_json: bool,
     *,
     scenario: Annotated[
         list[str], typer.Option(help="A name, a JSON file, or all; may be given several times.")
@@ -52,8 +48,7 @@ def run(
     seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
     strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
     master: MasterOption = None,
-    json: output.JsonOption = False,
-) -> None:
+) -> Result:
     """Simulate a scenario under every strategy, and say which one to choose when.
 
     The table is in DIR/histories, one row for each history and strategy; the page is
@@ -75,16 +70,16 @@ def run(
     place = study.StudyDirectory(out)
     place.claim(chosen)
     if place.missing(chosen):
-        _play(chosen, place, master, quiet=json)
-    _tell(_summed_up(chosen, place), place, json=json)
+        _play(chosen, place, master, quiet=as_json)
+    return _result(_summed_up(chosen, place), place)
 
 
 @app.command()
 def report(
+    as_json: bool,
     directory: LabDirectoryArgument,
     *,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
-    json: output.JsonOption = False,
 ) -> None:
     """Write the page of a finished run again, and open it."""
     _check_installed()
@@ -99,8 +94,8 @@ def report(
             f"{directory} is not finished: {len(missing)} of {len(study.parts())} parts are "
             "missing; start the same `roquet lab run` again"
         )
-    _tell(_summed_up(study, place), place, json=json)
-    if open_ and not json:
+    _result(_summed_up(study, place), place).show(as_json=as_json)
+    if open_ and not as_json:
         typer.launch(place.report.resolve().as_uri())
 
 
@@ -109,23 +104,22 @@ def scenarios(
     name: Annotated[
         str | None, typer.Argument(help="Show this one, as JSON to start from.")
     ] = None,
-    *,
-    json: output.JsonOption = False,
-) -> None:
+) -> Result | None:
     """List the scenarios, or show one in full."""
     from roquet.lab import scenario
 
     if name is not None:
         output.echo_lines(output.json_text(scenario.preset(name), pretty=True))
-        return
+        return None
     presets = [scenario.preset(one) for one in scenario.preset_names()]
-    if json:
-        output.echo_json(presets)
-        return
+    return Result(json=presets, text=_scenario_table(presets))
+
+
+def _scenario_table(presets: "Sequence[LabScenario]") -> Iterator[Any]:
     table = output.table("scenario", "what happens", "its numbers")
     for one in presets:
         table.add_row(one.name, one.about, one.describe())
-    output.console().print(table)
+    yield table
 
 
 def _check_installed() -> None:
@@ -258,21 +252,20 @@ def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
     return summary
 
 
-def _tell(summary: "StudySummary", place: "StudyDirectory", *, json: bool) -> None:
-    """Print the choices and the failed invariants; ends with code 1 when one failed."""
+def _result(summary: "StudySummary", place: "StudyDirectory") -> Result:
+    """The choices and the failed invariants; a failure when one failed."""
     failed = [claim for claim in summary.claims if not claim.holds]
-    if json:
-        output.echo_json([summary])
-    else:
-        output.console().print(_choices(summary))
-        for claim in failed:
-            output.echo(f"does not hold: {claim.text} ({claim.found})")
-        held = len(summary.claims) - len(failed)
-        output.echo(
-            f"{held} of {len(summary.claims)} claims hold; {place.report.resolve().as_uri()}"
-        )
-    if failed:
-        sys.exit(FAILED)
+    return Result(json=[summary], text=_lines(summary, failed, place), is_failed=bool(failed))
+
+
+def _lines(
+    summary: "StudySummary", failed: "Sequence[InvariantResult]", place: "StudyDirectory"
+) -> Iterator[Any]:
+    yield _choices(summary)
+    for claim in failed:
+        yield f"does not hold: {claim.text} ({claim.found})"
+    held = len(summary.claims) - len(failed)
+    yield f"{held} of {len(summary.claims)} claims hold; {place.report.resolve().as_uri()}"
 
 
 def _choices(summary: "StudySummary") -> Any:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.cli.operator_command import CommandGroup
 from roquet.cli.process import runtime
-from roquet.cli.spark_jobs.commands import StorageOption, check_installed, parse_pairs
+from roquet.cli.spark_jobs.job_options import StorageOption, check_installed, parse_pairs
 from roquet.cli.terminal import output
 from roquet.model.errors import RoquetError, UsageError
 
@@ -37,12 +38,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
-app: Final = typer.Typer(
-    name="lake",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Tables of archives, without Spark.",
-)
+app: Final = CommandGroup("lake", "Tables of archives, without Spark.")
 
 TablesOption = Annotated[
     list[str],

@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.process import runtime
-from roquet.cli.spark_jobs.commands import (
-    CatalogOption,
-    StorageOption,
-    TableOption,
+from roquet.cli.operator_command import Result
+from roquet.cli.spark_jobs.job_options import (
+    As,
+    JobOptions,
+    TableKindOption,
+    TableOptions,
     check_installed,
     check_java,
-    parse_pairs,
+    millis,
 )
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
@@ -19,73 +20,68 @@ from roquet.model.printable_text import size_text
 from roquet.model.settings import parse_millis
 
 if TYPE_CHECKING:
-    from roquet.lake.maintain.maintenance import MaintenanceReport, Params
+    from roquet.lake.maintain.maintenance import MaintenanceReport
     from roquet.lake.maintain.refill import RefillCounts
     from roquet.lake.task_set import TaskResult, TaskSet
 
 _DAY_MS: Final = 24 * 3_600_000
 
 
-def maintain(  # noqa: PLR0913 - each is an option
-    directory: Annotated[str, typer.Argument(metavar="TABLE", help="The archive.")],
-    *,
+def _days(text: str) -> int:
+    """Whole days of a time such as 90d. Raises UsageError for parts of days."""
+    days, rest = divmod(parse_millis(text, "--keep"), _DAY_MS)
+    if rest or not days:
+        raise UsageError(f"--keep: {text!r} is not a number of whole days such as 90d")
+    return days
+
+
+class _MergeOptions(JobOptions):
+    master: Annotated[
+        str | None, typer.Option(help="Merge files on this Spark; else in this process.")
+    ] = None
+
+
+class MaintainOptions(TableOptions, _MergeOptions):
+    """Options of `roquet spark maintain`."""
+
+    directory: Annotated[str, typer.Argument(metavar="TABLE", help="The archive."), As("target")]
     keep: Annotated[
         str | None,
         typer.Option(metavar="DAYS", help="Remove days (UTC) before these: 90d; else none."),
-    ] = None,
+        As("keep_days", _days),
+    ] = None
     refill: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Fill a body column for older rows; may be repeated."),
-    ] = None,
+        As("refill", tuple),
+    ] = None
     snapshots: Annotated[
-        str, typer.Option(metavar="TIME", help="How long replaced versions of the table stay.")
-    ] = "7d",
+        str,
+        typer.Option(metavar="TIME", help="How long replaced versions of the table stay."),
+        As("versions_ms", millis("--snapshots")),
+    ] = "7d"
     preview: Annotated[
         bool, typer.Option("--preview", help="Only say what would be done; the default.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", "-k", help="delta, iceberg; else as the directory looks."),
-    ] = None,
-    table: TableOption = "",
-    catalog: CatalogOption = None,
-    storage_option: StorageOption = None,
-    master: Annotated[
-        str | None, typer.Option(help="Merge files on this Spark; else in this process.")
-    ] = None,
-    json: output.JsonOption = False,
-) -> None:
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False
+    kind: TableKindOption = None
+
+
+def maintain(options: MaintainOptions) -> Result:
     """Remove old days, fill columns, merge small files, and give up versions replaced long ago.
 
     Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
     """
-    runtime.log_to_stderr(verbose=False)
     check_installed()
-    from roquet.lake.kinds.iceberg import parse_catalog
-    from roquet.lake.maintain.maintenance import Params
+    import msgspec
 
-    if preview and yes:
-        raise UsageError("--preview or --yes: it is done, or it is not")
-    params = Params(
-        target=directory,
-        kind=kind,
-        name=table,
-        catalog=parse_catalog(catalog),
-        storage=parse_pairs(storage_option, "--storage-option"),
-        keep_days=_days(keep) if keep else None,
-        refill=tuple(refill or ()),
-        versions_ms=parse_millis(snapshots, "--snapshots"),
-        is_preview=not yes,
-        master=master,
-    )
-    _maintain(params, as_json=json)
-
-
-def _maintain(params: "Params", *, as_json: bool) -> None:
     from roquet.lake.maintain import maintenance
     from roquet.net.clock import SYSTEM_CLOCK
     from roquet.spark.jobs.job_runner import run_task_set, spark_for
+
+    if options.preview and options.yes:
+        raise UsageError("--preview or --yes: it is done, or it is not")
+    params = options.params(maintenance.Params, is_preview=not options.yes)
 
     def merge_on_spark(tasks: "TaskSet") -> "list[TaskResult]":
         return run_task_set(spark_for("roquet maintain", params.master), tasks)
@@ -94,14 +90,11 @@ def _maintain(params: "Params", *, as_json: bool) -> None:
         check_java(params.master)
     merge = maintenance.run_here if params.master is None else merge_on_spark
     report = maintenance.run(params, merge, SYSTEM_CLOCK.now_ms())
-    if as_json:
-        import msgspec
-
-        place = {"table": params.target, "preview": params.is_preview}
-        output.echo_json([{**place, **msgspec.to_builtins(report)}])
-        return
-    for line in report_lines(params.target, report, is_preview=params.is_preview):
-        output.echo(line)
+    place = {"table": params.target, "preview": params.is_preview}
+    return Result(
+        json=[{**place, **msgspec.to_builtins(report)}],
+        text=report_lines(params.target, report, is_preview=params.is_preview),
+    )
 
 
 def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) -> list[str]:
@@ -153,11 +146,3 @@ def _refilled_lines(refilled: "RefillCounts", would: str) -> list[str]:
         unfit = output.quantity(refilled.unfit, "value")
         lines.append(f"  {unfit} of another type than the column left in the body")
     return lines
-
-
-def _days(text: str) -> int:
-    """Whole days of a time such as 90d. Raises UsageError for parts of days."""
-    days, rest = divmod(parse_millis(text, "--keep"), _DAY_MS)
-    if rest or not days:
-        raise UsageError(f"--keep: {text!r} is not a number of whole days such as 90d")
-    return days

@@ -1,13 +1,12 @@
 """roquet spark lag --table: the lag of archives, as their jobs have noted it."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from roquet.cli.operator_command import Result
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 BAD: Final = "bold red"
 
 
-def run(
-    tables: Sequence[str], storage: Mapping[str, str], retention_ms: int | None, *, as_json: bool
-) -> None:
-    """Print the lag of each table; ends with code 1 when one of them has an alert."""
+def lag_of_tables(
+    tables: Sequence[str], storage: Mapping[str, str], retention_ms: int | None
+) -> Result:
+    """The lag of each table; a failure when one of them has an alert."""
     from roquet.lake.lag.table_lag import table_lag
     from roquet.lake.status import read_statuses
 
@@ -30,15 +29,14 @@ def run(
         for table in tables
         for status in read_statuses(table, storage if "://" in table else {})
     ]
-    if as_json:
-        output.echo_json({**msgspec.to_builtins(lag), "state": lag.state.words} for lag in lags)
-    else:
-        _print(lags)
-    if any(lag.alert for lag in lags):
-        sys.exit(FAILED)
+    return Result(
+        json=({**msgspec.to_builtins(lag), "state": lag.state.words} for lag in lags),
+        text=_parts(lags),
+        is_failed=any(lag.alert for lag in lags),
+    )
 
 
-def _print(lags: "Sequence[TableLag]") -> None:
+def _parts(lags: "Sequence[TableLag]") -> Iterator[Any]:
     shown = output.table(
         "table", "topic", "job", "commit", "committed", "overtaken in", "lag", "seconds", numbers=6
     )
@@ -53,12 +51,12 @@ def _print(lags: "Sequence[TableLag]") -> None:
             f"{lag.lag:,}",
             f"{lag.lag_s:,.0f}",
         )
-    output.console().print(shown)
+    yield shown
     for lag in lags:
         for broker in lag.brokers_away:
-            output.echo(f"{lag.table}: broker {broker} did not answer; what waits there is unknown")
+            yield f"{lag.table}: broker {broker} did not answer; what waits there is unknown"
         if lag.alert:
-            output.echo(f"{lag.table}: {lag.alert}")
+            yield f"{lag.table}: {lag.alert}"
 
 
 def duration_text(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from roquet.cli.main import app
-from roquet.cli.spark_jobs import audit_output
+from roquet.cli.spark_jobs.audit import SHOWN_MAX
 from roquet.lake.audit.audit_report import AuditReport, RowGap
 from roquet.lake.audit.findings import AuditFinding, CountDifference
 from roquet.model.errors import ConfigError
@@ -95,7 +95,7 @@ def test_findings_are_printed_and_set_the_exit_code(job: FakeJob) -> None:
 
 
 def test_the_first_of_very_many_findings_are_printed(job: FakeJob) -> None:
-    job.report = report(findings=(GONE,) * (audit_output.SHOWN_MAX + 2))
+    job.report = report(findings=(GONE,) * (SHOWN_MAX + 2))
     assert "and 2 more: see --page" in run(app, ["spark", "audit", "orders", "lake"]).stdout
 
 

@@ -1,13 +1,21 @@
-"""roquet spark audit: runs the job, shows its progress, and prints its report."""
+"""roquet spark audit: compares an archive with its topic."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from roquet.cli.operator_command import Result
+from roquet.cli.spark_jobs.job_options import (
+    As,
+    SourceOptions,
+    TableOptions,
+    TopicName,
+    check_installed,
+)
 from roquet.cli.terminal import output
-from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.progress import live_bar
 
 if TYPE_CHECKING:
@@ -15,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from roquet.lake.audit.audit_report import AuditReport
-    from roquet.spark.jobs.audit.audit_job import AuditProgress, Params
+    from roquet.spark.jobs.audit.audit_job import AuditProgress
 
 PLACES_MAX: Final = 6
 """Messages shown of a row that was sent more than once."""
@@ -24,58 +32,76 @@ SHOWN_MAX: Final = 40
 """Findings shown in text output; the page and the JSON have all."""
 
 
-def run(params: "Params", page: str | None, *, as_json: bool) -> None:
-    """Run the audit and print its report; ends with code 1 when it is not clean."""
+class AuditOptions(TableOptions, SourceOptions):
+    """Options of `roquet spark audit`."""
+
+    topic: TopicName
+    directory: Annotated[str, typer.Argument(metavar="TABLE", help="Its archive."), As("target")]
+    producer: Annotated[
+        str,
+        typer.Option(
+            metavar="COUNTS",
+            help="A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
+        ),
+    ] = ""
+    page: Annotated[
+        str | None, typer.Option(metavar="FILE", help="An HTML page with all of it.")
+    ] = None
+    master: Annotated[
+        str | None, typer.Option(help="Read the files on this Spark; else in this process.")
+    ] = None
+
+
+def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
+    """Compare an archive with its topic: missing and duplicate messages, by queue and offset.
+
+    Nothing is changed, and the archive may run meanwhile. Exit code 1 when they differ.
+    """
+    check_installed()
     from roquet.lake.audit.audit_page import html
     from roquet.spark.jobs.audit import audit_job
 
+    params = options.params(audit_job.Params, options=options.source(namesrv))
     with _progress_bar(quiet=as_json) as tell:
-        report = audit_job.run(params, _spark(params), tell)
-    if page is not None:
-        Path(page).write_text(html(report), "utf-8")
-    if as_json:
-        output.echo_json([report])
-    else:
-        _print_report(report, page)
-    if not report.is_clean:
-        sys.exit(FAILED)
+        report = audit_job.run(params, _spark(params.master), tell)
+    if options.page is not None:
+        Path(options.page).write_text(html(report), "utf-8")
+    text = _report_parts(report, options.page)
+    return Result(json=[report], text=text, is_failed=not report.is_clean)
 
 
-def _spark(params: "Params") -> "Callable[[], SparkSession] | None":
+def _spark(master: str | None) -> "Callable[[], SparkSession] | None":
     """Makes the Spark session of --master or spark-submit; None reads files in this process."""
     from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided, spark_for
 
-    if params.master is None and not is_session_provided(None):
+    if master is None and not is_session_provided(None):
         return None
-    if params.master is not None:
+    if master is not None:
         java_home()
-    return lambda: spark_for("roquet audit", params.master)
+    return lambda: spark_for("roquet audit", master)
 
 
-def _print_report(report: "AuditReport", page: str | None) -> None:
+def _report_parts(report: "AuditReport", page: str | None) -> Iterator[Any]:
     from roquet.lake.audit.audit_page import verdict
     from roquet.lake.audit.hourly_counts import hour_text
 
-    output.echo(verdict(report))
+    yield verdict(report)
     if report.findings:
-        output.console().print(_findings(report))
+        yield _findings(report)
         if (more := len(report.findings) - SHOWN_MAX) > 0:
-            output.echo(f"and {more:,} more: see --page or --json")
+            yield f"and {more:,} more: see --page or --json"
     for one in report.producer[:SHOWN_MAX]:
-        span = (
-            hour_text(one.first)
-            if one.first == one.last
-            else f"{hour_text(one.first)} to {hour_text(one.last)}"
-        )
-        output.echo(f"{span}: {one.more:+,} against the producer's count")
+        first, last = hour_text(one.first), hour_text(one.last)
+        span = first if one.first == one.last else f"{first} to {last}"
+        yield f"{span}: {one.more:+,} against the producer's count"
     for gap in report.row_gaps[:SHOWN_MAX]:
         where = ", ".join(map(str, gap.places[:PLACES_MAX]))
-        output.echo(f"{gap.what}: rows {gap.rows} of {gap.writer}{f' ({where})' if where else ''}")
+        yield f"{gap.what}: rows {gap.rows} of {gap.writer}{f' ({where})' if where else ''}"
     if not report.begin_known:
-        output.echo("where the table began is not known: its first row of a queue counts as that")
+        yield "where the table began is not known: its first row of a queue counts as that"
     if page is not None:
-        output.echo(Path(page).absolute().as_uri())
+        yield Path(page).absolute().as_uri()
 
 
 def _findings(report: "AuditReport") -> "Table":

@@ -1,0 +1,249 @@
+"""Options of commands that run jobs on tables, and how each becomes a parameter of its job.
+
+    class LagOptions(StorageOptions):
+        every: Annotated[str, typer.Option(), As("every_ms", millis("--every"))] = "10s"
+
+    LagOptions(every="20s").params(Params)  ─▶  Params(every_ms=20_000)
+
+An option goes to the parameter of its own name, or to the one that `As` names. One for which there
+is no parameter is the command's own.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+import typer
+
+from roquet.cli.operator_command import CommandOptions
+from roquet.cli.terminal.progress import progress_bar
+from roquet.model.errors import ConfigError, UsageError
+from roquet.model.settings import parse_millis
+from roquet.net.clock import SYSTEM_CLOCK
+
+P = TypeVar("P", bound=msgspec.Struct)
+D = TypeVar("D")
+
+SPARK_PACKAGES: Final = ("pyspark", "pyarrow")
+"""Packages that the extra `spark` installs."""
+
+SECRET_OPTIONS: Final[Mapping[str, str]] = {
+    "secretkey": "ROCKETMQ_SECRET_KEY",
+    "securitytoken": "ROCKETMQ_SECURITY_TOKEN",
+}
+"""Options of the source that hold a secret, in small letters, and the variables that give it."""
+
+
+class As(NamedTuple):
+    """The parameter of a job that an option gives, and how its value is made."""
+
+    parameter: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+
+def millis(option: str) -> Callable[[str], int]:
+    """Converts texts such as 10s to ms; `option` names it in errors."""
+    return lambda text: parse_millis(text, option)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Comma-separated names as a tuple."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def pairs(option: str) -> Callable[[Sequence[str]], dict[str, str]]:
+    """Converts NAME=VALUE texts to a dictionary; `option` names it in errors."""
+    return lambda texts: parse_pairs(texts, option)
+
+
+def _catalog(texts: Sequence[str]) -> Mapping[str, str]:
+    from roquet.lake.kinds.iceberg import parse_catalog
+
+    return parse_catalog(texts)
+
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(help="A Spark master; else the one of spark-submit, else all cores here."),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="Of an object store: AWS_ENDPOINT_URL, AWS_REGION; credentials by the environment.",
+    ),
+    As("storage", pairs("--storage-option")),
+]
+TopicName = Annotated[str, typer.Argument(help="The topic's name.")]
+TablePlace = Annotated[
+    str,
+    typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
+    As("target"),
+]
+TableKindOption = Annotated[
+    str | None,
+    typer.Option("--kind", "-k", help="delta, iceberg; else as the directory looks."),
+]
+EveryOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Run for ever, with a batch this often: 10s."),
+    As("every_ms", millis("--every")),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(help="Only these, comma separated, when the table is made."),
+    As("columns", names),
+]
+
+
+class JobOptions(CommandOptions):
+    """Options of a job."""
+
+    def params(self, params: type[P], **more: Any) -> P:
+        """The job's parameters, and some more.
+
+        An option that was not given, or that has an empty text, leaves the default.
+        """
+        values: dict[str, Any] = {}
+        for option, target in _targets(type(self)).items():
+            value = getattr(self, option)
+            is_known = target.parameter in params.__struct_fields__
+            if is_known and value is not None and value != "":
+                values[target.parameter] = target.convert(value)
+        return params(**{**values, **more})
+
+
+def _targets(options: type[JobOptions]) -> Mapping[str, As]:
+    """The parameter of each option."""
+    return {
+        option: next((one for one in hint.__metadata__ if isinstance(one, As)), As(option))
+        for option, hint in get_type_hints(options, include_extras=True).items()
+    }
+
+
+class StorageOptions(JobOptions):
+    """Options of tables that may be in an object store."""
+
+    storage_option: StorageOption = None
+
+
+class CatalogOptions(StorageOptions):
+    """Options of tables that may be in a catalog."""
+
+    catalog: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--catalog",
+            "--catalog-option",
+            metavar="NAME|URI|NAME=VALUE",
+            help="Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+        ),
+        As("catalog", _catalog),
+    ] = None
+
+
+class TableOptions(CatalogOptions):
+    """Options of tables that may have a name in a catalog."""
+
+    table: Annotated[
+        str,
+        typer.Option(metavar="NAMESPACE.NAME", help="Iceberg: the table in its catalog."),
+        As("name"),
+    ] = ""
+
+
+class SourceOptions(JobOptions):
+    """Options of jobs that read or write topics on Spark."""
+
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="Of the source, as in Spark; may be repeated.",
+        ),
+    ] = None
+    master: MasterOption = None
+
+    def source(self, namesrv: str, **edges: str | None) -> dict[str, str]:
+        """The options of the source: with the name servers, and where messages begin or end."""
+        given = {name: text for name, text in edges.items() if text is not None}
+        return {**given, **parse_pairs(self.option, "--option"), "namesrv": namesrv}
+
+
+def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary. Raises ConfigError for another text, and for a secret."""
+    values = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{name}: {text!r} is not NAME=VALUE")
+        if variable := SECRET_OPTIONS.get(key.strip().lower()):
+            raise ConfigError(
+                f"{name} {key.strip()}: every user of the machine sees the words of a command; set "
+                f"{variable} in the environment of the driver and of the workers"
+            )
+        values[key.strip()] = value.strip()
+    return values
+
+
+def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark") -> None:
+    """Raise UsageError, with the command that installs them, when packages are missing."""
+    import importlib.util
+
+    from roquet.spark.versions import OWN_SPARK, find_spark
+
+    find_spark()
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        is_spark = "pyspark" in missing and extras == "spark"
+        advice = OWN_SPARK if is_spark else f"pip install 'roquet[{extras}]'"
+        raise UsageError(f"this needs {', '.join(missing)}: {advice}")
+
+
+def check_java(master: str | None) -> None:
+    """Raise ConfigError without a Java, unless a Spark master was given elsewhere."""
+    from roquet.spark.java import java_home
+    from roquet.spark.jobs.job_runner import is_session_provided
+
+    if not is_session_provided(master):
+        java_home()
+
+
+def run_on_spark(
+    job: Callable[..., D],
+    params: Any,
+    count: Callable[[D], tuple[int, int]],
+    *more: Any,
+    title: str,
+    app: str,
+    quiet: bool,
+    left: str = "behind",
+) -> tuple[D, float]:
+    """Run a job on Spark, and show its progress; returns what it did, and how many seconds it took.
+
+    `count` says how many rows are done, and how many are left.
+    """
+    from roquet.spark.jobs.job_runner import spark_for
+
+    check_java(params.master)
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    with progress_bar(title, quiet=quiet, left=left) as show:
+
+        def tell(done: D) -> None:
+            show(*count(done))
+
+        done = job(params, lambda: spark_for(app, params.master), tell, *more)
+    return done, (SYSTEM_CLOCK.monotonic_ms() - began_ms) / 1000
+
+
+def stop_event() -> threading.Event:
+    """An event that SIGTERM sets: the running batch is committed first. Ctrl-C ends at once."""
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    return stop

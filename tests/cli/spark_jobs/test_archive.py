@@ -1,0 +1,238 @@
+"""roquet spark archive: options become parameters, a run becomes one line; bad input one error."""
+
+import importlib.util
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from roquet.cli.main import app
+from roquet.model.errors import ConfigError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.jobs.archive import archive_job
+from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params
+from roquet.testing.cluster import BlockingCluster
+from roquet.wire.calls.admin.topic import CreateTopic
+
+run = CliRunner().invoke
+
+
+class FakeJob:
+    """Replaces the job, and keeps the parameters that it got."""
+
+    def __init__(self) -> None:
+        self.params = Params(topic="", target="")
+        self.done = ArchiveProgress(rows=1200, commits=2, number=7)
+
+    def __call__(self, params: Params, *_: object) -> ArchiveProgress:
+        self.params = params
+        return self.done
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    fake = FakeJob()
+    monkeypatch.setattr(archive_job, "run", fake)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    return fake
+
+
+def test_few_options_are_required(job: FakeJob) -> None:
+    result = run(app, ["spark", "archive", "orders", "/lake/orders"])
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "orders: 1,200 messages to /lake/orders; commit 7, 0 behind\n",
+    )
+    options = {"namesrv": "127.0.0.1:9876"}
+    assert job.params == Params(topic="orders", target="/lake/orders", options=options)
+
+
+def test_every_parameter_has_an_option(job: FakeJob) -> None:
+    words = "--kind iceberg --every 10s --start latest --columns broker,queue_id --compact"
+    words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
+    words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
+    words += " --storage-option AWS_REGION=eu-west-1 --partition-by hour --sort-by key,stored_at"
+    words += " --body-format json --infer --body-prefix b_ --body-schema"
+    result = run(app, ["spark", "archive", "orders", "lake", *words.split(), "id int, name string"])
+    assert result.exit_code == 0, result.output
+    assert job.params == Params(
+        topic="orders",
+        target="lake",
+        kind="iceberg",
+        options={"startingOffsets": "latest", "failOnDataLoss": "false", "namesrv": "there:1"},
+        columns=("broker", "queue_id"),
+        every_ms=10_000,
+        compact=True,
+        name="lake.orders",
+        catalog={"type": "rest", "uri": "http://lake?a=b"},
+        storage={"AWS_REGION": "eu-west-1"},
+        partition_by="hour",
+        sort_by=("key", "stored_at"),
+        body_format="json",
+        body_schema="id int, name string",
+        body_prefix="b_",
+        infer_body=True,
+        master="local[2]",
+    )
+
+
+def test_a_run_may_have_an_end(job: FakeJob) -> None:
+    run(app, ["spark", "archive", "orders", "lake", "--once", "--until", "2026-01-31T12:00"])
+    assert job.params.options["endingOffsets"] == "2026-01-31T12:00"
+
+
+def test_lost_rows_and_merged_files_are_printed(job: FakeJob) -> None:
+    job.done = ArchiveProgress(rows=1, skipped=20, merged=3, lag=4, number=5)
+    assert run(app, ["spark", "archive", "orders", "lake"]).stdout == (
+        "orders: 1 message to lake; 20 were gone; 3 small files merged; commit 5, 4 behind\n"
+    )
+
+
+def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
+    line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "topic": "orders",
+        "table": "lake",
+        "kind": "delta",
+        "rows": 1200,
+        "skipped": 0,
+        "commits": 2,
+        "merged": 0,
+        "lag": 0,
+        "number": 7,
+        "unknown_fields": {},
+    }
+
+
+def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: FakeJob) -> None:
+    counts = Counter({f"f{number:02}": number for number in range(1, 12)} | {"cr\new": 87_115})
+    job.done = ArchiveProgress(rows=1, unknown_fields=counts)
+    [_, line] = run(app, ["spark", "archive", "orders", "lake"]).stdout.splitlines()
+    assert line.startswith(
+        "fields without a column, and bodies that have them: cr\\new 87,115, f11 11, f10 10, "
+    )
+    assert line.endswith(
+        "f03 3 and 2 more; --body-schema 'COLUMN=FIELD TYPE' adds one, and `roquet spark maintain "
+        "--refill COLUMN` fills it for the rows that are there"
+    )
+    line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
+    assert line["unknown_fields"] == counts
+
+
+def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    def running(
+        params: Params,
+        _spark: object,
+        tell: Callable[[ArchiveProgress], object],
+        ended: Callable[[], bool],
+    ) -> ArchiveProgress:
+        tell(ArchiveProgress(rows=5, lag=10))
+        assert not ended()
+        return ArchiveProgress(rows=15)
+
+    monkeypatch.setattr(archive_job, "run", running)
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "15 messages" in result.stdout
+    assert "10 behind" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--once", "--every", "10s"], "--once or --every"),
+        (["--every", "10"], "--every"),
+        (["--option", "failOnDataLoss"], "--option: 'failOnDataLoss' is not NAME=VALUE"),
+        (["--storage-option", "AWS_REGION"], "--storage-option: 'AWS_REGION' is not NAME"),
+        (["--catalog", "=sql"], "--catalog: give a URI, a catalog's name, or NAME=VALUE"),
+    ],
+)
+def test_impossible_options_are_an_error_before_anything_runs(
+    job: FakeJob, words: list[str], says: str
+) -> None:
+    result = run(app, ["spark", "archive", "orders", "lake", *words])
+    assert isinstance(result.exception, ConfigError | UsageError)
+    assert says in str(result.exception)
+    assert job.params.topic == ""
+
+
+@pytest.mark.parametrize("name", ["secretKey", "SECRETKEY", "securityToken"])
+def test_a_secret_is_no_option_of_a_command(job: FakeJob, name: str) -> None:
+    result = run(app, ["spark", "archive", "orders", "lake", "--option", f"{name}=hunter2"])
+    assert isinstance(result.exception, ConfigError)
+    says = str(result.exception)
+    assert says.startswith(f"--option {name}: every user of the machine sees the words")
+    assert "set ROCKETMQ_SEC" in says
+    assert "hunter2" not in says
+    assert job.params.topic == ""
+
+
+def test_watching_groups_needs_pictures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
+    )
+    result = run(app, ["spark", "lag", "lag"])
+    assert isinstance(result.exception, UsageError)
+    assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(result.exception)
+
+
+def test_without_java_nothing_starts(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise ConfigError("no Java 17 found: install it")
+
+    monkeypatch.setattr("roquet.spark.java.java_home", none)
+    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "no Java 17" in str(result.exception)
+    assert job.params.topic == ""
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    """A cluster with an empty topic."""
+    with BlockingCluster() as running, BlockingChannel(running.broker_addrs[0]) as channel:
+        channel.call(CreateTopic(topic="orders", read_queue_nums=2, write_queue_nums=2, perm=6))
+        yield running.namesrv_addr
+
+
+def test_a_missing_topic_is_an_error(tmp_path: Path, namesrv: str) -> None:
+    table = tmp_path / "lake"
+    result = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
+    assert "topic 'odrers' is unknown" in str(result.exception)
+    assert not result.stderr.strip(), "no empty bar above the error"
+    assert not table.exists()
+
+
+def test_progress_before_an_error_stays_on_the_screen(
+    job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(
+        params: Params,
+        _spark: object,
+        tell: Callable[[ArchiveProgress], object],
+        ended: Callable[[], bool],
+    ) -> ArchiveProgress:
+        tell(ArchiveProgress(rows=5, lag=10))
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(archive_job, "run", failing)
+    result = run(app, ["spark", "archive", "orders", "lake"])
+    assert "5 rows" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_cleaning_needs_no_broker_and_no_spark(tmp_path: Path, kind: str) -> None:
+    words = ["spark", "archive", "orders", str(tmp_path), "--kind", kind, "--clean"]
+    assert run(app, words).exit_code == 0
+    home = next(path for path in tmp_path.rglob("_roquet"))
+    attempt = home / "staging" / "attempt"
+    attempt.mkdir()
+    (attempt / "roquet-1.parquet").write_bytes(b"left behind")
+    result = run(app, words)
+    assert result.stdout == f"{tmp_path} is clean, at commit 0\n"
+    assert not attempt.exists()
