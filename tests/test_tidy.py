@@ -72,7 +72,7 @@ LINES_MAX = {
     "admin": 4_330,
     "arrow": 1_350,
     "broker": 24_857,
-    "cli": 9_950,
+    "cli": 9_922,
     "client": 11_834,
     "controller": 2_888,
     "dashboard": 5_970,
@@ -88,8 +88,8 @@ LINES_MAX = {
     "store": 10_964,
     "testing": 1_448,
     "wire": 9_977,
-    "all of src": 127_888,
-    "tests": 164_683,
+    "all of src": 127_860,
+    "tests": 164_743,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

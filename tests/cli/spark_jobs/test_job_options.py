@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from roquet.cli.spark_jobs import job_options
-from roquet.cli.spark_jobs.job_options import As, SourceOptions, StorageOptions, millis
+from roquet.cli.spark_jobs.job_options import As, SparkOptions, StorageOptions, millis
 from roquet.model.errors import ConfigError, UsageError
 
 
@@ -20,7 +20,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
 
 
-class Options(StorageOptions, SourceOptions):
+class Options(StorageOptions, SparkOptions):
     topic: Annotated[str, typer.Argument()]
     every: Annotated[str | None, typer.Option(), As("every_ms", millis("--every"))] = None
     columns: job_options.ColumnsOption = None

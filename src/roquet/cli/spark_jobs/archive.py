@@ -10,7 +10,7 @@ from roquet.cli.spark_jobs.job_options import (
     As,
     ColumnsOption,
     EveryOption,
-    SourceOptions,
+    SparkOptions,
     TableOptions,
     TablePlace,
     TopicName,
@@ -29,7 +29,7 @@ SHOWN_FIELDS: Final = 10
 """Fields without a column that are named on the terminal; --json has them all."""
 
 
-class ArchiveOptions(TableOptions, SourceOptions):
+class ArchiveOptions(TableOptions, SparkOptions):
     """Options of `roquet spark archive`."""
 
     topic: TopicName

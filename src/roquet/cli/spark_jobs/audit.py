@@ -10,7 +10,7 @@ import typer
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     As,
-    SourceOptions,
+    SparkOptions,
     TableOptions,
     TopicName,
     check_installed,
@@ -32,7 +32,7 @@ SHOWN_MAX: Final = 40
 """Findings shown in text output; the page and the JSON have all."""
 
 
-class AuditOptions(TableOptions, SourceOptions):
+class AuditOptions(TableOptions, SparkOptions):
     """Options of `roquet spark audit`."""
 
     topic: TopicName

@@ -155,7 +155,7 @@ class TableOptions(CatalogOptions):
     ] = ""
 
 
-class SourceOptions(JobOptions):
+class SparkOptions(JobOptions):
     """Options of jobs that read or write topics on Spark."""
 
     option: Annotated[

@@ -10,7 +10,7 @@ from roquet.cli.spark_jobs.job_options import (
     CatalogOptions,
     ColumnsOption,
     EveryOption,
-    SourceOptions,
+    SparkOptions,
     TablePlace,
     TopicName,
     check_installed,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.materialize.materialize_job import MaterializeProgress, Params
 
 
-class MaterializeOptions(CatalogOptions, SourceOptions):
+class MaterializeOptions(CatalogOptions, SparkOptions):
     """Options of `roquet spark materialize`."""
 
     topic: TopicName

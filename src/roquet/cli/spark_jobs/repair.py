@@ -8,7 +8,7 @@ import typer
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     As,
-    SourceOptions,
+    SparkOptions,
     StorageOptions,
     check_installed,
     run_on_spark,
@@ -23,7 +23,7 @@ TRIES_MAX: Final = 16
 """A group's default number of retries."""
 
 
-class RepairOptions(StorageOptions, SourceOptions):
+class RepairOptions(StorageOptions, SparkOptions):
     """Options of `roquet spark repair`."""
 
     group: GroupArgument

@@ -8,7 +8,7 @@ import typer
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     As,
-    SourceOptions,
+    SparkOptions,
     TableKindOption,
     TableOptions,
     check_installed,
@@ -31,7 +31,7 @@ def parse_rate(text: str) -> float:
     return float(match[1]) * (1000 if match[2] else 1)
 
 
-class ReplayOptions(TableOptions, SourceOptions):
+class ReplayOptions(TableOptions, SparkOptions):
     """Options of `roquet spark replay`."""
 
     table_directory: Annotated[
