@@ -160,7 +160,8 @@ class FakeCluster(AdminClient):
         members = [
             ClientConnection(
                 client_id=f"10.0.0.{number}@{number}", client_addr=f"10.0.0.{number}:5",
-                wishes={"orders-0001": "*"}, message_model=MessageModel.CLUSTERING, strategy="AVG",
+                subscriptions={"orders-0001": "*"}, message_model=MessageModel.CLUSTERING,
+                strategy="AVG",
             )
             for number in range(4)
         ]  # fmt: skip
