@@ -20,16 +20,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+from roquet.access.guard import AccessGuard, AccessRules
+from roquet.access.guarded_router import GuardedRouter
 from roquet.model.access import AccessTables, PolicyType, User
-from roquet.net.access.guard import AccessGuard, AccessRules
-from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.connection.server_connection import ServerConnection
-from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.loop import run
 from roquet.net.pool import ChannelPool
+from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
 from roquet.rules.access.changes import change_acl, policy_entry

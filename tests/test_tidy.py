@@ -223,7 +223,7 @@ def test_tests_use_no_private_names() -> None:
 MAY_USE_PRIVATE_NAMES = {
     # Of other libraries, which have no public name for it.
     "src/roquet/model/config_check.py": {"_is_protocol"},
-    "src/roquet/net/stacks.py": {"_current_frames"},
+    "src/roquet/observe/stacks.py": {"_current_frames"},
     "src/roquet/lake/kinds/iceberg/hive_calls.py": {"_client", "_get_hive_table"},
     "src/roquet/lake/kinds/iceberg/snapshot_commit.py": {
         "_clean_all_uncommitted",

@@ -92,7 +92,7 @@ def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
     """Write the log of this process to a file, as those of its children: faults fill it."""
-    from roquet.net.log_lines import PrintableFormatter
+    from roquet.observe.log_lines import PrintableFormatter
 
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, encoding="utf-8")

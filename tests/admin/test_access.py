@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from roquet.access.translation import AccessDocument, tables_of
 from roquet.admin import access
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.model.access import AccessTables, Action, PolicyType, Resource, ResourceType
 from roquet.model.errors import CallRefused, RoquetError, UsageError
-from roquet.net.access.translation import AccessDocument, tables_of
 from roquet.rules.access.decision import AccessRequest, decide
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo

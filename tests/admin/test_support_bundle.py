@@ -12,7 +12,7 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.net.clock import SystemClock
-from roquet.net.exporter.http_server import HttpServer
+from roquet.observe.http_server import HttpServer
 
 PROM: dict[str, Any] = {
     "host": "127.0.0.1",

@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from roquet.access.guard import LINE_LENGTH_MAX
+from roquet.access.translation import encode_document
 from roquet.broker import app as broker_app
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers import HANDLERS
@@ -28,8 +30,6 @@ from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVER_HANDLERS
-from roquet.net.access.guard import LINE_LENGTH_MAX
-from roquet.net.access.translation import encode_document
 from roquet.net.channel import Channel, Security
 from roquet.testing.cluster import SMALL_BROKER
 from roquet.wire.calls.access import CreateAcl, CreateUser, ListUsers, UserInfo

@@ -17,7 +17,7 @@ from roquet.model import names
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import TopicConfig
 from roquet.net.channel import Channel
-from roquet.net.log_levels import apply_log_levels
+from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop

@@ -20,6 +20,7 @@ from tests.controller.conftest import (
     trio,
 )
 
+from roquet.access.translation import encode_document
 from roquet.controller.app import (
     ControllerServer,
     advertised_address,
@@ -30,7 +31,6 @@ from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import CallRefused, ConfigError
-from roquet.net.access.translation import encode_document
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.testing.clock import in_virtual_time, this_loop

@@ -3,7 +3,7 @@ import logging
 from msgspec.structs import replace
 from tests.controller.conftest import controller
 
-from roquet.net.log_levels import apply_log_levels
+from roquet.observe.log_levels import apply_log_levels
 from roquet.testing.clock import in_virtual_time
 
 

@@ -3,7 +3,7 @@ from tests.metrics.prometheus_text import parsed
 from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
 from roquet.metrics.exporter_settings import MetricsExporterType
-from roquet.net.exporter.page_client import read_page
+from roquet.observe.page_client import read_page
 
 
 async def test_a_controller_shows_whether_it_leads() -> None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from roquet.access.gaps import ALL, AccessGap
+from roquet.access.guard import AccessGuard
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
@@ -24,8 +26,6 @@ from roquet.client import (
 )
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData, ProducerData
-from roquet.net.access.gaps import ALL, AccessGap
-from roquet.net.access.guard import AccessGuard
 from roquet.net.channel import Channel, Security
 from roquet.net.router import Router
 from roquet.testing.clock import in_virtual_time, this_loop

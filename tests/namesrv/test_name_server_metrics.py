@@ -6,7 +6,7 @@ from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.address import routable_address
-from roquet.net.exporter.page_client import read_page
+from roquet.observe.page_client import read_page
 
 PROM: dict[str, Any] = {
     "host": "127.0.0.1",

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from roquet.access.translation import AccessDocument, acl_info, tables_of
 from roquet.admin.client import AdminClient, failures_text
 from roquet.model.access import AccessTables, PolicyType
 from roquet.model.errors import CallError, FieldError, RoquetError, UsageError
 from roquet.model.settings import suggest
-from roquet.net.access.translation import AccessDocument, acl_info, tables_of
 from roquet.rules.access.changes import SUBJECT_PREFIX
 from roquet.rules.access.patterns import parse_pattern
 from roquet.wire.call import Call, Reply

@@ -30,9 +30,9 @@ from roquet.admin.directory_check import TABLES
 from roquet.admin.hidden_secrets import hide_secrets, shown_settings, shown_table
 from roquet.model.errors import FieldError, RemoteProtocolError, RoquetError
 from roquet.net.clock import Clock
-from roquet.net.exporter.exporter import PATH
-from roquet.net.exporter.health import READY_PATH, STACKS_PATH
-from roquet.net.exporter.page_client import read_response
+from roquet.observe.exporter import PATH
+from roquet.observe.health import READY_PATH, STACKS_PATH
+from roquet.observe.page_client import read_response
 from roquet.store.check import check
 from roquet.store.filesystem.regular_files import open_regular, read_unlinked
 from roquet.wire.records.speedups import DESCRIPTION

@@ -18,6 +18,8 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
+from roquet.access.guard import AccessGuard
+from roquet.access.guarded_router import GuardedRouter
 from roquet.broker import startup
 from roquet.broker.access.access_control import RELOAD_MS, access_rules
 from roquet.broker.access.stored_topics import topic_at_position
@@ -64,8 +66,6 @@ from roquet.broker.statistics import SAMPLE_MS
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, StoreError
 from roquet.model.settings import join_address, parse_address
-from roquet.net.access.guard import AccessGuard
-from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.address import host_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool

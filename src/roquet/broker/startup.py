@@ -22,7 +22,7 @@ from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.log_records import logger
 from roquet.model import names
-from roquet.net.log_levels import apply_log_levels
+from roquet.observe.log_levels import apply_log_levels
 from roquet.store.replication.queue_builder import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
 

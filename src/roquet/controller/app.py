@@ -10,6 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.access.guarded_router import GuardedRouter
 from roquet.controller.config import ControllerConfig
 from roquet.controller.controller import Controller
 from roquet.controller.controller_metrics import measure
@@ -22,15 +24,13 @@ from roquet.controller.role_notices import RoleNotices
 from roquet.controller.state_store.interface import ControllerIdentity, StateStore
 from roquet.log_records import logger
 from roquet.model.settings import join_address, parse_address
-from roquet.net.access.access_users import RELOAD_MS, AccessUsers
-from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.address import is_specific, routable_address
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
-from roquet.net.log_levels import apply_log_levels
 from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.election.lease import LeaseTerms
 
 log = logger(__name__)

@@ -10,7 +10,7 @@ from roquet.controller.leadership import Leadership
 from roquet.controller.liveness import Liveness
 from roquet.controller.role_notices import RoleNotices
 from roquet.net.clock import Clock
-from roquet.net.log_levels import apply_log_levels
+from roquet.observe.log_levels import apply_log_levels
 
 GROUPS_MAX: Final = 10_000
 """Groups of brokers; more are a mistake, since they are never removed by themselves."""

@@ -6,15 +6,15 @@ from roquet.controller.controller import Controller
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.metric import NodeType
 from roquet.metrics.text_format import MetricsPage
-from roquet.net.exporter.exporter import (
+from roquet.net.request_meter import RequestMeter
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.observe.exporter import (
     MetricsExporter,
     NodeIdentity,
     exporter_address,
     exporter_labels,
 )
-from roquet.net.exporter.request_meter import RequestMeter
-from roquet.net.router import Router
-from roquet.net.server import Server
 
 
 def measure(

@@ -12,7 +12,7 @@ from roquet.log_records import logger
 from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_bool, parse_int, suggest
-from roquet.net.log_levels import check_log_levels
+from roquet.observe.log_levels import check_log_levels
 
 log = logger(__name__)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from roquet.access.access_users import RELOAD_MS, AccessUsers
+from roquet.access.guarded_router import GuardedRouter
 from roquet.model.settings import join_address
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
@@ -15,16 +17,14 @@ from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.lowest_id_notices import LowestIdNotices
 from roquet.namesrv.name_server_metrics import measure
 from roquet.namesrv.state import NameServerState
-from roquet.net.access.access_users import RELOAD_MS, AccessUsers
-from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
-from roquet.net.exporter.exporter import MetricsExporter
-from roquet.net.log_levels import apply_log_levels
 from roquet.net.pool import ChannelPool
 from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.observe.exporter import MetricsExporter
+from roquet.observe.log_levels import apply_log_levels
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 

@@ -8,16 +8,16 @@ from roquet.metrics.text_format import MetricsPage
 from roquet.model.settings import join_address
 from roquet.namesrv.state import NameServerState
 from roquet.net.address import is_specific, routable_address
-from roquet.net.exporter.exporter import (
+from roquet.net.limits.fair_share import FREQUENT_CODES
+from roquet.net.request_meter import RequestMeter
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.observe.exporter import (
     MetricsExporter,
     NodeIdentity,
     exporter_address,
     exporter_labels,
 )
-from roquet.net.exporter.request_meter import RequestMeter
-from roquet.net.limits.fair_share import FREQUENT_CODES
-from roquet.net.router import Router
-from roquet.net.server import Server
 
 
 def measure(state: NameServerState, router: Router, server: Server) -> MetricsExporter | None:

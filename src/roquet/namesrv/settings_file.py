@@ -11,7 +11,7 @@ from roquet.model.settings import parse_bool, parse_int, suggest
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import BLACK_LIST, KEYS, UNUSED
 from roquet.namesrv.kv_store import FILE
-from roquet.net.log_levels import check_log_levels
+from roquet.observe.log_levels import check_log_levels
 
 log = logger(__name__)
 

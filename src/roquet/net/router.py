@@ -11,10 +11,10 @@ from roquet.log_records import logger
 from roquet.metrics.request_counts import RequestLatencies
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
-from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.log_lines import request_fields
+from roquet.net.log_fields import request_fields
 from roquet.net.reply_when import ReplyWhen
+from roquet.net.request_meter import UNTIMED, RequestMeter
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roquet.access.gaps import ALL, AccessGap
 from roquet.broker.access.access_control import AccessControl, access_rules
 from roquet.broker.access.access_file import AccessFile
 from roquet.broker.settings.config import BrokerConfig
@@ -23,7 +24,6 @@ from roquet.model.access import (
     UserType,
 )
 from roquet.model.errors import ConfigError, StoreError
-from roquet.net.access.gaps import ALL, AccessGap
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials

@@ -25,7 +25,7 @@ from roquet.metrics.roquet_metrics import ROQUET_METRICS
 from roquet.model.errors import ConfigError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.exporter.page_client import read_page
+from roquet.observe.page_client import read_page
 from roquet.wire.codes import RequestCode, ResponseCode
 
 VECTOR = Path(__file__).parents[2] / "vectors" / "metrics" / "broker-5.5.0.prom"

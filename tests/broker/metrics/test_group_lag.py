@@ -14,8 +14,8 @@ from roquet.metrics.text_format import MetricsPage
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.model.topic import TopicConfig
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.net.exporter.exporter import ExporterAddress, MetricsExporter, NodeIdentity
-from roquet.net.exporter.request_meter import RequestMeter
+from roquet.net.request_meter import RequestMeter
+from roquet.observe.exporter import ExporterAddress, MetricsExporter, NodeIdentity
 
 BILLING = {"consumer_group": "billing", "topic": "orders"}
 

@@ -9,8 +9,8 @@ from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import StoreError, StoreFull
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.exporter.health import READY_PATH
-from roquet.net.exporter.page_client import read_response
+from roquet.observe.health import READY_PATH
+from roquet.observe.page_client import read_response
 from roquet.store.store import Store
 
 LOCAL: dict[str, Any] = {"host": "127.0.0.1", "port": 0}

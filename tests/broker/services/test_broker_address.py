@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from roquet.access.gaps import AccessGap
 from roquet.broker.services import broker_address
 from roquet.broker.services.broker_address import (
     advertised_address,
@@ -14,7 +15,6 @@ from roquet.broker.services.broker_address import (
 )
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
-from roquet.net.access.gaps import AccessGap
 from roquet.net.tls import TlsMode
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.signing import Credentials

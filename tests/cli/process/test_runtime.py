@@ -9,8 +9,8 @@ import pytest
 
 from roquet.cli.process import runtime
 from roquet.model.errors import ConfigError
-from roquet.net.log_levels import apply_log_levels
-from roquet.net.log_lines import JsonFormatter, LineFilter, PrintableFormatter
+from roquet.observe.log_levels import apply_log_levels
+from roquet.observe.log_lines import JsonFormatter, LineFilter, PrintableFormatter
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")

@@ -18,8 +18,8 @@ from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Security
-from roquet.net.exporter.page_client import read_page
 from roquet.net.tls import Tls
+from roquet.observe.page_client import read_page
 from roquet.wire.calls.route import PutKV
 
 

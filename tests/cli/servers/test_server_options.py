@@ -11,8 +11,8 @@ from roquet.cli.servers.server_options import (
 )
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError, UsageError
-from roquet.net.exporter.exporter import ExporterAddress
 from roquet.net.tls import ClientAuth, Tls, TlsMode
+from roquet.observe.exporter import ExporterAddress
 
 
 def test_a_certificate_is_what_turns_tls_on() -> None:

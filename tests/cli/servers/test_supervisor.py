@@ -34,7 +34,7 @@ from roquet.client import ProducerConfig, Tls
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused, UsageError
 from roquet.net.channel import Channel, Security
-from roquet.net.exporter.page_client import read_page
+from roquet.observe.page_client import read_page
 from roquet.wire.calls.route import GetRoute
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"

@@ -11,16 +11,16 @@ from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import UsageError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.exporter.exporter import ExporterAddress
-from roquet.net.exporter.health import (
+from roquet.observe.exporter import ExporterAddress
+from roquet.observe.health import (
     LIVE_PATH,
     READY_PATH,
     STACKS_PATH,
     always_ready,
     health_pages,
 )
-from roquet.net.exporter.http_server import TEXT, HttpPage, HttpServer
-from roquet.net.exporter.page_client import read_page, read_response
+from roquet.observe.http_server import TEXT, HttpPage, HttpServer
+from roquet.observe.page_client import read_page, read_response
 
 
 def test_each_process_has_a_port_above_that_of_all() -> None:

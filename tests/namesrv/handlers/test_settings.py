@@ -7,7 +7,7 @@ from tests.namesrv.conftest import FakePeer
 from roquet.model.errors import CallRefused
 from roquet.namesrv.handlers.settings import KEYS, settings, update
 from roquet.namesrv.state import NameServerState
-from roquet.net.log_levels import apply_log_levels
+from roquet.observe.log_levels import apply_log_levels
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties

@@ -14,9 +14,9 @@ from roquet.net.connection.peer_connection import (
     WRITE_TOGETHER_MAX,
     PeerConnection,
 )
-from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.reply_when import ReplyWhen
+from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Peer, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.testing.clock import in_virtual_time, this_loop

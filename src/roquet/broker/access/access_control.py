@@ -14,16 +14,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from roquet.access.gaps import AccessGap
+from roquet.access.guard import AccessRules
+from roquet.access.requirement import on_topic
+from roquet.access.secret_files import warn_of_readers
 from roquet.broker.access.access_file import AccessFile
 from roquet.broker.access.plain_acl_file import PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
 from roquet.model.errors import ConfigError, StoreError
-from roquet.net.access.gaps import AccessGap
-from roquet.net.access.guard import AccessRules
-from roquet.net.access.requirement import on_topic
-from roquet.net.access.secret_files import warn_of_readers
 from roquet.net.threads import in_thread
 from roquet.rules.access.decision import decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay

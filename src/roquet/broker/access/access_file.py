@@ -8,9 +8,9 @@ backup: a deleted user must not come back from one.
 from pathlib import Path
 from typing import Final
 
+from roquet.access.translation import decode_document, encode_document, tables_of
 from roquet.model.access import AccessTables
 from roquet.model.errors import FieldError, StoreError
-from roquet.net.access.translation import decode_document, encode_document, tables_of
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import Files
 

@@ -5,10 +5,10 @@ The file stays its operator's: nothing is written to it.
 
 from pathlib import Path
 
+from roquet.access.secret_files import warn_of_readers
 from roquet.log_records import logger
 from roquet.model.access import AccessTables
 from roquet.model.errors import ConfigError, FieldError
-from roquet.net.access.secret_files import warn_of_readers
 from roquet.rules.access.changes import AccessChangeRefused
 from roquet.rules.access.plain_acl import migrate
 from roquet.wire.plain_acl import decode_plain_acl

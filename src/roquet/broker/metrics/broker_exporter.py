@@ -9,16 +9,16 @@ from roquet.broker.metrics.readiness import unready_reasons
 from roquet.broker.metrics.storage import add_replication, add_storage
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.metric import NodeType
-from roquet.net.exporter.exporter import (
+from roquet.net.limits.fair_share import FREQUENT_CODES
+from roquet.net.request_meter import RequestMeter
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.observe.exporter import (
     MetricsExporter,
     NodeIdentity,
     exporter_address,
     exporter_labels,
 )
-from roquet.net.exporter.request_meter import RequestMeter
-from roquet.net.limits.fair_share import FREQUENT_CODES
-from roquet.net.router import Router
-from roquet.net.server import Server
 
 
 def measure(broker: Broker, router: Router, server: Server) -> MetricsExporter | None:

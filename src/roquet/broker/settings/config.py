@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
+from roquet.access.gaps import AccessGap
 from roquet.broker.settings.value_formats import (
     ACCESS_GAPS,
     ADDRESS,
@@ -62,7 +63,6 @@ from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.topic import MASTER_ID, READ_WRITE
-from roquet.net.access.gaps import AccessGap
 from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ClientAuth, KeyPassword, ServerTls, Tls, TlsMode
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS

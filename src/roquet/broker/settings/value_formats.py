@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.access.gaps import parse_gaps, write_gaps
 from roquet.metrics.exporter_settings import check_labels, parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
-from roquet.net.access.gaps import parse_gaps, write_gaps
-from roquet.net.log_levels import check_log_levels
 from roquet.net.tls import ClientAuth, KeyPassword, TlsMode
+from roquet.observe.log_levels import check_log_levels
 from roquet.rules.access.patterns import parse_sources
 from roquet.rules.delay.delay_levels import parse_levels
 from roquet.rules.delay.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS

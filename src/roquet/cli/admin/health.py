@@ -31,7 +31,7 @@ async def health(
 ) -> Result:
     """Ask whether a server with --metrics is ready. Exit code 1 and the reasons when it is not."""
     from roquet.net.clock import SystemClock
-    from roquet.net.exporter.health import LIVE_PATH, READY_PATH
+    from roquet.observe.health import LIVE_PATH, READY_PATH
 
     try:
         split_address(address)
@@ -51,7 +51,7 @@ async def health(
 
 
 async def _reasons(address: str, path: str) -> list[str]:
-    from roquet.net.exporter.page_client import read_response
+    from roquet.observe.page_client import read_response
 
     try:
         response = await read_response(address, path, timeout_ms=TIMEOUT_MS)

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 from roquet.model.errors import ConfigError
 from roquet.net import loop
-from roquet.net.log_levels import apply_log_levels, parse_log_levels
-from roquet.net.log_lines import JsonFormatter, LineFilter, PrintableFormatter
+from roquet.observe.log_levels import apply_log_levels, parse_log_levels
+from roquet.observe.log_lines import JsonFormatter, LineFilter, PrintableFormatter
 
 T = TypeVar("T")
 

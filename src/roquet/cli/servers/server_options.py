@@ -9,8 +9,8 @@ from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_address
 from roquet.net.address import PORT_MAX
-from roquet.net.exporter.exporter import ExporterAddress
 from roquet.net.tls import ClientAuth, ServerTls, Tls, TlsMode
+from roquet.observe.exporter import ExporterAddress
 from roquet.rules.access.patterns import parse_sources
 
 ALL_INTERFACES: Final = "0.0.0.0"

@@ -57,7 +57,7 @@ from roquet.model.errors import UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.net.address import is_specific, routable_address
-from roquet.net.exporter.exporter import ExporterAddress
+from roquet.observe.exporter import ExporterAddress
 
 if TYPE_CHECKING:
     from rich.table import Table

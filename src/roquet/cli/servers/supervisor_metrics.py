@@ -21,16 +21,16 @@ from roquet.metrics.text_format import CONTENT_TYPE, LINES_COUNT, MetricsPage
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX
-from roquet.net.exporter.exporter import PATH, ExporterAddress
-from roquet.net.exporter.health import (
+from roquet.observe.exporter import PATH, ExporterAddress
+from roquet.observe.health import (
     LIVE_PATH,
     READY_PATH,
     STACKS_PATH,
     always_ready,
     health_pages,
 )
-from roquet.net.exporter.http_server import TEXT, HttpPage, HttpServer, PageUnavailable
-from roquet.net.exporter.page_client import read_page, read_response
+from roquet.observe.http_server import TEXT, HttpPage, HttpServer, PageUnavailable
+from roquet.observe.page_client import read_page, read_response
 
 log = logger(__name__)
 

@@ -9,7 +9,7 @@ from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
-from roquet.net.stacks import dump_stacks
+from roquet.observe.stacks import dump_stacks
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.client_forwarding import ConsumeDirectly, GetRunningInfo
 from roquet.wire.calls.admin.offset_reset import GetClientStatus, ResetClientOffset

@@ -12,8 +12,8 @@ from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.kv_store import FILE
 from roquet.namesrv.state import NameServerState
-from roquet.net.log_levels import apply_log_levels, check_log_levels
 from roquet.net.router import Peer
+from roquet.observe.log_levels import apply_log_levels, check_log_levels
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode

@@ -8,7 +8,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
-from roquet.net.log_lines import LineFilter
+from roquet.observe.log_lines import LineFilter
 from roquet.rules.line_limit import BURST
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from tests.broker.replication.conftest import SYNC, MakeParts, Replica, connected, log_of
 
+from roquet.access.gaps import AccessGap
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
 from roquet.model.errors import ConfigError
-from roquet.net.access.gaps import AccessGap
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.replication.replica_proof import encode_proof

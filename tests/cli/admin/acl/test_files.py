@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from roquet.access.translation import AccessDocument
 from roquet.cli.admin.acl import files
 from roquet.model.access import Action
 from roquet.model.errors import RoquetError, UsageError
-from roquet.net.access.translation import AccessDocument
 from roquet.wire.calls.access import UserInfo
 
 

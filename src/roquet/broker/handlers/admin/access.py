@@ -9,15 +9,15 @@ broker.
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from roquet.access.gaps import AccessGap
+from roquet.access.translation import acl_info, policy_changes, user_change, user_info
 from roquet.broker.access.access_control import AccessControl
 from roquet.broker.control import ControlPlane
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import CallRefused
-from roquet.net.access.gaps import AccessGap
-from roquet.net.access.translation import acl_info, policy_changes, user_change, user_info
-from roquet.net.log_lines import AUDIT
 from roquet.net.router import Peer
+from roquet.observe.log_lines import AUDIT
 from roquet.rules.access import changes
 from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
 from roquet.wire.call import Reply

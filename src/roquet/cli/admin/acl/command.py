@@ -75,8 +75,8 @@ def migrate(
     ] = None,
 ) -> Iterator[str]:
     """Make users and policies of plain_acl.yml, and say what has no equal; asks no broker."""
+    from roquet.access.translation import document_of
     from roquet.cli.admin.acl import files
-    from roquet.net.access.translation import document_of
 
     found = files.migrate(file)
     if to is not None:

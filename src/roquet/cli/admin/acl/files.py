@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Final
 
+from roquet.access.translation import AccessDocument, decode_document, tables_of
 from roquet.model.access import AccessTables, Action, Match, Resource
 from roquet.model.errors import FieldError, RoquetError, UsageError
-from roquet.net.access.translation import AccessDocument, decode_document, tables_of
 from roquet.rules.access import plain_acl
 from roquet.rules.access.changes import AccessChangeRefused
 from roquet.rules.access.decision import AccessRequest

@@ -1,1 +1,0 @@
-"""Exporter: the metrics page of a server process, over HTTP on a port of its own."""

@@ -1,0 +1,156 @@
+"""A router behind a guard."""
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from tests.access.conftest import Request
+
+from roquet.access.guard import AccessGuard, AccessRules
+from roquet.access.guarded_router import GuardedRouter
+from roquet.model.access import AccessTables, PolicyType
+from roquet.net.router import DeferredReply, Peer
+from roquet.rules.access.changes import change_acl, policy_entry
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin.settings import GetSettings
+from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import Command, decode
+
+
+@pytest.fixture
+def served() -> list[GetSettings]:
+    """The calls that the handler has got."""
+    return []
+
+
+@pytest.fixture
+def router(tables: AccessTables, served: list[GetSettings]) -> GuardedRouter:
+    rules = AccessRules(cluster="c1", checks_policies=True)
+    router = GuardedRouter(AccessGuard(lambda: tables, rules, lambda: 0))
+
+    def handler(call: GetSettings, _peer: Peer) -> Reply:
+        served.append(call)
+        return Reply()
+
+    router.add(GetSettings, handler)
+    return router
+
+
+def answer(frame: object) -> Command:
+    assert isinstance(frame, bytes)
+    return decode(frame[4:])
+
+
+def test_an_admitted_request_is_served(
+    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
+) -> None:
+    assert answer(router.dispatch(request_of(GetSettings(), "root"), peer)).code == 0
+    assert len(served) == 1
+    assert router.user == "root"
+
+
+def test_a_refused_request_never_gets_to_its_handler(
+    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
+) -> None:
+    reply = answer(router.dispatch(request_of(GetSettings()), peer))
+    assert (reply.code, reply.remark) == (ResponseCode.NO_PERMISSION, "username cannot be null.")
+    assert (reply.opaque, reply.ext, reply.body) == (7, {}, b"")
+    assert router.dispatch(request_of(GetSettings(), oneway=True), peer) is None
+    assert served == []
+
+
+def test_a_code_without_a_handler_is_refused_to_strangers_first(
+    router: GuardedRouter, request_of: Request, peer: Peer
+) -> None:
+    unknown = msgspec.structs.replace(request_of(GetSettings(), "bob"), code=9999)
+    reply = answer(router.dispatch(unknown, peer))
+    assert (reply.code, reply.remark) == (3, " request type 9999 not supported")
+    assert answer(router.dispatch(Command(9999), peer)).code == ResponseCode.NO_PERMISSION
+
+
+def test_a_guard_that_fails_admits_nobody(
+    served: list[GetSettings],
+    request_of: Request,
+    peer: Peer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> AccessTables:
+        raise RuntimeError("no tables")
+
+    router = GuardedRouter(AccessGuard(broken, AccessRules(cluster="c1"), lambda: 0))
+    router.add(GetSettings, lambda call, _: served.append(call))
+    with caplog.at_level(logging.ERROR):
+        reply = answer(router.dispatch(request_of(GetSettings(), "root"), peer))
+    assert (reply.code, served) == (ResponseCode.SYSTEM_ERROR, [])
+    assert caplog.messages == [f"the check of code {int(GetSettings.code)} failed"]
+
+
+PULL = Pull(
+    consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=2,
+    commit_offset=0, suspend_timeout_millis=15_000, sub_version=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kept", "reply"),
+    [
+        (["root", "bob", "alice"], (0, None)),
+        (["root", "bob"], (ResponseCode.NO_PERMISSION, "User:alice is not found.")),
+        (
+            ["alice"],
+            (
+                ResponseCode.NO_PERMISSION,
+                "User:alice has no permission to access Topic:orders from 127.0.0.1, "
+                "no matched policies.",
+            ),
+        ),
+    ],
+)
+async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
+    tables: AccessTables, request_of: Request, peer: Peer, kept: list[str], reply: tuple[int, str]
+) -> None:
+    entries = [
+        policy_entry(resource, ["Sub"], None, "Allow") for resource in ("Topic:orders", "Group:g")
+    ]
+    reader = change_acl(tables, "alice", [(PolicyType.CUSTOM, entries)])
+    now = [reader]
+    rules = AccessRules(cluster="c1", checks_policies=True)
+    router = GuardedRouter(AccessGuard(lambda: now[0], rules, lambda: 0))
+    came = asyncio.Event()
+
+    async def hold(_call: Pull, _peer: Peer) -> Reply:
+        await came.wait()
+        return Reply(body=b"messages")
+
+    router.add(Pull, hold)
+    waiting = router.dispatch(request_of(PULL, "alice"), peer)
+    assert isinstance(waiting, DeferredReply)
+    assert asyncio.iscoroutine(waiting.frame)
+    acls = reader.acls if "root" in kept else {}
+    now[0] = AccessTables(users={name: tables.users[name] for name in kept}, acls=acls)
+    came.set()
+    got = answer(await waiting.frame)
+    assert (got.code, got.remark) == reply
+    assert got.body == (b"" if got.code else b"messages")
+
+
+async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed(
+    tables: AccessTables,
+    request_of: Request,
+    peer: Peer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guard = AccessGuard(lambda: tables, AccessRules(cluster="c1"), lambda: 0)
+    router = GuardedRouter(guard)
+    monkeypatch.delattr(AccessGuard, "admit_again")
+
+    async def at_once(_call: Pull, _peer: Peer) -> Reply:
+        return Reply(body=b"messages")
+
+    router.add(Pull, at_once)
+    waiting = router.dispatch(request_of(PULL, "alice"), peer)
+    assert isinstance(waiting, DeferredReply)
+    assert asyncio.iscoroutine(waiting.frame)
+    assert answer(await waiting.frame).body == b"messages"
