@@ -69,6 +69,7 @@ def syntax_trees() -> Iterator[None]:
 
 
 LINES_MAX = {
+    "access": 1_221,
     "admin": 4_330,
     "arrow": 1_350,
     "broker": 24_857,
@@ -81,15 +82,16 @@ LINES_MAX = {
     "metrics": 948,
     "model": 1_627,
     "namesrv": 1_236,
-    "net": 6_224,
+    "net": 4_071,
+    "observe": 937,
     "pictures": 607,
     "rules": 8_284,
     "spark": 11_798,
     "store": 10_964,
     "testing": 1_448,
     "wire": 9_977,
-    "all of src": 127_860,
-    "tests": 164_743,
+    "all of src": 127_865,
+    "tests": 164_744,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

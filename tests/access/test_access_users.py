@@ -21,7 +21,7 @@ from roquet.wire.calls.route import GetClusterInfo, GetRoute, PutKV, UnregisterB
 from roquet.wire.codes import ResponseCode
 from roquet.wire.signing import Credentials, Signer
 
-CERTIFICATES = Path(__file__).parents[2] / "certificates"
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
 ROOTS = UserType.SUPER
 ROOT = Credentials(access_key="root", secret_key="rootsecret")
 ALICE = Credentials(access_key="alice", secret_key="alicesecret")

@@ -14,7 +14,7 @@ from roquet.controller.handlers import HANDLERS as CONTROLLERS
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.wire.codes import RequestCode as Code
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "auth" / "resources.jsonl"
+VECTORS = Path(__file__).parents[1] / "vectors" / "auth" / "resources.jsonl"
 
 STORED = {7: "secret", 8: "%RETRY%g"}
 """Topics of the messages at some positions."""

@@ -23,7 +23,7 @@ from roquet.rules.access.changes import AccessChangeRefused, policy_entry
 from roquet.wire.calls.access import AclInfo, PolicyInfo, UserInfo
 from roquet.wire.fastjson import codec
 
-MIGRATED = Path(__file__).parents[2] / "vectors" / "auth" / "migrated.jsonl"
+MIGRATED = Path(__file__).parents[1] / "vectors" / "auth" / "migrated.jsonl"
 
 ENTRIES = st.builds(
     policy_entry,

@@ -26,6 +26,7 @@ END = "<!-- map: end -->\n"
 LAYERS = (
     ("model",),
     ("rules", "wire"),
+    ("access", "observe"),
     ("store", "net", "arrow", "pictures"),
     ("namesrv", "broker", "client", "controller"),
     ("admin", "proxy"),
