@@ -74,7 +74,7 @@ LINES_MAX = {
     "arrow": 1_350,
     "broker": 24_857,
     "cli": 9_922,
-    "client": 11_834,
+    "client": 11_836,
     "controller": 2_888,
     "dashboard": 5_970,
     "lab": 3_108,
@@ -82,7 +82,7 @@ LINES_MAX = {
     "metrics": 948,
     "model": 1_627,
     "namesrv": 1_236,
-    "net": 4_071,
+    "net": 4_081,
     "observe": 937,
     "pictures": 607,
     "rules": 8_284,
@@ -90,8 +90,8 @@ LINES_MAX = {
     "store": 10_964,
     "testing": 1_448,
     "wire": 9_977,
-    "all of src": 127_865,
-    "tests": 164_744,
+    "all of src": 127_877,
+    "tests": 164_763,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -3,10 +3,11 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import ConnectFailed, UsageError
 from roquet.net import loop
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
@@ -49,3 +50,21 @@ def test_a_conversation_goes_the_same_way_on_either(
         return [reply.value or "" for reply in replies]
 
     assert loop.run(scene()) == [str(i) for i in range(200)]
+
+
+async def checked(own: loop.OwnLoop) -> None:
+    own.check()
+
+
+def test_what_belongs_to_a_loop_knows_it_in_another_thread_too_and_beside_a_second_loop() -> None:
+    own, first, second = loop.OwnLoop(), asyncio.new_event_loop(), asyncio.new_event_loop()
+    first.run_until_complete(checked(own))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(first.run_until_complete, checked(own)).result()
+    first.run_until_complete(checked(own))
+    with pytest.raises(UsageError, match="belongs to another event loop: make"):
+        second.run_until_complete(checked(own))
+    first.close()
+    with pytest.raises(UsageError, match="belongs to another event loop, which is closed"):
+        second.run_until_complete(checked(own))
+    second.close()

@@ -16,6 +16,7 @@ from roquet.model.namespaces import check_namespace
 from roquet.model.topic import MASTER_ID
 from roquet.net.loop import OwnLoop
 from roquet.net.pool import ChannelPool
+from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import Router
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Session:
 
     def check(self) -> None:
         """Raise UsageError unless the client is open, and here is its process and event loop."""
-        self.identity.check_process()
+        if CURRENT_PROCESS.pid != self.identity.pid:  # no call for each send
+            self.identity.check_process()
         if self._is_over or self.is_closing:
             raise UsageError("this client is closed: make a new one")
         if not self.is_open:
