@@ -40,9 +40,9 @@ PYTHONS ?=
 SOAK_MINUTES ?= 60
 PROFILE_ARGS ?=
 # Each runs whether or not the one before it failed, and the report is made of what they have measured.
-BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py metrics_cost.py access_cost.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py replication.py \
-	filters.py filter_scan.py timers.py "timers.py --level --waiting 1000 --out build/bench-timers-level.json" store.py spark.py lake.py sink.py \
-	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale" dashboard.py
+BENCH_WORKS = "system $(BENCH_ARGS)" lone metrics_cost access_cost growth clients produce pop keys takeover balance transactions replication \
+	filters filter_scan timers "timers --level --waiting 1000 --out build/bench-timers-level.json" store spark lake sink \
+	spark_trigger spark_memory lab "overload --seconds 60" "soak --work batches --minutes 10" "connections half" "connections scale" dashboard
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo failover test test-slow test-docs test-spark wheel pythons check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
@@ -116,23 +116,23 @@ fuzz: install ## compiled inner loops beside the Python forms, under gcc's addre
 	$(BIN)/python tools/gates/fuzz_speedups.py --sanitize --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
-	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
+	$(BIN)/python -m bench.kill --rounds $(KILL_ROUNDS)
 
 kill-master: install ## kill -9, SIGSTOP and cut connections of masters, replicas, controllers and etcd under load (KILL_MASTER_ROUNDS)
-	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS) $(KILL_MASTER_ARGS)
+	$(BIN)/python -m bench.kill_master --rounds $(KILL_MASTER_ROUNDS) $(KILL_MASTER_ARGS)
 
 rolling: install ## every process of a replicated cluster stopped and started under load, in the order of an upgrade (ROLLING_ROUNDS)
-	$(BIN)/python bench/rolling.py --rounds $(ROLLING_ROUNDS)
+	$(BIN)/python -m bench.rolling --rounds $(ROLLING_ROUNDS)
 
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
 
 kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind, tables of latest states, some of them in an S3 server, and a sink (KILL_SPARK_ROUNDS)
 	for kind in $(KILL_SPARK_KINDS); do \
-		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
+		$(BIN)/python -m bench.kill_spark --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 	for kind in $(KILL_SPARK_STORE_KINDS); do \
-		$(BIN)/python bench/kill_spark.py --kind $$kind --store s3 --rounds $(KILL_SPARK_STORE_ROUNDS) \
+		$(BIN)/python -m bench.kill_spark --kind $$kind --store s3 --rounds $(KILL_SPARK_STORE_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
@@ -143,14 +143,14 @@ interop: install ## against genuine clients and the genuine broker, where they c
 
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
 	@failed=; for work in $(BENCH_WORKS); do \
-		echo "bench/$$work"; $(BIN)/python bench/$$work || failed="$$failed $${work%% *}"; done; \
-	$(BIN)/python bench/report.py --failed "$$failed" && test -z "$$failed"
+		echo "bench/$$work"; $(BIN)/python -m bench.$$work || failed="$$failed $${work%% *}"; done; \
+	$(BIN)/python -m bench.report --failed "$$failed" && test -z "$$failed"
 
 soak: install ## by hand: an hour of mixed load; memory, p99 and descriptors stay flat (SOAK_MINUTES)
-	$(BIN)/python bench/soak.py --minutes $(SOAK_MINUTES)
+	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES)
 
 profile: install ## by hand: flame graphs of the broker in bench/profile, by py-spy and perf where they are (PROFILE_ARGS)
-	$(BIN)/python bench/flame_graphs.py $(PROFILE_ARGS)
+	$(BIN)/python -m bench.flame_graphs $(PROFILE_ARGS)
 
 ci: check test test-slow test-docs demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) failover

@@ -9,20 +9,15 @@ import argparse
 import json
 import platform
 import random
-import sys
 import timeit
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import process_time
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, bound, save  # noqa: E402
-
-from roquet.model.queue import MessageQueue  # noqa: E402
-from roquet.rules.allocate import (  # noqa: E402
+from bench.lib.rows import Row, bound, save
+from roquet.model.queue import MessageQueue
+from roquet.rules.allocate import (
     STRATEGIES,
     QueueOwners,
     allocate,

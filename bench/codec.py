@@ -7,12 +7,8 @@ Both ends of a conversation are shown, in both forms of the header: a broker pay
 import argparse
 import json
 import platform
-import sys
 import timeit
 from collections.abc import Callable, Mapping
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from roquet.model.topic import OffsetTable
 from roquet.wire.calls.pull import Pull, PullReply

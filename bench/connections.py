@@ -24,20 +24,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from system import cpu_seconds, percentile  # noqa: E402
-
-from harness.ports import free_port  # noqa: E402
-from harness.processes import ROQUET  # noqa: E402
-from roquet.model.topic import DataVersion, TopicConfig, TopicTable  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
-from roquet.net.loop import run  # noqa: E402
-from roquet.wire.calls.route import GetRoute  # noqa: E402
-from roquet.wire.calls.send import Send  # noqa: E402
-from roquet.wire.fastjson import codec  # noqa: E402
-from roquet.wire.fields import encode_call  # noqa: E402
+from bench.lib.measures import cpu_seconds, percentile
+from harness.ports import free_port
+from harness.processes import ROQUET
+from roquet.model.topic import DataVersion, TopicConfig, TopicTable
+from roquet.net.channel import Channel
+from roquet.net.loop import run
+from roquet.wire.calls.route import GetRoute
+from roquet.wire.calls.send import Send
+from roquet.wire.fastjson import codec
+from roquet.wire.fields import encode_call
 
 QUEUES = 8
 WANTED = 65_536

@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-
 from roquet.store.store import Draft, Store
 
 FLUSH_EVERY = 100_000

@@ -1,6 +1,6 @@
 """SQL92 scan measured: CPU time of one message in a broker's scan, by expression and by layout.
 
-    python bench/filter_scan.py --messages 30000 --rounds 9 --directory /dev/shm
+    python -m bench.filter_scan --messages 30000 --rounds 9 --directory /dev/shm
 
 One process and no network: the store's blocks are read and filtered as a pull does it. Each figure
 is the median of its rounds, in CPU time rather than seconds, since other programs may run beside
@@ -16,17 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, save  # noqa: E402
-
-from roquet.broker.filtering.filter_cache import CompiledFilter, FilterCache  # noqa: E402
-from roquet.broker.filtering.filter_scan import BLOCK_SIZE, scan_count, scan_once  # noqa: E402
-from roquet.broker.settings.config import BrokerConfig  # noqa: E402
-from roquet.model.subscription import SQL92  # noqa: E402
-from roquet.store.store import Draft, Store  # noqa: E402
-from roquet.wire.records.record import encode_properties  # noqa: E402
+from bench.lib.rows import Row, save
+from roquet.broker.filtering.filter_cache import CompiledFilter, FilterCache
+from roquet.broker.filtering.filter_scan import BLOCK_SIZE, scan_count, scan_once
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.subscription import SQL92
+from roquet.store.store import Draft, Store
+from roquet.wire.records.record import encode_properties
 
 TOPIC = "FilterScan"
 SHARES = (1, 10, 50, 90)

@@ -1,6 +1,6 @@
 """Flame graphs of our broker under four loads, by py-spy (Python) and perf (interpreter, kernel).
 
-    python bench/flame_graphs.py --only 64,drain --seconds 10
+    python -m bench.flame_graphs --only 64,drain --seconds 10
 
 Loads: 64 connections, 1 connection, batches, and a drain by our PushConsumer. Each profiler that is
 there draws an SVG file for each load; one line names what is missing. py-spy is installed into
@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.lib.filled import filled
+from bench.lib.raw_client import Client, Load, ours, requests
+from roquet.pictures.escaping import escape_text
+from roquet.pictures.page import COLOURS, PALETTE
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from filled import filled  # noqa: E402
-from raw_client import Client, Load, ours, requests  # noqa: E402
-
-from roquet.pictures.escaping import escape_text  # noqa: E402
-from roquet.pictures.page import COLOURS, PALETTE  # noqa: E402
 
 LOADS: Final = {
     "64": Load(connections=64),
@@ -139,7 +137,7 @@ def draining(given: argparse.Namespace) -> None:
 
 def consume(namesrv: str, group: str, seconds: float) -> None:
     """Read all messages by a new group, in a process of its own."""
-    command = [sys.executable, str(HERE / "clients.py"), "--consume", namesrv, group]
+    command = [sys.executable, "-m", "bench.clients", "--consume", namesrv, group]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=seconds)
 
 

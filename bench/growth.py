@@ -1,6 +1,6 @@
 """Growth: throughput, broker CPU and round trips by connections, topics, body size and brokers.
 
-    python bench/growth.py --only connections,topics --rounds 3
+    python -m bench.growth --only connections,topics --rounds 3
 
 Both sides run in turn, with the client of `raw_client.py`, each axis on a fresh store. Figures are
 medians of the rounds. A throughput below 0.9 x of the point before it (bodies: in bytes) is a fault
@@ -18,11 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from raw_client import Load, Result, Start, allow_descriptors, measure, median, sides  # noqa: E402
-from system import Row, save, show  # noqa: E402
+from bench.lib.raw_client import Load, Result, Start, allow_descriptors, measure, median, sides
+from bench.lib.rows import Row, save, show
 
 FALL: Final = 0.9
 """A throughput below so many times its neighbour needs a cause."""
@@ -111,12 +108,12 @@ def rows(axis: Axis, found: Mapping[int, Found]) -> list[Row]:
         size = axis.load(value).size if axis.name == "body" else 1
         rate = _row(axis, value, title, ("throughput", "msg/s"), results, lambda r: r.rate)
         if before is not None:
-            rate.goal = f">= {FALL} of the row before"
             least = FALL * before / size
-            known = CAUSES.get((axis.name, value), "")
+            rate.goal = f">= {least:,.0f}, {FALL} of the row before"
             if _rate(rate) < least:
+                known = CAUSES.get((axis.name, value), "")
                 rate.cause = known or symptom(results["ours"])
-            rate.holds = _holds(least, known)
+                rate.goal = "a fall with a known cause" if known else rate.goal
         before = _rate(rate) * size
         table += [
             rate,
@@ -143,10 +140,6 @@ def _row(
 
 def _rate(row: Row) -> float:
     return row.ours or 0.0
-
-
-def _holds(least: float, named: str) -> Callable[[float, float | None], bool]:
-    return lambda ours, _theirs: ours >= least or bool(named)
 
 
 def symptom(results: list[Result]) -> str:

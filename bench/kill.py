@@ -9,22 +9,18 @@ that nobody sent, the messages of each writer in order and none twice. Run by `m
 import argparse
 import asyncio
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from harness.ledger import TOPIC, Ledger, read  # noqa: E402
-from harness.servers import Server, broker  # noqa: E402
-from roquet.model.errors import CallError  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
-from roquet.store.check import check  # noqa: E402
-from roquet.wire.calls.admin.topic import CreateTopic  # noqa: E402
-from roquet.wire.calls.send import Send, SendBatch  # noqa: E402
-from roquet.wire.records.batch import BatchItem, encode_batch  # noqa: E402
+from harness.ledger import TOPIC, Ledger, read
+from harness.servers import Server, broker
+from roquet.model.errors import CallError
+from roquet.net.channel import Channel
+from roquet.store.check import check
+from roquet.wire.calls.admin.topic import CreateTopic
+from roquet.wire.calls.send import Send, SendBatch
+from roquet.wire.records.batch import BatchItem, encode_batch
 
 QUEUES = 8
 BATCH_QUEUE = QUEUES - 1

@@ -1,7 +1,7 @@
 """Faults of a replicated cluster under load: what was acknowledged is there, in order.
 
-    python bench/kill_master.py --rounds 50 --seed 7
-    python bench/kill_master.py --kinds 'cut replicas,freeze master' --store file --no-java
+    python -m bench.kill_master --rounds 50 --seed 7
+    python -m bench.kill_master --kinds 'cut replicas,freeze master' --store file --no-java
 
 Three brokers under a controller, or under two of them with three members of etcd, each a process of
 its own. In each round senders in Python and in Java send to ten queues, one message in flight each,
@@ -21,28 +21,23 @@ import json
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench")]
-
-import kill_java  # noqa: E402
-
-from harness.faults import KINDS, Scene, kinds  # noqa: E402
-from harness.ledger import TOPIC, Ledger, Pauses, read  # noqa: E402
-from harness.replicated_cluster import BROKERS, ReplicatedCluster  # noqa: E402
-from roquet.admin import replicas, topics  # noqa: E402
-from roquet.admin.client import AdminClient  # noqa: E402
-from roquet.client import Producer, ProducerConfig, SendStatus  # noqa: E402
-from roquet.model.errors import RoquetError  # noqa: E402
-from roquet.model.message import Message  # noqa: E402
-from roquet.model.queue import MessageQueue  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
+from bench.lib import kill_java
+from harness.faults import KINDS, Scene, kinds
+from harness.ledger import TOPIC, Ledger, Pauses, read
+from harness.replicated_cluster import BROKERS, ReplicatedCluster
+from roquet.admin import replicas, topics
+from roquet.admin.client import AdminClient
+from roquet.client import Producer, ProducerConfig, SendStatus
+from roquet.model.errors import RoquetError
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
+from roquet.net.channel import Channel
 
 PYTHON_QUEUES = 8
 JAVA_QUEUES = 2

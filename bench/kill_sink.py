@@ -11,10 +11,10 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
-from kill_stage import Stage
-
+from bench.lib.kill_stage import Stage
 from harness.processes import Process
 from roquet.model import names
 
@@ -65,19 +65,25 @@ class Sink:
             (self._folder / "rows" / f"{part}.txt").write_text("".join(lines))
 
     def start(self) -> Process:
-        command = [sys.executable, __file__, self._stage.namesrv, self._topic, str(self._folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.kill_sink",
+            self._stage.namesrv,
+            self._topic,
+            str(self._folder),
+        ]
         return self._stage.start_driver(command)
 
     def moment(self, driver: Process, deadline: float) -> float | None:
         """Somewhere in a run, or while it sends half messages, or while it commits them."""
         sent = self._sent()
-        has_come, wait_s = random.choice(
-            [
-                (lambda: True, RUNNING_S),
-                (lambda: self._sent() > sent, SENDING_S),
-                (lambda: any(self._commits.glob("*.open")), COMMITTING_S),
-            ]
-        )
+        moments: list[tuple[Callable[[], bool], tuple[float, float]]] = [
+            (lambda: True, RUNNING_S),
+            (lambda: self._sent() > sent, SENDING_S),
+            (lambda: any(self._commits.glob("*.open")), COMMITTING_S),
+        ]
+        has_come, wait_s = random.choice(moments)
         while driver.is_running and time.monotonic() < deadline:
             if BEGAN in driver.output and has_come():
                 return random.uniform(*wait_s)

@@ -1,10 +1,10 @@
 """Kill -9 of a Spark job's driver, its Java, its workers and the broker: each message once.
 
-    python bench/kill_spark.py --kind delta --rounds 3
-    python bench/kill_spark.py --kind sink --rounds 8
-    python bench/kill_spark.py --kind delta --store s3 --rounds 1
-    python bench/kill_spark.py --kind materialize --rounds 3
-    python bench/kill_spark.py --kind materialize-iceberg --store s3 --rounds 1
+    python -m bench.kill_spark --kind delta --rounds 3
+    python -m bench.kill_spark --kind sink --rounds 8
+    python -m bench.kill_spark --kind delta --store s3 --rounds 1
+    python -m bench.kill_spark --kind materialize --rounds 3
+    python -m bench.kill_spark --kind materialize-iceberg --store s3 --rounds 1
 
 A round is an archive of a full topic into a new table, a table of its latest states, or a stream
 of rows into a new topic by the transactional sink. At random moments a victim is killed, what died
@@ -25,18 +25,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kill_archive import READERS, Archive, fill
-from kill_materialize import (
+from bench.kill_sink import SETTINGS, Sink
+from bench.lib.kill_archive import READERS, Archive, fill
+from bench.lib.kill_materialize import (
     MATERIALIZE,
     MATERIALIZE_ICEBERG,
     LatestStates,
     ObjectIcebergStates,
     ObjectLatestStates,
 )
-from kill_sink import SETTINGS, Sink
-from kill_stage import ENDING, VICTIMS, Stage, Work, strike
-from kill_store import ICEBERG, STORE, ObjectArchive, ObjectIceberg, ObjectServer
-
+from bench.lib.kill_stage import ENDING, VICTIMS, Stage, Work, strike
+from bench.lib.kill_store import ICEBERG, STORE, ObjectArchive, ObjectIceberg, ObjectServer
 from harness.processes import Process
 
 SINK = "sink"

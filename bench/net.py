@@ -11,14 +11,10 @@ import argparse
 import asyncio
 import json
 import platform
-import sys
 import time
 import timeit
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from roquet.access.guard import AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter

@@ -22,23 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from harness.ports import free_port  # noqa: E402
-from roquet.broker.app import BrokerServer  # noqa: E402
-from roquet.broker.settings.config import BrokerConfig  # noqa: E402
-from roquet.cli.process import runtime  # noqa: E402
-from roquet.net.loop import run  # noqa: E402
-from roquet.store.config import StoreConfig  # noqa: E402
-from roquet.store.filesystem.files import RealFiles  # noqa: E402
-from roquet.store.store import Store  # noqa: E402
-from roquet.wire.calls.send import Send, SendReply  # noqa: E402
-from roquet.wire.codes import ResponseCode  # noqa: E402
-from roquet.wire.command import decode  # noqa: E402
-from roquet.wire.fields import decode_reply, encode_call  # noqa: E402
-from roquet.wire.frame import FrameReader  # noqa: E402
-from roquet.wire.records.record import decode_many  # noqa: E402
+from harness.ports import free_port
+from roquet.broker.app import BrokerServer
+from roquet.broker.settings.config import BrokerConfig
+from roquet.cli.process import runtime
+from roquet.net.loop import run
+from roquet.store.config import StoreConfig
+from roquet.store.filesystem.files import RealFiles
+from roquet.store.store import Store
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import decode
+from roquet.wire.fields import decode_reply, encode_call
+from roquet.wire.frame import FrameReader
+from roquet.wire.records.record import decode_many
 
 CONNECTIONS = 200
 IN_FLIGHT = 64
@@ -219,7 +216,15 @@ def measure(seconds: float) -> dict[str, Any]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="roquet-overload-") as folder:
         directory = Path(folder) / "store"
-        command = [sys.executable, __file__, "--serve", str(directory), "--port", str(port)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.overload",
+            "--serve",
+            str(directory),
+            "--port",
+            str(port),
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
             try:
                 assert broker.stdout is not None

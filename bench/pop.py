@@ -1,6 +1,6 @@
 """Pop measured: four of our consumers drain a topic, of our broker and of Apache RocketMQ.
 
-    python bench/pop.py --messages 1000000
+    python -m bench.pop --messages 1000000
 
 The consumers are of one group; they take and acknowledge messages that wait. They are processes,
 one each or all in one (`--processes 1`). One side runs at a time. Prints a table of messages per
@@ -19,15 +19,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, Side, cpu_seconds, ours, save, show, theirs  # noqa: E402
-
-from harness import genuine  # noqa: E402
-from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer  # noqa: E402
-from roquet.client.pop import PopConsumer  # noqa: E402
-from roquet.net import loop  # noqa: E402
+from bench.lib.measures import cpu_seconds
+from bench.lib.rows import Row, save, show
+from bench.lib.sides import Side, ours, theirs
+from harness import genuine
+from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer
+from roquet.client.pop import PopConsumer
+from roquet.net import loop
 
 TOPIC = "PopBench"
 BODY = b"x" * 128
@@ -128,7 +126,6 @@ def rows(seen: dict[str, Seen]) -> list[Row]:
         return Row(f"pop drain: {work}", unit, values["ours"], values.get("genuine"), goal)
 
     rate = row("throughput", "msg/s", lambda one: one.messages / one.seconds, f">= {GOAL:,}")
-    rate.holds = lambda o, _t: o >= GOAL
     return [
         rate,
         row("broker CPU a message", "us", lambda one: one.broker_s / one.messages * 1e6),

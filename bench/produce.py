@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,14 +16,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench")]
-
-from system import Row, reach, save  # noqa: E402
-
-from harness.servers import DevServer  # noqa: E402
-from roquet.client import Message, Producer, ProducerConfig  # noqa: E402
-from roquet.net.loop import run  # noqa: E402
+from bench.lib.rows import Row, reach, save
+from harness.servers import DevServer
+from roquet.client import Message, Producer, ProducerConfig
+from roquet.net.loop import run
 
 BODY: Final = b"x" * 128
 TOPIC: Final = "Produced"

@@ -1,6 +1,6 @@
 """Replication and failover measured, on our broker and on Apache RocketMQ.
 
-    python bench/replication.py --only send,stream --rounds 3
+    python -m bench.replication --only send,stream --rounds 3
 
 send        128 bytes that master and replica have to have: throughput, CPU at the master, p50
 threads     the same from Java's benchmark Producer: its threads share one connection
@@ -29,20 +29,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-import replica_group as group  # noqa: E402
-import system  # noqa: E402
-from lone import at_least, at_most, row  # noqa: E402
-from raw_client import Brokers, Load, Result, measure  # noqa: E402
-from replica_group import Processes  # noqa: E402
-from system import Row, Side, cpu_seconds, load, rss_mib, save, show  # noqa: E402
-
-from harness import genuine, servers  # noqa: E402
-from harness.ports import HOST  # noqa: E402
-from harness.servers import GENUINE, OURS, Server  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
+from bench.lib import replica_group as group
+from bench.lib.measures import cpu_seconds, rss_mib
+from bench.lib.raw_client import Brokers, Load, Result, measure
+from bench.lib.replica_group import Processes
+from bench.lib.rows import Row, save, show
+from bench.lib.sides import Load as ClientLoad
+from bench.lib.sides import Side, load
+from bench.lone import at_least, at_most, row
+from harness import genuine, servers
+from harness.ports import HOST
+from harness.servers import GENUINE, OURS, Server
+from roquet.net.channel import Channel
 
 WORKS: Final = ("send", "threads", "stream", "failover", "controller")
 CONNECTIONS: Final = (64, 1)
@@ -140,7 +138,7 @@ def threads(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> li
     if lack := genuine.missing():
         print(f"threads need the genuine benchmark clients; {lack}")
         return []
-    found: dict[int, dict[str, list[system.Load]]] = {
+    found: dict[int, dict[str, list[ClientLoad]]] = {
         count: {side: [] for side in sides} for count in THREADS
     }
     with ExitStack() as stack:
@@ -160,10 +158,10 @@ def threads(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> li
     return thread_rows(found)
 
 
-def thread_rows(found: Mapping[int, Mapping[str, Sequence[system.Load]]]) -> list[Row]:
+def thread_rows(found: Mapping[int, Mapping[str, Sequence[ClientLoad]]]) -> list[Row]:
     """The table of sends of Java's threads, with its goals."""
 
-    def line(count: int, name: str, unit: str, figure: Callable[[system.Load], float]) -> Row:
+    def line(count: int, name: str, unit: str, figure: Callable[[ClientLoad], float]) -> Row:
         rounds = {side: list(map(figure, all_)) for side, all_ in found[count].items()}
         plural = "s" if count > 1 else ""
         return medians(f"2 in sync, Producer, {count} thread{plural}: {name}", rounds, unit)
@@ -259,7 +257,7 @@ def stream(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> lis
 
 def _fill(directory: Path, size: int, megabytes: int) -> None:
     count = megabytes * 1_000_000 // (size + RECORD_OVERHEAD)
-    command = [sys.executable, str(HERE / "fill.py"), str(directory)]
+    command = [sys.executable, "-m", "bench.fill", str(directory)]
     subprocess.run([*command, "--messages", str(count), "--size", str(size)], check=True)
 
 
@@ -429,7 +427,6 @@ def medians(work: str, rounds: Mapping[str, Sequence[float]], unit: str = "s") -
 def limit(line: Row, most: float) -> Row:
     """The line with a goal: so much of its unit, or less."""
     line.goal = f"<= {most}"
-    line.holds = lambda o, _t: o <= most
     return line
 
 

@@ -1,6 +1,6 @@
 """Report: every result in build/ as one HTML page, a table of ratios and goals and plots of growth.
 
-    python bench/report.py --failed "lone.py spark.py"
+    python -m bench.report --failed "lone.py spark.py"
 
 Reads the JSON that the other benchmarks write (`build/bench*.json`), whenever they ran: the page
 says for each when that was. The last step of `make bench`, also when another step failed.
@@ -8,18 +8,15 @@ says for each when that was. The last step of `make bench`, also when another st
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from bench.lib.plot import Plot, draw
+from roquet.pictures.page import Cell, Section, page, table
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from plot import Plot, draw  # noqa: E402
-
-from roquet.pictures.page import Cell, Section, page, table  # noqa: E402
 
 HEADER: Final = ("work", "unit", "ours", "genuine", "ratio", "goal", "holds", "cause", "file")
 PEERS: Final = {"genuine": "", "kafka": " (Kafka)", "other": " (other client)"}

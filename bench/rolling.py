@@ -1,6 +1,6 @@
 """A rolling restart of a replicated cluster under load: nothing is lost, no queue waits for long.
 
-    python bench/rolling.py --rounds 3
+    python -m bench.rolling --rounds 3
 
 Three brokers under a controller, each a process of its own. A writer sends to each of eight queues,
 one message in flight, and a consumer reads them. In each round every process is stopped in good
@@ -23,20 +23,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from harness.ledger import Ledger  # noqa: E402
-from harness.replicated_cluster import BROKER_NAME, BROKERS, NAME_SERVER, ReplicatedCluster  # noqa: E402
-from roquet.admin import controllers, retire, topics  # noqa: E402
-from roquet.admin.client import AdminClient  # noqa: E402
-from roquet.admin.controllers import GroupStatus  # noqa: E402
-from roquet.client import Producer, ProducerConfig, PushConsumer, SendStatus  # noqa: E402
-from roquet.client.config import ConsumeFrom, ConsumerConfig  # noqa: E402
-from roquet.client.reading.message import InboundMessage  # noqa: E402
-from roquet.model.errors import RoquetError  # noqa: E402
-from roquet.model.message import Message  # noqa: E402
-from roquet.model.queue import MessageQueue  # noqa: E402
+from harness.ledger import Ledger
+from harness.replicated_cluster import BROKER_NAME, BROKERS, NAME_SERVER, ReplicatedCluster
+from roquet.admin import controllers, retire, topics
+from roquet.admin.client import AdminClient
+from roquet.admin.controllers import GroupStatus
+from roquet.client import Producer, ProducerConfig, PushConsumer, SendStatus
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.reading.message import InboundMessage
+from roquet.model.errors import RoquetError
+from roquet.model.message import Message
+from roquet.model.queue import MessageQueue
 
 TOPIC = "Rolling"
 QUEUES = 8

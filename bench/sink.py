@@ -1,6 +1,6 @@
 """Rows a second from a Parquet table to a topic, plain mode, the broker included; JSON and rows.
 
-    python bench/sink.py --messages 4000000
+    python -m bench.sink --messages 4000000
 
 The table is written once; then it is sent to a new topic of 8 queues, `--rounds` times. Afterwards
 the topic is asked how many messages it has.
@@ -8,21 +8,17 @@ the topic is asked how many messages it has.
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from bench.lib.measures import cpu_seconds
+from bench.lib.rows import Row, reach, save
+from harness.servers import DevServer
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-os.environ["PYTHONPATH"] = str(HERE.parent / "src")
-
-from system import Row, cpu_seconds, reach, save  # noqa: E402
-
-from harness.servers import DevServer  # noqa: E402
 
 QUEUES = 8
 GOAL = 200_000

@@ -1,7 +1,7 @@
 """The transactional sink's driver is killed at 40 % of its commits, and started again later.
 
-    .venv/bin/python bench/sink_restart.py /tmp/restart           # in real time: 15 minutes
-    .venv/bin/python bench/sink_restart.py /tmp/restart --hasty --rows 20000
+    .venv/bin/python -m bench.sink_restart /tmp/restart           # in real time: 15 minutes
+    .venv/bin/python -m bench.sink_restart /tmp/restart --hasty --rows 20000
 
 One micro-batch of so many rows goes to a topic of 8 queues. When 40 % of them are visible, the
 driver, its Java and its Python workers are killed (SIGKILL). The broker, at its defaults, asks
@@ -25,11 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SRC = str(ROOT / "src")
-sys.path[:0] = [str(ROOT), SRC]
-
-from harness.process_tree import descendants  # noqa: E402
+from harness.process_tree import descendants
 
 TOPIC = "restart"
 QUEUES = 8
@@ -58,10 +54,18 @@ def drive(folder: Path, namesrv: str, immune: str) -> None:
 
 def started(folder: Path, namesrv: str, immune: str) -> subprocess.Popen[bytes]:
     """The driver, in a process of its own."""
-    command = [sys.executable, __file__, str(folder), "--driver", namesrv, "--immune", immune]
-    environ = {**os.environ, "PYTHONPATH": SRC}
+    command = [
+        sys.executable,
+        "-m",
+        "bench.sink_restart",
+        str(folder),
+        "--driver",
+        namesrv,
+        "--immune",
+        immune,
+    ]
     with (folder / "driver.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environ)
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def kill(driver: subprocess.Popen[bytes], below: Sequence[int]) -> int:

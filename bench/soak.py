@@ -1,7 +1,7 @@
 """Soak: an hour of mixed load; the broker's memory, p99 and descriptors stay flat.
 
-    python bench/soak.py --minutes 60                 exit code 1 when something grows
-    python bench/soak.py --work batches --minutes 10  memory after batches at full rate
+    python -m bench.soak --minutes 60                 exit code 1 when something grows
+    python -m bench.soak --work batches --minutes 10  memory after batches at full rate
 
 At a bounded rate: sends, batches, delays, transactions, pops, filters by tag and by SQL92, and a
 consumer that is too slow. The log has small files, which retention deletes all the time. Samples
@@ -23,11 +23,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from plot import Plot, standalone  # noqa: E402
-from raw_client import (  # noqa: E402
+from bench.lib.measures import percentile
+from bench.lib.plot import Plot, standalone
+from bench.lib.raw_client import (
     Brokers,
     Client,
     Load,
@@ -37,9 +35,8 @@ from raw_client import (  # noqa: E402
     ours,
     requests,
 )
-from system import Row, percentile, save, show  # noqa: E402
-
-from roquet.client import (  # noqa: E402
+from bench.lib.rows import Row, bound, save, show
+from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,
     Message,
@@ -51,7 +48,7 @@ from roquet.client import (  # noqa: E402
     TransactionProducer,
     TransactionState,
 )
-from roquet.net.loop import run  # noqa: E402
+from roquet.net.loop import run
 
 GROWTH_MAX: Final = 2.0
 """MB an hour that the broker's own memory may grow."""
@@ -173,8 +170,7 @@ def steps(
                 decided.unknown()
         return 1
 
-    shares = {single: 0.4, batch: 0.4 / BATCH, by_level: 0.05, by_time: 0.05, transaction: 0.1}
-    return dict(shares)
+    return {single: 0.4, batch: 0.4 / BATCH, by_level: 0.05, by_time: 0.05, transaction: 0.1}
 
 
 @contextlib.asynccontextmanager
@@ -195,7 +191,7 @@ async def consumers(namesrv: str, counts: Counts) -> AsyncIterator[None]:
             await popped.ack()
 
     def push(group: str, config: ConsumerConfig = first, **what: str) -> PushConsumer:
-        return PushConsumer(namesrv, group=group, **what, config=config)  # type: ignore[arg-type]
+        return PushConsumer(namesrv, group=group, **what, config=config)
 
     async with contextlib.AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -284,15 +280,15 @@ def rows(samples: Sequence[Sample], counts: Counts, minutes: float) -> list[Row]
     p99 = [statistics.median(s.p99_ms for s in part) for part in (begin, end)]
     opened = [statistics.median(s.descriptors for s in part) for part in (begin, end)]
     table = [
-        _at_most("soak: own memory, growth", "MB/h", growth, GROWTH_MAX),
-        _at_most("soak: p99, last third to first", "times", p99[1] / (p99[0] or 1), P99_MAX),
-        _at_most("soak: descriptors, growth", "", opened[1] - opened[0], DESCRIPTORS_MAX),
+        bound("soak: own memory, growth", "MB/h", growth, GROWTH_MAX),
+        bound("soak: p99, last third to first", "times", p99[1] / (p99[0] or 1), P99_MAX),
+        bound("soak: descriptors, growth", "", opened[1] - opened[0], DESCRIPTORS_MAX),
     ]
     if minutes < JUDGED_MINUTES:
         for row in table:
-            row.goal, row.holds = "", lambda _o, _t: True
+            row.goal = ""
             row.cause = f"{minutes:g} min are too short for a verdict"
-    errors = _at_most("soak: errors", "", float(counts.errors), 0)
+    errors = bound("soak: errors", "", float(counts.errors), 0)
     errors.cause = counts.error
     return [
         *table,
@@ -302,10 +298,6 @@ def rows(samples: Sequence[Sample], counts: Counts, minutes: float) -> list[Row]
         Row("soak: messages sent", "msg/s", counts.sent / (samples[-1].minute * 60)),
         Row("soak: messages received", "msg/s", counts.received / (samples[-1].minute * 60)),
     ]
-
-
-def _at_most(work: str, unit: str, value: float, most: float) -> Row:
-    return Row(work, unit, value, None, f"<= {most:g}", lambda ours_, _t: ours_ <= most)
 
 
 # -- batches at full rate ------------------------------------------------------------------------
@@ -327,11 +319,11 @@ def batches(brokers: Brokers, given: argparse.Namespace) -> tuple[list[Row], lis
     seconds, cpu = time.monotonic() - began, brokers.cpu_seconds() - cpu
     title = f"batches for {given.minutes:g} min: "
     return [
-        _at_most(f"{title}own memory", "MB", samples[-1].own_mib * MB, BATCH_MEMORY_MAX),
+        bound(f"{title}own memory", "MB", samples[-1].own_mib * MB, BATCH_MEMORY_MAX),
         Row(f"{title}mapped files", "MB", samples[-1].mapped_mib * MB),
         Row(f"{title}throughput", "msg/s", counts.sent / seconds),
         Row(f"{title}broker CPU a message", "us", cpu / max(counts.sent, 1) * 1e6),
-        _at_most(f"{title}errors", "", float(counts.errors), 0),
+        bound(f"{title}errors", "", float(counts.errors), 0),
     ], samples
 
 

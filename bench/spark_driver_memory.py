@@ -1,6 +1,6 @@
 """Memory of an archive's driver by the number of files in its Delta table; prints JSON.
 
-    python bench/spark_driver_memory.py --files 1000,100000
+    python -m bench.spark_driver_memory --files 1000,100000
 
 For each number a fresh process opens a table whose log names that many files, and archives a topic
 in so many commits; its tasks run in another process, as Spark's do, so only the driver's own memory
@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-os.environ["PYTHONPATH"] = str(HERE.parent / "src")
+from bench.lib.filled import filled
 
-from filled import filled  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 TOPIC = "DriverMemory"
 QUEUES = 4
@@ -92,7 +90,7 @@ def statistics_of(number: int) -> str:
 def make_table(table: Path, namesrv: str, files: int) -> None:
     """An archive's table whose log names files of earlier days, and begins with a checkpoint."""
     from deltalake import DeltaTable as Log
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
 
     from roquet.spark.jobs.archive.archive_job import open_archive
 
@@ -104,7 +102,7 @@ def make_table(table: Path, namesrv: str, files: int) -> None:
     log = Log(str(table))
     for first in range(0, files, ENTRY_FILES):
         day = f"2026-{first // ENTRY_FILES % 12 + 1:02}-01"
-        added = [
+        added: list[AddAction | RemoveAction] = [
             AddAction(
                 f"day={day}/roquet-{uuid4().hex}.parquet",
                 200 * 2**20,
@@ -128,10 +126,11 @@ def drive(asked: Any, messages: int) -> dict[str, float]:
     from roquet.spark.jobs.archive import archive_job
 
     tasks = TaskProcess()
-    archive_job.run_task_set = lambda _, task_set: tasks.run(task_set)
-    archive_job.ready_cores = lambda _: 1
+    replaced: Any = archive_job
+    replaced.run_task_set = lambda _, task_set: tasks.run(task_set)
+    replaced.ready_cores = lambda _: 1
     seen = [resident_mib()]
-    done = archive_job.run(asked, lambda: None, lambda _: seen.append(resident_mib()))
+    done = replaced.run(asked, lambda: None, lambda _: seen.append(resident_mib()))
     assert done.rows == messages, done
     return {
         "imported_mib": round(seen[0], 1),
@@ -162,7 +161,13 @@ def main() -> None:
             for files in map(int, args.files.split(",")):
                 table = folder / f"table-{files}"
                 make_table(table, topic.namesrv, files)
-                command = [sys.executable, __file__, "--messages", str(args.messages)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "bench.spark_driver_memory",
+                    "--messages",
+                    str(args.messages),
+                ]
                 command += ["--commits", str(args.commits)]
                 command += ["--compact"] if args.compact else []
                 command += ["--drive", topic.namesrv, str(table)]

@@ -1,6 +1,6 @@
 """Equal works in Spark over Kafka's source and over ours; prints JSON: rows a second of each.
 
-    python bench/spark_jobs.py JARS kafka|roquet ADDRESS TOPIC MESSAGES FOLDER
+    python -m bench.spark_jobs JARS kafka|roquet ADDRESS TOPIC MESSAGES FOLDER
 
 Runs in whichever Spark calls it, so it knows neither of our packages by itself.
 """
@@ -9,6 +9,7 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +78,7 @@ def main() -> None:
         frame = spark.readStream.format(kind).options(**given).load()
         return frame.selectExpr(*COLUMNS[kind].split(","))
 
-    works = {
+    works: dict[str, Callable[[], object]] = {
         "batch to noop": lambda: batch().write.format("noop").mode("overwrite").save(),
         "stream to noop": lambda: stream(streamed(), folder),
         "batch to Parquet": lambda: batch().write.mode("overwrite").parquet(table),

@@ -1,6 +1,6 @@
 """Memory of a stream's Python processes, and how it grows; prints JSON.
 
-    python bench/spark_memory.py --seconds 600
+    python -m bench.spark_memory --seconds 600
 
 The broker is filled before; the stream takes a bounded batch at a time, so that it never ends
 before the time is up: when it has read everything, it begins anew from its first message.
@@ -11,18 +11,15 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-os.environ["PYTHONPATH"] = str(HERE.parent / "src")
+from bench.lib.filled import filled
 
-from filled import filled  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 TOPIC = "SparkMemory"
 QUEUES = 8
@@ -75,7 +72,8 @@ def measured(namesrv: str, folder: Path, args: argparse.Namespace) -> dict[str, 
 
     spark = session("bench", master="local[2]")
     seen: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    began, runs, rows, query = time.monotonic(), 0, 0, None
+    began, runs, rows = time.monotonic(), 0, 0
+    query: Any = None
     while (now := time.monotonic()) - began < args.seconds:
         told = query.lastProgress if query else None
         if query is None or (told and told.batchId > 0 and told.numInputRows == 0):

@@ -1,6 +1,6 @@
 """A full topic to tables, and its store files as one; prints JSON: rows a second of each work.
 
-    python bench/spark_tables.py NAMESRV TOPIC DATA MESSAGES FOLDER
+    python -m bench.spark_tables NAMESRV TOPIC DATA MESSAGES FOLDER
 
 DATA is the directory of the broker that serves the topic. Archives have the columns that Kafka's
 source can tell as well, so that the figures stand beside Kafka's.
@@ -9,16 +9,13 @@ source can tell as well, so that the figures stand beside Kafka's.
 import argparse
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src")]
-
-from roquet.spark.jobs.archive.archive_job import Params, run  # noqa: E402
-from roquet.spark.jobs.job_runner import spark_for  # noqa: E402
+from roquet.spark.jobs.archive.archive_job import Params, run
+from roquet.spark.jobs.job_runner import spark_for
 
 PASSES = 3
 KINDS = ("delta", "iceberg")
@@ -35,7 +32,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="for tables and checkpoints")
     options = parser.parse_args()
     namesrv, topic, data = options.namesrv, options.topic, options.data
-    folder, messages = options.folder, options.messages
+    folder, messages = options.folder, int(options.messages)
     spark = spark_for("bench", "local[2,4]")
     spark.sparkContext.setLogLevel("ERROR")
 
@@ -49,7 +46,7 @@ def main() -> None:
             options={"namesrv": namesrv},
             columns=COLUMNS,
         )
-        return run(params, lambda: spark).rows
+        return int(run(params, lambda: spark).rows)
 
     files = spark.read.format("roquet").option("store", data).option("topic", topic)
 
@@ -64,7 +61,7 @@ def main() -> None:
         return int(found[0][0])
 
     works: dict[str, Callable[[], int]] = {
-        **{f"archive to {kind}": lambda kind=kind: archive(kind) for kind in KINDS},
+        **{f"archive to {kind}": partial(archive, kind) for kind in KINDS},
         "store files to noop": to_noop,
         "store files, count per key": per_key,
     }

@@ -1,6 +1,6 @@
 """The store alone: append, read, index, recover; prints one JSON object and saves rows.
 
-python bench/store.py --count 300000 --body 128 --recover-gb 3
+python -m bench.store --count 300000 --body 128 --recover-gb 3
 """
 
 import argparse
@@ -13,13 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, save  # noqa: E402
-
-from roquet.store.store import Draft, Store  # noqa: E402
-from roquet.wire.records.record import BatchColumns, encode_properties  # noqa: E402
+from bench.lib.rows import Row, save
+from roquet.store.store import Draft, Store
+from roquet.wire.records.record import BatchColumns, encode_properties
 
 BATCH = 32
 

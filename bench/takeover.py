@@ -6,7 +6,7 @@ ones are stopped instead, with their connections open, and the broker gives them
 that is shortened here: what is told is the seconds after that. Name server, broker and consumers
 are processes of ours; messages are sent to every queue all the time.
 
-    python bench/takeover.py --rounds 3
+    python -m bench.takeover --rounds 3
 """
 
 import argparse
@@ -23,14 +23,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, bound, ours, save  # noqa: E402
-
-from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ProducerConfig, PushConsumer  # noqa: E402
-from roquet.client.reading.message import ReceivedMessage  # noqa: E402
-from roquet.model.message import Message  # noqa: E402
+from bench.lib.rows import Row, bound, save
+from bench.lib.sides import ours
+from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ProducerConfig, PushConsumer
+from roquet.client.reading.message import ReceivedMessage
+from roquet.model.message import Message
 
 GOAL_SECONDS = 3.0
 QUEUES = 8
@@ -81,7 +78,7 @@ class Member:
 @contextlib.asynccontextmanager
 async def member(namesrv: str, topic: str, group: str, *, ordered: bool) -> AsyncIterator[Member]:
     """A member until the block ends, if it lives so long."""
-    command = [sys.executable, __file__, "--member", namesrv, topic, group]
+    command = [sys.executable, "-m", "bench.takeover", "--member", namesrv, topic, group]
     child = await asyncio.create_subprocess_exec(
         *command, *(["--ordered"] if ordered else []), stdout=subprocess.PIPE
     )

@@ -1,6 +1,6 @@
 """Delivery times measured: what a million waiting messages cost, and how late many are at once.
 
-    python bench/timers.py --waiting 1000000 --due 100000
+    python -m bench.timers --waiting 1000000 --due 100000
 
 Our name server and broker are processes. First messages wait: memory of the broker, and its start
 after kill -9. Then many are due within the same minute while others are sent: how late they come,
@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,18 +20,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import Row, bound, cpu_seconds, percentile, reach, rss_mib, save  # noqa: E402
-
-from harness import servers  # noqa: E402
-from harness.servers import Server  # noqa: E402
-from roquet.client import Message, Producer, ProducerConfig, PullConsumer  # noqa: E402
-from roquet.net import loop  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
-from roquet.store.timer.layout import unpack_checkpoint  # noqa: E402
-from roquet.wire.calls.timer import GetTimerCheckpoint  # noqa: E402
+from bench.lib.measures import cpu_seconds, percentile, rss_mib
+from bench.lib.rows import Row, bound, reach, save
+from harness import servers
+from harness.servers import Server
+from roquet.client import Message, Producer, ProducerConfig, PullConsumer
+from roquet.net import loop
+from roquet.net.channel import Channel
+from roquet.store.timer.layout import unpack_checkpoint
+from roquet.wire.calls.timer import GetTimerCheckpoint
 
 TOPIC = "TimerBench"
 PLAIN = "TimerBenchPlain"

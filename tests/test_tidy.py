@@ -91,7 +91,7 @@ LINES_MAX = {
     "testing": 1_448,
     "wire": 9_977,
     "all of src": 127_877,
-    "tests": 164_763,
+    "tests": 164_687,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

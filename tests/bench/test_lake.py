@@ -1,36 +1,26 @@
 """The benchmark of the lake: how an archive's plan divides its work among executors."""
 
-import importlib
-import runpy
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bench.lib import cpu_share
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-
-
-@pytest.fixture
-def lake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
-    return runpy.run_path(str(BENCH / "lake.py"))
+from bench import lake
 
 
-def test_the_plan_of_an_archive_gives_each_executor_its_share(lake: dict[str, Any]) -> None:
-    planned_share = lake["planned_share"]
-    assert planned_share(50_000_000, 1) == pytest.approx(1)
-    assert planned_share(50_000_000, 2) == pytest.approx(1 / 2, rel=0.01)
-    assert planned_share(50_000_000, 4) == pytest.approx(1 / 4, rel=0.01)
+def test_the_plan_of_an_archive_gives_each_executor_its_share() -> None:
+    assert lake.planned_share(50_000_000, 1) == pytest.approx(1)
+    assert lake.planned_share(50_000_000, 2) == pytest.approx(1 / 2, rel=0.01)
+    assert lake.planned_share(50_000_000, 4) == pytest.approx(1 / 4, rel=0.01)
 
 
-def test_a_table_to_audit_has_each_message_once(lake: dict[str, Any], tmp_path: Path) -> None:
+def test_a_table_to_audit_has_each_message_once(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    files = lake["write_rows"](tmp_path, 20, 30)
+    files = lake.write_rows(tmp_path, 20, 30)
     assert [file.rows for file in files] == [30]
     rows = pq.read_table(tmp_path / files[0].name).to_pylist()
-    places = [row["queue_offset"] * lake["QUEUES"] + row["queue_id"] for row in rows]
+    places = [row["queue_offset"] * lake.QUEUES + row["queue_id"] for row in rows]
     assert places == list(range(20, 50))
 
 
@@ -43,10 +33,10 @@ def test_a_table_to_audit_has_each_message_once(lake: dict[str, Any], tmp_path: 
     ],
 )  # fmt: skip
 def test_times_of_executors_are_compared_only_if_each_was_held_to_half_a_core(
-    cores: float, works: list[str], lake: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    cores: float, works: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = ({"seconds": s, "broker_cores": 0.4, "executor_cores": cores} for s in (10.0, 5.0))
-    rows = lake["archive_rows"](one, two)
+    rows = lake.archive_rows(one, two)
     assert [row.work for row in rows] == works
     assert [row.ours for row in rows] == [0.5, 0.4][-len(works) :]
     assert ("left out" in capsys.readouterr().out) == (not cores)
@@ -55,9 +45,6 @@ def test_times_of_executors_are_compared_only_if_each_was_held_to_half_a_core(
 def test_a_limit_that_fails_undoes_those_before_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
-    cpu_share = importlib.import_module("cpu_share")
-
     (tmp_path / "cpu.cfs_quota_us").touch()
     monkeypatch.setattr(cpu_share, "VERSION_1", tmp_path)
     with cpu_share.limited([41], 0.5) as is_limited:

@@ -1,46 +1,32 @@
 """Figures of the benchmark of replication."""
 
-import runpy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.lib.sides import Load as ClientLoad
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
-
-
-@pytest.fixture
-def replication(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    return runpy.run_path(str(BENCH / "replication.py"))
+from bench import replication
 
 
-def caught(replication: dict[str, Any], *looks: tuple[float, int, float, float]) -> Any:
-    return replication["Caught"](*(replication["Moment"](*look) for look in looks))
+def caught(*looks: tuple[float, int, float, float]) -> Any:
+    return replication.Caught(*(replication.Moment(*look) for look in looks))
 
 
-def test_a_stream_is_measured_from_the_first_look_at_which_something_was_there(
-    replication: dict[str, Any],
-) -> None:
+def test_a_stream_is_measured_from_the_first_look_at_which_something_was_there() -> None:
     looks = (10.0, 50_000_000, 1.0, 2.0), (12.0, 250_000_000, 1.4, 9.9), (14.0, 250_000_000, 9, 3.0)
-    found = caught(replication, *looks)
+    found = caught(*looks)
     assert (found.log_rate, found.queue_rate) == (100.0, 50.0)
     assert (found.master_cpu, found.replica_cpu) == (pytest.approx(2.0), pytest.approx(5.0))
 
 
-def test_a_stream_that_was_over_at_the_first_look_took_no_longer_than_between_two_looks(
-    replication: dict[str, Any],
-) -> None:
+def test_a_stream_that_was_over_at_the_first_look_took_no_longer_than_between_two_looks() -> None:
     look = 10.0, 1_000_000, 1.0, 2.0
-    found = caught(replication, look, look, look)
-    assert found.log_rate == pytest.approx(1 / replication["LOOK_S"])
+    found = caught(look, look, look)
+    assert found.log_rate == pytest.approx(1 / replication.LOOK_S)
 
 
-def test_goals_of_threads_are_those_of_64_that_share_a_connection(
-    replication: dict[str, Any],
-) -> None:
-    load = replication["system"].Load
+def test_goals_of_threads_are_those_of_64_that_share_a_connection() -> None:
+    load = ClientLoad
     found = {
         count: {
             "ours": [load(rate, 3.0, cpu) for rate, cpu in ((900.0, 9.0), (1_300.0, 7.0))],
@@ -49,7 +35,7 @@ def test_goals_of_threads_are_those_of_64_that_share_a_connection(
         for count in (64, 1)
     }
     found[64]["ours"] += [load(1_200.0, 3.0, 5.0)]
-    rate, cpu, *rest = replication["thread_rows"](found)
+    rate, cpu, *rest = replication.thread_rows(found)
     assert (rate.ours, rate.theirs, rate.goal, rate.verdict) == (1_200, 1_000, ">= 1.2 x", "yes")
     assert (cpu.ours, cpu.theirs, cpu.goal, cpu.verdict) == (7, 10, "<= 0.6 x", "NO")
     assert [line.work for line in rest] == [
@@ -58,10 +44,8 @@ def test_goals_of_threads_are_those_of_64_that_share_a_connection(
     ]
 
 
-def test_a_limit_is_a_goal_of_ours_whatever_the_other_side_needs(
-    replication: dict[str, Any],
-) -> None:
+def test_a_limit_is_a_goal_of_ours_whatever_the_other_side_needs() -> None:
     for seconds, verdict in ((3.0, "yes"), (5.0, "NO")):
         rounds = {"ours": [0.0, seconds, 9.0], "genuine": [2.0]}
-        line = replication["limit"](replication["medians"]("frozen", rounds), 4)
+        line = replication.limit(replication.medians("frozen", rounds), 4)
         assert (line.ours, line.theirs, line.goal, line.verdict) == (seconds, 2.0, "<= 4", verdict)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+ROOT = Path(__file__).resolve().parents[2]
 
 ROW = {
     "work": "send", "unit": "msg/s", "ours": 30_000.0, "genuine": 10_000.0, "ratio": 3.0,
@@ -17,8 +17,8 @@ ROW = {
 
 def page_of(build: Path, *arguments: str) -> str:
     out = build / "report.html"
-    command = [sys.executable, str(BENCH / "report.py"), "--build", str(build), "--out", str(out)]
-    subprocess.run([*command, *arguments], check=True, capture_output=True, timeout=60)
+    command = [sys.executable, "-m", "bench.report", "--build", str(build), "--out", str(out)]
+    subprocess.run([*command, *arguments], cwd=ROOT, check=True, capture_output=True, timeout=60)
     return out.read_text("utf-8")
 
 

@@ -8,14 +8,13 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
-FILES = sorted([*BENCH.glob("*.py"), *(ROOT / "tools").rglob("*.py")])
+FILES = sorted([*BENCH.rglob("*.py"), *(ROOT / "tools").rglob("*.py")])
 COMMANDS = [path for path in FILES if 'if __name__ == "__main__":' in path.read_text("utf-8")]
 LIBRARIES = [path for path in FILES if path not in COMMANDS]
 
@@ -54,16 +53,6 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
-@pytest.fixture(autouse=True)
-def own_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a script adds to the path and imports from its own folder is gone afterwards."""
-    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
-    yield
-    for name, module in [*sys.modules.items()]:
-        if (getattr(module, "__file__", None) or "").startswith(f"{BENCH}/"):
-            del sys.modules[name]
-
-
 @pytest.mark.parametrize("script", COMMANDS, ids=name_of)
 def test_a_command_says_how_it_is_used(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -84,10 +73,11 @@ def test_a_library_can_be_imported(module: Path) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_quick_benchmark_runs_with_its_smallest_inputs(name: str, tmp_path: Path) -> None:
     arguments = SMALL[name].replace("DIRECTORY", str(tmp_path)).split()
-    command = [sys.executable, str(BENCH / f"{name}.py"), *arguments]
-    paths = f"{ROOT / 'src'}:{ROOT / 'tools' / 'fixtures'}"
-    environment = {"PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", f"bench.{name}", *arguments]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -98,5 +88,6 @@ def test_a_shell_script_can_be_parsed(script: Path) -> None:
 
 def test_every_benchmark_has_its_line_in_the_readme() -> None:
     text = (BENCH / "README.md").read_text("utf-8")
-    listed = re.findall(r"^\| \[(\w+\.\w+)\]\(\1\) \|", text, re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in BENCH.iterdir() if path.suffix == ".py")
+    listed = re.findall(r"^\| \[([\w/]+\.\w+)\]\(\1\) \|", text, re.MULTILINE)
+    files = (path for path in BENCH.rglob("*.py") if path.stem != "__init__")
+    assert sorted(listed) == sorted(str(path.relative_to(BENCH)) for path in files)

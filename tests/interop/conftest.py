@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import java_client
-from harness import genuine
+from harness import genuine, java_client
 from harness.servers import DevServer
 
 SHORT_LEVELS = " ".join(["1s"] * 18)

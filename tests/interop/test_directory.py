@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from harness import genuine
+from harness.java_client import until
 from harness.servers import DevServer
-from java_client import until
 from roquet import client
 from roquet.admin.client import AdminClient
 from roquet.client import ConsumeFrom, ConsumerConfig, StoredMessage, TransactionState

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from harness import genuine
-from java_client import Handled, JavaClient, java_client, until
+from harness.java_client import Handled, JavaClient, java_client, until
 from roquet.admin import offset_reset
 from roquet.admin.client import AdminClient
 from roquet.client import (

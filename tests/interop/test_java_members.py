@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness import genuine
-from java_client import JavaClient, until
+from harness.java_client import JavaClient, until
 from roquet.admin import dead_letters
 from roquet.client import ConsumerConfig, Producer, PushConsumer, ReceivedMessage
 from roquet.client.config import ConsumeFrom

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import genuine
-from java_client import until
+from harness.java_client import until
 from roquet.admin import messages, offset_reset
 from roquet.admin.client import AdminClient
 from roquet.client import (

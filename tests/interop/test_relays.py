@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import genuine
-from java_client import JavaClient, until
+from harness.java_client import JavaClient, until
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from java_client import JavaClient, until
+from harness.java_client import JavaClient, until
 from roquet.client import ConsumerConfig, Producer, PushConsumer, ReceivedMessage
 from roquet.client.config import ConsumeFrom
 from roquet.model.message import Message

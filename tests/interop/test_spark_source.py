@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from harness import genuine
-from java_client import JavaClient
+from harness.java_client import JavaClient
 from roquet.arrow.encode import encode
 from roquet.client.blocking import Producer
 from roquet.lake.schema import TYPES

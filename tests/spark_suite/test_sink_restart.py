@@ -5,7 +5,6 @@ the half messages that nobody ended) is over in 30 s. `bench/sink_restart.py` do
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +19,9 @@ ROWS = 40_000
 
 @pytest.mark.timeout(600)
 def test_rows_are_visible_once_after_their_driver_was_killed(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "sink_restart.py"), str(tmp_path / "run")]
+    command = [sys.executable, "-m", "bench.sink_restart", str(tmp_path / "run")]
     command += ["--hasty", "--rows", str(ROWS)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3_000:]
     result = json.loads(ran.stdout.splitlines()[-1])
     assert ROWS * 0.4 <= result["visible_when_killed"] < ROWS

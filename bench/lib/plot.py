@@ -5,16 +5,12 @@ matplotlib: `make bench` has to end with its report on machines that lack the ex
 """
 
 import itertools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src")]
-
-from roquet.pictures.escaping import escape_text  # noqa: E402
-from roquet.pictures.page import COLOURS, PALETTE  # noqa: E402
+from roquet.pictures.escaping import escape_text
+from roquet.pictures.page import COLOURS, PALETTE
 
 WIDTH: Final = 460
 HEIGHT: Final = 210

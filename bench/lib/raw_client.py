@@ -11,31 +11,26 @@ import resource
 import select
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from system import cpu_seconds, percentile  # noqa: E402
-
-from harness import genuine  # noqa: E402
-from harness.ports import free_port  # noqa: E402
-from harness.processes import ROQUET, Process  # noqa: E402
-from roquet.cli.process.runtime import LIFELINE  # noqa: E402
-from roquet.model.topic import TopicConfig  # noqa: E402
-from roquet.wire.calls.admin.topic import CreateTopics  # noqa: E402
-from roquet.wire.calls.bodies import TopicConfigs  # noqa: E402
-from roquet.wire.calls.send import Send  # noqa: E402
-from roquet.wire.codes import SerializeType  # noqa: E402
-from roquet.wire.fastjson import codec  # noqa: E402
-from roquet.wire.fields import AnyCall, encode_call  # noqa: E402
-from roquet.wire.records.batch import encode_item  # noqa: E402
-from roquet.wire.signing import Signer  # noqa: E402
+from bench.lib.measures import cpu_seconds, percentile
+from harness import genuine
+from harness.ports import free_port
+from harness.processes import ROQUET, Process
+from roquet.cli.process.runtime import LIFELINE
+from roquet.model.topic import TopicConfig
+from roquet.wire.calls.admin.topic import CreateTopics
+from roquet.wire.calls.bodies import TopicConfigs
+from roquet.wire.calls.send import Send
+from roquet.wire.codes import SerializeType
+from roquet.wire.fastjson import codec
+from roquet.wire.fields import AnyCall, encode_call
+from roquet.wire.records.batch import encode_item
+from roquet.wire.signing import Signer
 
 QUEUES: Final = 4
 PREPARED: Final = 64

@@ -6,10 +6,10 @@ In directories every second table is one of Iceberg; in an S3 server those are a
 
 from typing import TYPE_CHECKING, ClassVar
 
-from fill import TOMBSTONE_EVERY
-from kill_archive import COLUMNS, KEYS, TOPIC, Archive, Place, place_of
-from kill_stage import Stage
-from kill_store import ICEBERG, ObjectArchive, ObjectIceberg, ObjectServer
+from bench.fill import TOMBSTONE_EVERY
+from bench.lib.kill_archive import COLUMNS, KEYS, TOPIC, Archive, Place, place_of
+from bench.lib.kill_stage import Stage
+from bench.lib.kill_store import ICEBERG, ObjectArchive, ObjectIceberg, ObjectServer
 
 if TYPE_CHECKING:
     from roquet.lake.table import ArchiveTable

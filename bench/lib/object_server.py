@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from kill_store import BUCKET, CREDENTIALS, ObjectServer
+from bench.lib.kill_store import BUCKET, CREDENTIALS, ObjectServer
 
 PROGRAM = "versitygw"
 

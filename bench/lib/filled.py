@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src")]
-
-from harness.servers import DevServer  # noqa: E402
+from harness.servers import DevServer
 
 
 @dataclass
@@ -35,7 +32,7 @@ def filled(
     """
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
-    fill = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
+    fill = [sys.executable, "-m", "bench.fill", str(data), "--messages", str(messages)]
     fill += ["--size", str(size), "--topic", topic, "--queues", str(queues), *more]
     subprocess.run(fill, check=True)
     with DevServer(folder, "--data", str(data)) as server:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from kill_stage import ROOT, Stage
 
+from bench.lib.kill_stage import Stage
 from harness.processes import Process
 
 TOPIC = "KillSpark"
@@ -35,7 +35,8 @@ def fill(data: Path, messages: int) -> None:
     """A topic full of messages, in the directory of a broker that does not run yet."""
     command = [
         sys.executable,
-        str(ROOT / "bench" / "fill.py"),
+        "-m",
+        "bench.fill",
         str(data),
         "--messages",
         str(messages),

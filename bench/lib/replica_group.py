@@ -4,28 +4,24 @@ Processes are ended by SIGKILL: what they have stored is thrown away. Linux only
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "src"), str(HERE)]
-
-from harness import servers  # noqa: E402
-from harness.ports import HOST  # noqa: E402
-from harness.servers import Server  # noqa: E402
-from roquet.admin.client import AdminClient  # noqa: E402
-from roquet.model.errors import CallError, RoquetError  # noqa: E402
-from roquet.net.channel import Channel  # noqa: E402
-from roquet.wire.calls.admin.stats import GetHaStatus, GetRuntimeInfo, HaStatus  # noqa: E402
-from roquet.wire.calls.bodies import KVTable  # noqa: E402
-from roquet.wire.calls.controller import GetControllerMetadata  # noqa: E402
-from roquet.wire.calls.send import Send  # noqa: E402
-from roquet.wire.codes import ResponseCode  # noqa: E402
-from roquet.wire.fastjson import codec  # noqa: E402
+from harness import servers
+from harness.ports import HOST
+from harness.servers import Server
+from roquet.admin.client import AdminClient
+from roquet.model.errors import CallError, RoquetError
+from roquet.net.channel import Channel
+from roquet.wire.calls.admin.stats import GetHaStatus, GetRuntimeInfo, HaStatus
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.controller import GetControllerMetadata
+from roquet.wire.calls.send import Send
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 WAIT_SECONDS_MAX: Final = 120
 """A genuine broker that missed its master's address learns it with the next registration, up to

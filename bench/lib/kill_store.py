@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from kill_archive import TOPIC, Archive
-from kill_stage import Stage
 
+from bench.lib.kill_archive import TOPIC, Archive
+from bench.lib.kill_stage import Stage
 from harness.ports import free_port
 from harness.processes import Process
 
@@ -165,10 +165,10 @@ class ObjectArchive(Archive):
         periods = object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX
         with self.opened() as table:
             try:
-                object_staging.ORPHAN_MS = object_staging.MARK_MS_MAX = -60_000
+                object_staging.ORPHAN_MS = object_staging.MARK_MS_MAX = -60_000  # type: ignore[misc]
                 return table.clean()
             finally:
-                object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX = periods
+                object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX = periods  # type: ignore[misc]
 
     def opened(self) -> "ArchiveTable":
         """The table as its job opens it."""

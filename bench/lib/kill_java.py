@@ -7,15 +7,10 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tools" / "fixtures")]
-
-import java_client  # noqa: E402
-from harness import genuine  # noqa: E402
-from harness.ledger import TOPIC, Ledger  # noqa: E402
+from harness import genuine, java_client
+from harness.ledger import TOPIC, Ledger
 
 READY_SECONDS_MAX = 90
 """A cold JVM on a busy machine that compiles its program first."""
@@ -105,3 +100,5 @@ class JavaSenders:
                     self.acknowledged += 1
                 case ["failed", *_]:
                     self._ledger.failures += 1
+                case _:
+                    pass

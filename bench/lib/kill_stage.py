@@ -7,19 +7,15 @@ Python workers below that.
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from harness import servers  # noqa: E402
-from harness.process_tree import descendants, end_all, stat  # noqa: E402
-from harness.processes import Process  # noqa: E402
+from harness import servers
+from harness.process_tree import descendants, end_all, stat
+from harness.processes import Process
 
 VICTIMS = ("driver", "java", "worker", "broker")
 ENDING = frozenset({"driver", "java"})

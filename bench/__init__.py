@@ -1,0 +1,1 @@
+"""Benchmarks and rounds under kills: `python -m bench.NAME --help`."""

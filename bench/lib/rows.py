@@ -1,0 +1,78 @@
+"""Rows: results of benchmarks, as a table for eyes and as JSON for the report."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+GOAL = re.compile(r"(?P<sign><=|>=) (?P<figure>[\d.,]+)(?P<ratio> x)?")
+
+
+@dataclass
+class Row:
+    """One line of the result: a work, what each side did, the goal as a ratio or a bound."""
+
+    work: str
+    unit: str
+    ours: float | None = None
+    theirs: float | None = None
+    goal: str = ""
+    """Such as `>= 1.2 x` the other side's figure, `<= 200 ms`; empty for none."""
+    cause: str = ""
+    """Why a goal is not reached; empty where it is, or where nobody knows."""
+    series: str = ""
+    """The plot of the report that this row is a point of, such as `connections: p99`."""
+    x: float | None = None
+    """Its place on the x axis of that plot."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours to theirs."""
+        return self.ours / self.theirs if self.ours is not None and self.theirs else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the goal is reached, where that can be said."""
+        if self.ours is None:
+            return "not run"
+        if (goal := GOAL.match(self.goal)) is None:
+            return "yes"
+        most_or_least, is_ratio = float(goal["figure"].replace(",", "")), bool(goal["ratio"])
+        if is_ratio and self.theirs is None:
+            return "no peer"
+        limit = most_or_least * (self.theirs or 0) if is_ratio else most_or_least
+        holds = self.ours <= limit if goal["sign"] == "<=" else self.ours >= limit
+        return "yes" if holds and (limit or not is_ratio) else "NO"
+
+
+def bound(work: str, unit: str, value: float, most: float) -> Row:
+    """A line whose goal is a figure of its own."""
+    return Row(work, unit, value, None, f"<= {most}")
+
+
+def reach(work: str, unit: str, value: float, least: float) -> Row:
+    """A line whose goal is a figure of its own, or more."""
+    return Row(work, unit, value, None, f">= {least:,}")
+
+
+def show(table: list[Row], peer: str = "genuine") -> None:
+    """The table, for eyes."""
+    print(f"\n{'work':58} {'unit':7} {'ours':>12} {peer:>12} {'ratio':>7} {'goal':>10}  holds")
+    for row in table:
+        ours_ = "-" if row.ours is None else f"{row.ours:,.3f}"
+        theirs_ = "-" if row.theirs is None else f"{row.theirs:,.3f}"
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+        line = f"{row.work:58} {row.unit:7} {ours_:>12} {theirs_:>12} {ratio:>7} {row.goal:>10}"
+        print(f"{line}  {row.verdict}")
+
+
+def save(table: list[Row], out: Path, peer: str = "genuine") -> None:
+    """The rows as JSON, in a file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    results = [
+        {"work": r.work, "unit": r.unit, "ours": r.ours, peer: r.theirs, "ratio": r.ratio,
+         "goal": r.goal, "holds": r.verdict if r.goal else "", "cause": r.cause,
+         **({"series": r.series, "x": r.x} if r.series else {})}
+        for r in table
+    ]  # fmt: skip
+    out.write_text(json.dumps(results, indent=2) + "\n")
