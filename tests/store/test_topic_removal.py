@@ -1,23 +1,24 @@
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.store.conftest import (
+    NOW,
+    StoreDirectory,
+    draft,
+    fill,
+    read_bodies,
+)
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.store import Store, StoreConfig
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-
-NOW = 1_700_000_000_000
-
 
 def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     fill(store, 3, topic="U")
 
@@ -34,12 +35,10 @@ def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_
     store.close(NOW)
     store = store_dir.open_after_kill()
     assert store.bounds("U", 0) == (0, 0)
-    assert len(bodies(store)) == 3
+    assert len(read_bodies(store)) == 3
 
 
-def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
-    tmp_path: Path, draft: "MakeDraft"
-) -> None:
+def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(tmp_path: Path) -> None:
     (tmp_path / "consumequeue-removed").write_bytes(b"in the way")
     store = Store.open(tmp_path, StoreConfig(), now_ms=NOW, pid=7)
     store.append(draft(), NOW)
@@ -50,21 +49,15 @@ def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
     store.close(NOW)
 
 
-def test_a_deleted_topic_is_gone_and_may_come_again(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_deleted_topic_is_gone_and_may_come_again(store: Store) -> None:
     fill(store, 3)
     store.delete_topic("T")
     assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
     fill(store, 2)
-    assert len(bodies(store)) == 2
+    assert len(read_bodies(store)) == 2
 
 
-def test_one_queue_is_removed_and_the_others_of_its_topic_stay(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_one_queue_is_removed_and_the_others_of_its_topic_stay(store: Store) -> None:
     fill(store, 2, queue_id=0)
     fill(store, 3, queue_id=1)
     store.remove_queue("T", 0)
@@ -72,9 +65,8 @@ def test_one_queue_is_removed_and_the_others_of_its_topic_stay(
 
 
 def test_a_topic_deleted_up_to_a_position_keeps_what_is_behind_it(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     fill(store, 2, topic="U")
     position = store.end_position
@@ -82,27 +74,21 @@ def test_a_topic_deleted_up_to_a_position_keeps_what_is_behind_it(
     fill(store, 1, topic="U")
     store.delete_topic_before("T", position)
     assert store.bounds("T", 0) == (3, 5)
-    assert len(bodies(store)) == 2
+    assert len(read_bodies(store)) == 2
     assert store.bounds("U", 0) == (0, 3)
     assert store.deleted_topics == {"T": position}
     store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (3, 5)
 
 
-def test_a_topic_deleted_ahead_of_the_log_has_no_queues(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_topic_deleted_ahead_of_the_log_has_no_queues(store: Store) -> None:
     fill(store, 3)
     store.delete_topic_before("T", store.end_position + 1000)
     store.delete_topic_before("never", store.end_position)
     assert (store.topics(), store.deleted_before("never")) == ([], store.end_position)
 
 
-def test_a_topic_is_deleted_up_to_a_position_once(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_topic_is_deleted_up_to_a_position_once(store: Store) -> None:
     fill(store, 3)
     position = store.end_position
     store.delete_topic_before("T", position)
@@ -114,7 +100,7 @@ def test_a_topic_is_deleted_up_to_a_position_once(
 
 
 def test_the_log_is_read_only_for_topics_with_messages_behind_the_position(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
     walk = CommitLog.walk

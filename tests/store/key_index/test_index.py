@@ -1,24 +1,20 @@
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.conftest import NOW, StoreDirectory, draft
 
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.key_index.index import IndexFile, KeyIndex, link_entries
 from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD
-
-if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, StoreDirectory
+from roquet.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("form")
-
-NOW = 1_700_000_000_000
 
 
 def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 10) -> KeyIndex:
@@ -184,9 +180,8 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, head: bytes
+    store_dir: StoreDirectory, store: Store, number: int, head: bytes
 ) -> None:
-    store = store_dir.open()
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
         store.dispatch()

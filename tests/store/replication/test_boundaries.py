@@ -1,16 +1,11 @@
 """Boundaries: the positions of a log at which no record is divided."""
 
-from typing import TYPE_CHECKING
+from tests.store.conftest import StoreDirectory, fill
 
 from roquet.store.replication.boundaries import has_blank_at, is_boundary, last_record, whole_end
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, StoreDirectory
 
-
-def test_records_blanks_and_files_begin_at_boundaries(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_records_blanks_and_files_begin_at_boundaries(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     results = fill(store, 60)
     blank = max(r.position + r.size for r in results if r.position < 8192)
@@ -22,12 +17,10 @@ def test_records_blanks_and_files_begin_at_boundaries(
     assert not has_blank_at(opened.log, store.end_position)
 
 
-def test_the_begin_of_a_torn_record_is_a_boundary(
-    new_store_dir: type["StoreDirectory"], fill: "Fill"
-) -> None:
-    master = new_store_dir().open()
+def test_the_begin_of_a_torn_record_is_a_boundary() -> None:
+    master = StoreDirectory().open()
     results = fill(master, 3)
-    replica, opened = new_store_dir().open_parts()
+    replica, opened = StoreDirectory().open_parts()
     stop = results[2].position
     replica.raw.append(0, master.raw.read(0, stop + 50))
     assert whole_end(opened.log) == stop
@@ -37,12 +30,10 @@ def test_the_begin_of_a_torn_record_is_a_boundary(
     assert replica.raw.end == stop
 
 
-def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one(
-    new_store_dir: type["StoreDirectory"], fill: "Fill"
-) -> None:
-    master = new_store_dir().open()
+def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one() -> None:
+    master = StoreDirectory().open()
     results = fill(master, 60)
-    replica, opened = new_store_dir().open_parts()
+    replica, opened = StoreDirectory().open_parts()
     assert last_record(opened.log, opened.log.last, opened.log.end) is None
     for number in (3, 40, 59):
         stop, last = results[number].position, results[number - 1]

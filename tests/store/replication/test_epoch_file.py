@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from tests.store.replication.conftest import copy_log
 
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import StoreError
@@ -92,13 +93,11 @@ def test_the_copy_is_taken_for_a_missing_file(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("copy", [b"torn", None])
-def test_without_a_good_copy_the_error_says_what_to_do(
-    copy: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_good_copy_the_error_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     files.replace(PATH, b"torn")
-    if copy is not None:
-        files.replace(BACKUP, copy)
+    if copy_log is not None:
+        files.replace(BACKUP, copy_log)
     with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="restore one of them"):
         EpochFile(PATH, files).load()
 
