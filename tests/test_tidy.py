@@ -290,7 +290,7 @@ MAY_SPLIT_AT_ANY_BLANK = {
     "src/roquet/rules/access/patterns.py": "sources of a user, as people type them",
     "src/roquet/rules/quota.py": "quotas in a setting",
     "src/roquet/spark/offset_spec.py": "units of a time",
-    "src/roquet/store/filesystem/syncfs.py": "the kernel's list of mounts",
+    "src/roquet/store/filesystem/libc.py": "the kernel's list of mounts",
 }
 """Modules that split a text at any blank, and which: none is of a message."""
 

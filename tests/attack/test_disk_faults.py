@@ -31,8 +31,8 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.libc import DiskSync
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.filesystem.syncfs import DiskSync
 from roquet.store.store import Store
 from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import run, this_loop

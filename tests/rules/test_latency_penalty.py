@@ -1,12 +1,11 @@
 """Latency penalties, and the brokers to avoid because of them."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.queue import MessageQueue
 from roquet.rules.latency_penalty import (
@@ -22,8 +21,7 @@ from roquet.rules.latency_penalty import (
 )
 from roquet.rules.queue_selection import next_queue
 
-VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "fault.jsonl"
-CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+CASES = vector_lines("fault.jsonl")
 NOW = 1_000_000
 
 

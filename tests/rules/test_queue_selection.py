@@ -1,20 +1,18 @@
 """The choice of a queue to send to."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.latency_penalty import BrokersToAvoid
 from roquet.rules.queue_selection import by_hash, by_random, in_machine_room, next_queue
 
-VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "select.jsonl"
-CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+CASES = vector_lines("select.jsonl")
 
 FOUR_AND_TWO = [MessageQueue("t", "a", i) for i in range(4)] + [
     MessageQueue("t", "b", i) for i in range(2)

@@ -1,16 +1,14 @@
 """The numbers of the wire, against those captured from Java."""
 
-import json
 from enum import IntEnum
-from pathlib import Path
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.wire import codes
 from roquet.wire.codes import Language, RequestCode, ResponseCode
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codes.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("codes.jsonl")
 
 
 def captured(kind: str, key: str = "code") -> dict[str, int]:

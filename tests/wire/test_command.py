@@ -1,16 +1,15 @@
 """Commands in both forms, against frames that Java made."""
 
-import json
 import struct
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
@@ -20,8 +19,7 @@ from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("headers.jsonl")
 ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
 DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]
 

@@ -1,16 +1,12 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.wire import pop_reply
 
-LINES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "vectors" / "pop.jsonl").read_text().splitlines()
-]
+LINES = vector_lines("pop.jsonl")
 
 
 def lines(op: str) -> list[Any]:

@@ -1,17 +1,15 @@
-import json
 from base64 import urlsafe_b64encode
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.wire.recall_handle import RecallHandle, decode_recall_handle
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "recall.jsonl"
-ROWS = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+ROWS = vector_lines("recall.jsonl")
 words = st.text("abcXYZ019_-%|", min_size=1)
 
 

@@ -1,20 +1,16 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
 from roquet.wire import receipt_handle
 from roquet.wire.receipt_handle import ReceiptHandle, decode_receipt_handle
 
-LINES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "vectors" / "pop.jsonl").read_text().splitlines()
-]
+LINES = vector_lines("pop.jsonl")
 
 
 def lines(op: str) -> list[Any]:

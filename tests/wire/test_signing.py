@@ -1,14 +1,13 @@
 """Signed requests, compared with Java's AclClientRPCHook."""
 
-import json
 from base64 import b64encode
 from hmac import digest
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.wire.calls.offset import MinOffset
 from roquet.wire.calls.route import GetRoute
@@ -19,10 +18,7 @@ from roquet.wire.fields import decode_call
 from roquet.wire.frame import FrameReader
 from roquet.wire.signing import VERSION_WITHOUT_UNIQUE, Credentials, Signer, SigningKey
 
-LINES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "vectors" / "sign.jsonl").read_text().splitlines()
-]
+LINES = vector_lines("sign.jsonl")
 KEYS = Credentials(access_key="ak", secret_key="sk", security_token="token")
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from roquet.broker.ingest import property_normalizer
 from roquet.rules import sql92
-from roquet.store.key_index import hasher
+from roquet.store.key_index import dispatch
 from roquet.wire import command, compact
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
@@ -490,7 +490,7 @@ def key_hashes(r: Random) -> Case:
     topics, texts = [topic_of(r)] * r.randrange(5), [text_of(r) for _ in range(r.randrange(5))]
     if r.random() < 0.9:
         topics = [topic_of(r) for _ in texts] if r.random() < 0.5 else [topic_of(r)] * len(texts)
-    return Case((topics, texts, hasher.hash_key))
+    return Case((topics, texts, dispatch.hash_key))
 
 
 def link_entries(r: Random) -> Case:

@@ -18,7 +18,7 @@ from roquet.store.consume_queue.rebuild import has_entry
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
-from roquet.store.key_index.hasher import hash_key
+from roquet.store.key_index.dispatch import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE, StoreCheckpoint
 from roquet.store.recovery.open_directory import (

@@ -90,12 +90,10 @@ def expire(
 def messages_before(begin: int, commit_log: CommitLog, queues: ConsumeQueues) -> list[LostMessages]:
     """Messages of the queues between the log's begin and a new one."""
     messages = []
-    for topic, queue_id in queues.names():
-        with queues.visiting(topic, queue_id) as queue:
-            assert queue is not None
-            first, stop = queue.min_offset(commit_log.begin), queue.offset_of(begin)
-            if first < stop:
-                messages.append(LostMessages(topic, queue_id, first, stop))
+    for queue in queues.visit_all():
+        first, stop = queue.min_offset(commit_log.begin), queue.offset_of(begin)
+        if first < stop:
+            messages.append(LostMessages(queue.topic, queue.queue_id, first, stop))
     return messages
 
 

@@ -1,10 +1,9 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import ConfigError
 from roquet.rules.delay.delay_levels import (
@@ -17,8 +16,7 @@ from roquet.rules.delay.delay_levels import (
     retry_level,
 )
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "delay.jsonl"
-ROWS = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+ROWS = vector_lines("delay.jsonl")
 
 
 def rows(op: str) -> list[Any]:

@@ -1,11 +1,10 @@
 """Users and ACLs on the wire."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.access import (
     AclInfo,
@@ -23,10 +22,7 @@ from roquet.wire.calls.access import (
 )
 from roquet.wire.fastjson import codec
 
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[2] / "vectors"
-LINES = [json.loads(line) for line in (VECTORS / "auth" / "admin.jsonl").read_text().splitlines()]
+LINES = vector_lines("auth/admin.jsonl")
 BODIES = [
     line["out"]["body"] for line in LINES if line["out"]["body"]
 ]  # fmt: skip
@@ -47,13 +43,13 @@ BODIES = [
         ("ListAclsRequestHeader", ListAcls),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 
 @pytest.mark.parametrize(("java", "ours"), [("UserInfo", UserInfo), ("AclInfo", AclInfo)])
 def test_bodies_are_written_as_java_writes_them(java: str, ours: type[Any]) -> None:
-    lines = map(json.loads, (VECTORS / "bodies.jsonl").read_text().splitlines())
+    lines = vector_lines("bodies.jsonl")
     texts = [
         line["out"]["text"]
         for line in lines

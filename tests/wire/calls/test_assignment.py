@@ -1,10 +1,9 @@
 """Query assignment, set request mode: bodies against texts of Apache's classes."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
@@ -13,8 +12,7 @@ from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments, RequestMode
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 
 def texts(java: str) -> list[str]:

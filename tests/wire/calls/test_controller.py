@@ -1,11 +1,10 @@
 """Calls of a controller: headers and bodies against Apache's, and frames of a genuine one."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
@@ -18,13 +17,10 @@ from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader
 
-Agree = Callable[[str, type[Any]], None]
 Json = dict[str, Any]
 
-VECTORS = Path(__file__).parents[2] / "vectors"
-BODIES = [json.loads(line) for line in (VECTORS / "bodies.jsonl").read_text().splitlines()]
-FRAMES = VECTORS / "replication" / "controller-frames.jsonl"
-CAPTURED: list[Json] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+BODIES = vector_lines("bodies.jsonl")
+CAPTURED = vector_lines("replication/controller-frames.jsonl")
 
 CALLS: dict[int, type[Call[Any]]] = {
     904: BrokerHeartbeat,
@@ -68,7 +64,7 @@ BODY_OF: dict[int, Any] = {
         ("RegisterBrokerToControllerResponseHeader", calls.RegisterWithControllerReply),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

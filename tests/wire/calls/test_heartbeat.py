@@ -1,9 +1,9 @@
 """Heartbeats, group membership and its notices."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.heartbeat import (
     ConsumersChanged,
@@ -13,8 +13,6 @@ from roquet.wire.calls.heartbeat import (
     Unregister,
 )
 from roquet.wire.fields import to_ext
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +26,7 @@ Agree = Callable[[str, type[Any]], None]
         ("NotifyConsumerIdsChangedRequestHeader", ConsumersChanged),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,13 +1,11 @@
 """Lock and unlock queues."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -17,5 +15,5 @@ Agree = Callable[[str, type[Any]], None]
         ("UnlockBatchMqRequestHeader", UnlockQueues),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)

@@ -1,9 +1,9 @@
 """Offsets: query, update, bounds, by time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.offset import (
     EarliestTime,
@@ -17,8 +17,6 @@ from roquet.wire.calls.offset import (
 )
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +36,7 @@ Agree = Callable[[str, type[Any]], None]
         ("GetEarliestMsgStoretimeResponseHeader", TimeReply),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,21 +1,19 @@
 """Pop and its acknowledgements, compared with Java's headers and bodies."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls import pop
 from roquet.wire.command import ROCKETMQ, decode
 from roquet.wire.fields import decode_call, encode_call
 from roquet.wire.frame import FrameReader
-
-Agree = Callable[[str, type[Any]], None]
 
 BODIES = [
     json.loads(line)
@@ -38,7 +36,7 @@ BODIES = [
         ("PeekMessageRequestHeader", pop.Peek),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

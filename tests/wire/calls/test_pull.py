@@ -1,14 +1,12 @@
 """Pull."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import ResponseCode
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +17,7 @@ Agree = Callable[[str, type[Any]], None]
         ("PullMessageResponseHeader", PullReply),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

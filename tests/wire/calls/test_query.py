@@ -1,15 +1,13 @@
 """Query by key and by position."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +19,7 @@ Agree = Callable[[str, type[Any]], None]
         ("ViewMessageResponseHeader", ViewMessage.reply),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,17 +1,15 @@
 """Send, alone and in batches, with both sets of field names; send back."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.send import STORED_CODES, Send, SendBack, SendBatch, SendLongNames, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
 from roquet.wire.header_codec import HEADER_CODECS
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +22,7 @@ Agree = Callable[[str, type[Any]], None]
         ("ConsumerSendMsgBackRequestHeader", SendBack),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,16 +1,14 @@
 """Recall, the timer's checkpoint and its metrics."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.model.topic import DataVersion
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.timer import Recall, RecallReply, TimerMetricsBody, TopicTimerCount
 from roquet.wire.fastjson import codec
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +19,7 @@ Agree = Callable[[str, type[Any]], None]
         ("SendMessageResponseHeader", SendReply),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,16 +1,14 @@
 """End of a transaction, and the broker's check."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction, ResumeCheck
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +21,7 @@ Agree = Callable[[str, type[Any]], None]
         ("ResumeCheckHalfMessageRequestHeader", ResumeCheck),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

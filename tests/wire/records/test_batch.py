@@ -1,15 +1,14 @@
 """Batch bodies, against Java's."""
 
-import json
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.batch import (
@@ -25,8 +24,7 @@ from roquet.wire.records.speedups import use_compiled
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("records.jsonl")
 items = st.builds(
     BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
 )

@@ -1,14 +1,13 @@
 """Message ids, against Java's."""
 
-import json
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import RecordError
 from roquet.wire.records.message_id import (
@@ -22,8 +21,7 @@ from roquet.wire.records.message_id import (
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("records.jsonl")
 
 
 def vectors(op: str) -> list[tuple[Any, Any]]:

@@ -1,12 +1,11 @@
 """Property text, against Java's."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.property_text import (
@@ -18,8 +17,7 @@ from roquet.wire.records.property_text import (
     lossless_text,
 )
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("records.jsonl")
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1)
 
 

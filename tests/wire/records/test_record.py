@@ -1,8 +1,6 @@
 """Message records, against Java's, and after any damage."""
 
-import json
 from ipaddress import ip_address
-from pathlib import Path
 from struct import pack as struct_pack
 from typing import Any
 
@@ -10,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.properties import PROPERTIES_SIZE_MAX
@@ -18,8 +17,7 @@ from roquet.wire.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("records.jsonl")
 
 
 def vectors(op: str) -> list[tuple[Any, Any]]:

@@ -114,16 +114,10 @@ def recover(
 def _wrong_last_entries(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
     """Damaged queues and their faults, found without knowing where queues ended."""
     faults: dict[QueueName, str] = {}
-    for name in queues.names():
-        was_loaded = name in queues.loaded
-        queue = queues.get(*name)
-        assert queue is not None
+    for queue in queues.visit_all():
         if is_last_entry_wrong(commit_log, queue):
-            faults[name] = f"its entry of offset {queue.end - 1} is damaged"
-        if was_loaded:
-            queues.ends.note(queue)
-        else:
-            queues.unload(queue)
+            faults[queue.topic, queue.queue_id] = f"its entry of offset {queue.end - 1} is damaged"
+        queues.ends.note(queue)
     return faults
 
 

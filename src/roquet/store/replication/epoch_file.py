@@ -13,8 +13,7 @@ from typing import Final
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import FieldError, StoreError
-from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.files import Files, RealFiles, read_if_exists
 from roquet.wire.replication.epoch_file import decode_epoch_file, encode_epoch_file
 
 log = logger(__name__)
@@ -71,9 +70,5 @@ class EpochFile:
             return None
 
     def _read(self, path: Path) -> tuple[EpochEntry, ...] | None:
-        try:
-            return decode_epoch_file(self._files.read(path))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise store_error(path, error) from error
+        data = read_if_exists(self._files, path)
+        return None if data is None else decode_epoch_file(data)

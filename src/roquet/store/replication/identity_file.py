@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.model.errors import FieldError, StoreError
 from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.files import Files, RealFiles, read_if_exists
 from roquet.wire.replication.broker_identity import BrokerIdentity, decode_identity
 
 FILE_NAME: Final = "brokerIdentity"
@@ -29,12 +29,10 @@ class IdentityFile:
 
     def load(self) -> BrokerIdentity | None:
         """The identity; None if there is no file. Raises StoreError for a damaged one."""
-        try:
-            return decode_identity(self._files.read(self.path).decode())
-        except FileNotFoundError:
+        if (data := read_if_exists(self._files, self.path)) is None:
             return None
-        except OSError as error:
-            raise store_error(self.path, error) from error
+        try:
+            return decode_identity(data.decode())
         except (FieldError, UnicodeDecodeError) as error:
             raise StoreError(
                 f"{self.path} cannot be read ({error}): write `cluster#name#id` into it, with the"

@@ -1,11 +1,10 @@
 """A group's members and progress, against texts of Apache's classes."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
@@ -18,10 +17,7 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.codes import Language
 from roquet.wire.fastjson import codec
 
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 KINDS: dict[str, Any] = {"ConsumerConnection": ConsumerConnection, "ConsumeStats": ConsumeStats}
 
 
@@ -32,7 +28,7 @@ KINDS: dict[str, Any] = {"ConsumerConnection": ConsumerConnection, "ConsumeStats
         ("GetConsumeStatsRequestHeader", GetConsumeStats),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

@@ -1,14 +1,11 @@
-from collections.abc import Callable
-from typing import Any
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.admin.group_forbidden import ForbidGroup
 from roquet.wire.calls.bodies import GroupForbidden
 from roquet.wire.fastjson import codec
 
-Agree = Callable[[str, type[Any]], None]
 
-
-def test_headers_agree_with_javas(agree: Agree) -> None:
+def test_headers_agree_with_javas() -> None:
     agree("UpdateGroupForbiddenRequestHeader", ForbidGroup)
 
 

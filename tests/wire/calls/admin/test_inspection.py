@@ -1,11 +1,10 @@
 """Inspection of a broker, against texts of Apache's classes."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls.admin import inspection as calls
@@ -14,10 +13,7 @@ from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call
 
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 KINDS: dict[str, Any] = {
     "ConsumeQueueData": calls.QueueEntry,
     "GroupList": calls.GroupList,
@@ -40,7 +36,7 @@ KINDS: dict[str, Any] = {
         ("QueryTopicsByConsumerRequestHeader", calls.GetTopicsOfGroup),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 

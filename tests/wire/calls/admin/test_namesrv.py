@@ -1,18 +1,16 @@
 """Operators' calls to name servers: headers and bodies against Apache's."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.admin import namesrv
 from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 HEADERS = {
     "WipeWritePermOfBrokerRequestHeader": namesrv.WipeWritePermission,
@@ -27,7 +25,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("java", HEADERS)
-def test_headers_agree_with_java(java: str, agree: Callable[[str, Any], None]) -> None:
+def test_headers_agree_with_java(java: str) -> None:
     agree(java, HEADERS[java])
 
 

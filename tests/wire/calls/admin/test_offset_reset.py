@@ -1,11 +1,10 @@
 """Offset resets and status of members: headers and bodies against Apache's."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
@@ -19,8 +18,7 @@ from roquet.wire.calls.admin.offset_reset import (
 from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 BODIES = {
     "ResetOffsetBody": ResetOffsetBody,
@@ -45,7 +43,7 @@ def test_bodies_are_read_and_written_to_the_byte(java: str) -> None:
         assert codec.dumps(codec.loads(text, kind)).decode() == text
 
 
-def test_headers_agree_with_java(agree: Callable[[str, Any], None]) -> None:
+def test_headers_agree_with_java() -> None:
     agree("ResetOffsetRequestHeader", ResetClientOffset)
     agree("GetConsumerStatusRequestHeader", GetClientStatus)
     agree("ResetOffsetRequestHeader", ResetOffset)

@@ -1,13 +1,10 @@
-from collections.abc import Callable
-from typing import Any
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply, UpdateSettings
 from roquet.wire.codes import RequestCode
 
-Agree = Callable[[str, type[Any]], None]
 
-
-def test_headers_agree_with_javas(agree: Agree) -> None:
+def test_headers_agree_with_javas() -> None:
     agree("GetBrokerConfigResponseHeader", SettingsReply)
 
 

@@ -1,11 +1,10 @@
 """Topic and group configuration."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.admin.topic import (
     CreateGroups,
@@ -23,10 +22,7 @@ from roquet.wire.calls.admin.topic import (
 from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
 from roquet.wire.fastjson import codec
 
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +40,7 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
         ("GetSubscriptionGroupConfigRequestHeader", GetGroup),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)
 
 
