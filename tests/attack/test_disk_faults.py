@@ -37,8 +37,8 @@ from roquet.store.store import Store
 from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import run, this_loop
 from roquet.wire.call import Call
-from roquet.wire.calls.admin.cleanup import DeleteExpired
 from roquet.wire.calls.admin.offset_reset import ResetOffset
+from roquet.wire.calls.admin.settings import DeleteExpired
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import Send, SendBatch, SendReply

@@ -6,7 +6,14 @@ import pytest
 from tests.vector_lines import vector_lines
 
 from roquet.wire import codes
-from roquet.wire.codes import Language, RequestCode, ResponseCode
+from roquet.wire.codes import (
+    VERSION_GO_AWAY,
+    VERSION_STANDARD_JSON,
+    Language,
+    RequestCode,
+    ResponseCode,
+    release_of,
+)
 
 LINES = vector_lines("codes.jsonl")
 
@@ -45,3 +52,21 @@ def test_every_language_has_its_place_in_the_compact_form() -> None:
 )
 def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
     assert captured("version", "ordinal")[name] == ours
+
+
+@pytest.mark.parametrize(
+    ("number", "release"),
+    [
+        (513, "5.5.0"),
+        (512, "5.5.0-snapshot"),
+        (511, "5.4.9"),
+        (VERSION_GO_AWAY, "5.3.1"),
+        (VERSION_STANDARD_JSON, "4.9.4"),
+        (121, None),
+        (0, None),
+        (-7, None),
+        (2**31 - 1, None),
+    ],
+)
+def test_a_number_stands_for_a_release(number: int, release: str | None) -> None:
+    assert release_of(number) == release

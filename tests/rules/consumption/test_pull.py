@@ -8,9 +8,12 @@ from roquet.rules.consumption.pull import (
     BYTES_MAX,
     COUNT_MAX,
     FOUND,
+    FlowLimits,
     OffsetCorrected,
     PullOutcome,
+    is_in_page_cache,
     pull_outcome,
+    queried_progress,
     reply_limits,
 )
 
@@ -70,3 +73,43 @@ def test_a_clients_wishes_are_granted_up_to_a_limit() -> None:
 def test_an_odd_wish_still_moves_on() -> None:
     assert reply_limits(0, 0) == (1, BYTES_DEFAULT)
     assert reply_limits(-3, -1) == (1, BYTES_DEFAULT)
+
+
+def test_a_queue_waits_when_its_count_or_size_is_reached() -> None:
+    limits = FlowLimits(count=3, size=300)
+    assert limits.are_reached(3, 0, 0)
+    assert limits.are_reached(0, 300, 0)
+    assert not limits.are_reached(2, 299, 0)
+
+
+def test_a_queue_waits_when_its_span_is_exceeded() -> None:
+    assert FlowLimits(span=2_000).are_reached(2, 0, 2_001)
+    assert not FlowLimits(span=2_000).are_reached(2, 0, 2_000)
+    assert not FlowLimits(span=None).are_reached(2, 0, 1 << 40)
+
+
+def test_the_limits_are_javas_by_default() -> None:
+    limits = FlowLimits()
+    assert (limits.count, limits.size, limits.span) == (1_000, 100 * 1024 * 1024, 2_000)
+
+
+def test_committed_progress_is_reported_whatever_the_queue_holds() -> None:
+    assert queried_progress(7, 100, zero_if_absent=True, is_in_page_cache=False) == 7
+
+
+def test_a_group_without_progress_starts_a_recent_whole_queue_at_its_first_message() -> None:
+    assert queried_progress(None, 0, zero_if_absent=True, is_in_page_cache=True) == 0
+
+
+def test_a_group_without_progress_has_none_in_an_old_queue() -> None:
+    assert queried_progress(None, 0, zero_if_absent=True, is_in_page_cache=False) is None
+    assert queried_progress(None, 5, zero_if_absent=True, is_in_page_cache=True) is None
+
+
+def test_a_client_may_ask_not_to_be_given_a_zero() -> None:
+    assert queried_progress(None, 0, zero_if_absent=False, is_in_page_cache=True) is None
+
+
+def test_the_end_of_the_log_is_recent() -> None:
+    assert is_in_page_cache(1_000, 1_400, 1_000)
+    assert not is_in_page_cache(1_000, 1_401, 1_000)

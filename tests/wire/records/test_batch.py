@@ -13,6 +13,7 @@ from tests.vector_lines import vector_lines
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.batch import (
     BatchItem,
+    block_count,
     decode_batch,
     decode_columns,
     encode_batch,
@@ -140,3 +141,17 @@ def test_messages_may_change_the_list_that_is_encoded(count: int) -> None:
     messages: list[Any] = []
     messages[:] = [ChangingMessage(messages, count)] * 5
     assert encode_items(messages) == encode_item(1, b"body", b"") * count
+
+
+def test_messages_of_a_batch_are_counted() -> None:
+    items = [BatchItem(flag=0, body=b"x" * size, properties=b"") for size in (0, 1, 5_000)]
+    body = encode_batch(items)
+    assert block_count(body) == 3
+    assert block_count(memoryview(body)) == 3
+    assert block_count(body[:-1]) == 3
+    assert block_count(b"") == 0
+
+
+@pytest.mark.parametrize("size", [b"\0\0\0\0", b"\0\0\0\3", b"\xff\xff\xff\xff"])
+def test_an_impossible_size_ends_the_count(size: bytes) -> None:
+    assert block_count(size * 3) == 0

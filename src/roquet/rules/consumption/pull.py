@@ -1,4 +1,4 @@
-"""Pull: messages found, nothing new, or a corrected offset; limits of one reply.
+"""Pull: messages found, nothing new, or a corrected offset; limits, and where a group begins.
 
     offset            min ........ max
     ─────────────┬─────┬───────────┬─────┬──────────────────────
@@ -71,3 +71,54 @@ def reply_limits(count: int, size: int | None) -> tuple[int, int]:
     """Number of messages and bytes that one reply may hold, as far as the client asks for them."""
     size = BYTES_DEFAULT if size is None or size <= 0 else min(size, BYTES_MAX)
     return min(max(count, 1), COUNT_MAX), size
+
+
+IN_FLIGHT_MAX: Final = 1_000
+"""Messages of one queue that a member holds at most, as in Java."""
+
+IN_FLIGHT_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Bytes of one queue that a member holds at most, as in Java."""
+
+SPAN_MAX: Final = 2_000
+"""Distance of the lowest and highest offset in flight, as in Java: at most this many messages come
+twice if a member dies while one message keeps it busy."""
+
+
+class FlowLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits for the messages of one queue in flight."""
+
+    count: int = IN_FLIGHT_MAX
+    size: int = IN_FLIGHT_BYTES_MAX
+    span: int | None = SPAN_MAX
+    """None for ordered queues, where nothing overtakes."""
+
+    def are_reached(self, count: int, size: int, span: int) -> bool:
+        """Whether to wait with the next pull until some messages are handled."""
+        if count >= self.count or size >= self.size:
+            return True
+        return self.span is not None and span > self.span
+
+
+MEMORY_SHARE: Final = 0.4
+"""Fraction of the machine's memory: records closer to the log's end count as in the page cache."""
+
+
+def queried_progress(
+    committed: int | None, minimum: int, *, zero_if_absent: bool, is_in_page_cache: bool
+) -> int | None:
+    """A group's progress in a queue as a query reports it; None means that it has none.
+
+    A group without progress begins at 0 while the queue still holds its first message and that is
+    recent: a topic that has just been created must not lose what was sent before its first consumer
+    came. Any other new group gets no progress, and begins where its own settings say.
+    """
+    if committed is not None:
+        return committed
+    return 0 if zero_if_absent and minimum <= 0 and is_in_page_cache else None
+
+
+def is_in_page_cache(
+    position: int, end_position: int, memory: int, share: float = MEMORY_SHARE
+) -> bool:
+    """Whether a record is likely to be still in memory, not only on the disk."""
+    return end_position - position <= memory * share

@@ -12,6 +12,7 @@ from roquet.wire.calls.admin.topic import (
     CreateTopics,
     DeleteGroup,
     DeleteTopic,
+    ForbidGroup,
     GetGroup,
     GetGroups,
     GetTopic,
@@ -19,7 +20,7 @@ from roquet.wire.calls.admin.topic import (
     GroupsReply,
     TopicsReply,
 )
-from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
+from roquet.wire.calls.bodies import GroupForbidden, SubscriptionGroups, TopicConfigs
 from roquet.wire.fastjson import codec
 
 LINES = vector_lines("bodies.jsonl")
@@ -38,6 +39,7 @@ LINES = vector_lines("bodies.jsonl")
         ("GetTopicConfigRequestHeader", GetTopic),
         ("DeleteSubscriptionGroupRequestHeader", DeleteGroup),
         ("GetSubscriptionGroupConfigRequestHeader", GetGroup),
+        ("UpdateGroupForbiddenRequestHeader", ForbidGroup),
     ],
 )
 def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
@@ -61,3 +63,8 @@ def test_a_list_of_topics_is_read_with_signed_attributes() -> None:
     assert (config.topic_name, config.attributes) == ("t", {"+message.type": "FIFO"})
     assert int(CreateTopics.code) == 18
     assert int(CreateGroups.code) == 225
+
+
+def test_a_body_is_written_as_java_writes_it() -> None:
+    text = '{"group":"group_5","readable":true,"topic":"Topic7"}'
+    assert codec.dumps(codec.loads(text, GroupForbidden)).decode() == text

@@ -110,3 +110,17 @@ class GetGroup(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 
     group: str
+
+
+class ForbidGroup(Call[Reply], frozen=True, kw_only=True):
+    """Forbid a group to read a topic, allow it, or query that; the body is a GroupForbidden.
+
+    The header says everything: a request's body with the same content is ignored.
+    """
+
+    code: ClassVar = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+
+    group: str
+    topic: str
+    readable: bool | None = None
+    """None changes nothing."""
