@@ -106,8 +106,9 @@ def line_count(paths: Iterable[Path]) -> int:
 
 
 def test_no_package_outgrows_its_lines() -> None:
-    cython = PACKAGE.rglob("*.pyx")
-    files = [p for p in (*PACKAGE.rglob("*.py"), *cython) if "__pycache__" not in p.parts]
+    kinds = ("*.py", "*.pyx", "*.pxi")
+    found = (path for kind in kinds for path in PACKAGE.rglob(kind))
+    files = [p for p in found if "__pycache__" not in p.parts]
     folders = groupby(sorted(files), key=lambda path: path.relative_to(PACKAGE).parts[0])
     lines = {folder: line_count(group) for folder, group in folders if "." not in folder}
     lines |= {"all of src": line_count(files), "tests": line_count((ROOT / "tests").rglob("*.py"))}

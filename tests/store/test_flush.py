@@ -225,7 +225,7 @@ def one_for_each(store: Store, count: int = QUEUES) -> None:
 
 
 def test_very_many_files_are_made_durable_at_once(
-    store_dir: StoreDirectory, store: Store, disk_sync: FakeDiskSync
+    store_dir: StoreDirectory, disk_sync: FakeDiskSync, store: Store
 ) -> None:
     fill(store, 2)
     store.flush_all(NOW)
@@ -258,7 +258,7 @@ def test_a_failure_of_syncfs_is_followed_by_a_sync_of_each_file(
         store.flush_all(NOW)
 
 
-def test_a_closed_store_lets_its_disk_go(store: Store, disk_sync: FakeDiskSync) -> None:
+def test_a_closed_store_lets_its_disk_go(disk_sync: FakeDiskSync, store: Store) -> None:
     fill(store, 1)
     store.close(NOW)
     assert not disk_sync.is_open

@@ -2,18 +2,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store.conftest import (
-    NOW,
-    Row,
-    StoreDirectory,
-    draft,
-    fill,
-    parts,
-    read_bodies,
-)
+from tests.store.conftest import NOW, Row, StoreDirectory, draft, fill, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
-from roquet.store.store import Store
+from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode
 
 pytestmark = pytest.mark.usefixtures("form")
@@ -21,8 +13,8 @@ pytestmark = pytest.mark.usefixtures("form")
 PAIR = b"a\x01b\x02"
 
 
-def part_of() -> Row:
-    return draft.flag, draft.body, draft.properties, draft.tag_code
+def part_of(one: Draft) -> Row:
+    return one.flag, one.body, one.properties, one.tag_code
 
 
 def test_every_field_of_a_draft_is_in_the_record(store: Store) -> None:
@@ -68,7 +60,7 @@ def test_a_record_of_a_batch_is_the_same_as_one_sent_alone() -> None:
     )  # fmt: skip
     alone, together = StoreDirectory().open(), StoreDirectory().open()
     alone.append(sent, NOW)
-    together.append_batch(sent, parts([part_of()]), NOW)
+    together.append_batch(sent, parts([part_of(sent)]), NOW)
     assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
@@ -76,7 +68,7 @@ def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
     store_dir: StoreDirectory, store: Store
 ) -> None:
     store.append(draft(b"x" * 6000), NOW)
-    rows = [part_of() for n in range(4)]
+    rows = [part_of(draft(b"%d" % n * 500)) for n in range(4)]
     found = store.append_batch(draft(), parts(rows), NOW)
     assert found.positions[0] == store_dir.config.log_file_size
     assert len(read_bodies(store)) == 5
@@ -105,7 +97,7 @@ def test_no_messages_are_no_batch(store: Store) -> None:
 
 
 def test_a_batch_with_an_illegal_message_stores_nothing(store: Store) -> None:
-    fine, long = part_of(), part_of()
+    fine, long = part_of(draft()), part_of(draft(properties={"k": "v" * 40_000}))
     with pytest.raises(MessageIllegal, match="32767 fit"):
         store.append_batch(draft(), parts([fine, long]), NOW)
     with pytest.raises(MessageIllegal, match="zero byte"):
@@ -136,9 +128,9 @@ def test_prepared_and_rolled_back_records_take_no_offset(
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
-    store.append_batch(draft(sys_flag=8), parts([part_of()]), NOW)
+    store.append_batch(draft(sys_flag=8), parts([part_of(draft(b"b"))]), NOW)
     with pytest.raises(MessageIllegal, match="cannot be in a batch"):
-        store.append_batch(draft(sys_flag=4), parts([part_of()]), NOW)
+        store.append_batch(draft(sys_flag=4), parts([part_of(draft())]), NOW)
     assert prepared.queue_offset == 0
     assert read_bodies(store) == [b"a", b"b"]
     assert decode(store.message_at(prepared.position) or b"").body == b"half"

@@ -17,8 +17,6 @@ from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_te
 from roquet.wire.compact import TRUNCATED
 from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
-pytestmark = pytest.mark.usefixtures("form")
-
 LINES = vector_lines("headers.jsonl")
 ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
 DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]

@@ -27,8 +27,6 @@ from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_re
 from roquet.wire.frame import FrameReader, join_frame
 from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
-pytestmark = pytest.mark.usefixtures("form")
-
 
 def subclasses(root: Any) -> Iterator[Any]:
     for subclass in root.__subclasses__():

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.replication.conftest import copy_log
 from tests.wire.replication.conftest import VECTORS
 
 from roquet.model.epoch import EpochEntry
@@ -100,11 +99,13 @@ def test_the_copy_is_taken_for_a_missing_file(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("copy", [b"torn", None])
-def test_without_a_good_copy_the_error_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_good_copy_the_error_says_what_to_do(
+    copy: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
     files = MemoryFiles()
     files.replace(PATH, b"torn")
-    if copy_log is not None:
-        files.replace(BACKUP, copy_log)
+    if copy is not None:
+        files.replace(BACKUP, copy)
     with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="restore one of them"):
         EpochFile(PATH, files).load()
 

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import (
-    NOW,
-    PowerLossFiles,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, PowerLossFiles, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.replication.truncation import has_blank_at, is_boundary, last_record, whole_end
