@@ -8,14 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    parts,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, parts, read_bodies
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage

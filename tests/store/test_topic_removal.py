@@ -3,13 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.commit_log.log import CommitLog

@@ -24,8 +24,7 @@ def captured(kind: str, key: str = "code") -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ours"),
-    [("request", RequestCode), ("response", ResponseCode), ("language", Language)],
+    ("kind", "ours"), [("request", RequestCode), ("response", ResponseCode), ("language", Language)]
 )
 def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
     apache = captured(kind)

@@ -10,13 +10,7 @@ from typing import NamedTuple, Protocol
 
 from roquet.log_records import logger
 from roquet.rules.recovery import LostMessages
-from roquet.rules.retention import (
-    DiskUsage,
-    FileAge,
-    RetentionPolicy,
-    deletable_files,
-    is_pressing,
-)
+from roquet.rules.retention import DiskUsage, FileAge, RetentionPolicy, deletable_files, is_pressing
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.flush import Flusher

@@ -59,7 +59,6 @@ class TopicRemoval:
             self._queues.remove_one(topic, queue_id)
 
     def _write_tombstone(self, topic: str, position: int) -> None:
-        """Add a tombstone."""
         # The log up to the tombstone must be durable: other messages must never get its place.
         self._flusher.flush_log()
         try:

@@ -342,9 +342,7 @@ def test_what_a_killed_removal_left_is_removed_by_the_next_one(in_use: OpenStore
     assert backups_in(in_use.backups) == [made.path]
 
 
-def test_a_backup_with_a_name_of_its_own_is_kept_and_is_not_the_newest(
-    in_use: OpenStore,
-) -> None:
+def test_a_backup_with_a_name_of_its_own_is_kept_and_is_not_the_newest(in_use: OpenStore) -> None:
     kept = in_use.backups / "before-upgrade"
     back_up(in_use.directory, in_use.backups, NOW).path.rename(kept)
     odd = in_use.backups / "99999999T999999999Z"

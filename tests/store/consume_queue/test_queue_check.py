@@ -6,13 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.check import check

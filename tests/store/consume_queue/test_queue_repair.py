@@ -3,13 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.consume_queue import queue_repair
@@ -197,9 +191,7 @@ def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(
     assert store.bounds("T", 0) == (0, 120)
 
 
-def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(
-    filled: StoreDirectory,
-) -> None:
+def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: StoreDirectory) -> None:
     entry = filled.entry("T", 0, 7)
     filled.bytes_at(entry[0], entry[1])[:] = bytes(entry[1])
     store = filled.open()

@@ -4,13 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.rules.retention import HOUR_MS, DiskUsage

@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import (
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import StoreDirectory, draft, fill, read_bodies
 from tests.unpacking import unpack
 
 from roquet.model.errors import StoreError

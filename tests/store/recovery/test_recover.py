@@ -3,13 +3,7 @@
 from random import Random
 
 import pytest
-from tests.store.conftest import (
-    NOW,
-    StoreDirectory,
-    draft,
-    fill,
-    read_bodies,
-)
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import StoreCheckpoint, pack_checkpoint, unpack_checkpoint

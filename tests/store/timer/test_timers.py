@@ -336,9 +336,7 @@ def test_a_start_on_a_disk_that_fails_names_the_directory(monkeypatch: pytest.Mo
         opened(files)
 
 
-def test_changes_of_a_failed_save_are_saved_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changes_of_a_failed_save_are_saved_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
     timers = opened(files)
     add(timers, 0, 5)
@@ -510,9 +508,7 @@ def test_an_apache_directory_is_continued(genuine: dict[str, dict[str, bytes]], 
                for name, data in contents.items())  # fmt: skip
 
 
-def test_files_equal_those_of_apaches_broker(
-    genuine: dict[str, dict[str, bytes]],
-) -> None:
+def test_files_equal_those_of_apaches_broker(genuine: dict[str, dict[str, bytes]]) -> None:
     contents = genuine["clean"]
     log = contents[f"timerlog/{0:020d}"]
     files = MemoryFiles()

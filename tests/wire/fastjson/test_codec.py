@@ -114,9 +114,7 @@ def test_others_texts_are_read_as_in_java(name: str, text: str, again: str) -> N
 
 QUEUE = MessageQueue("t", "a", 0)
 ROUTE = TopicRoute(
-    broker_datas=[
-        BrokerData(cluster="c", broker_name="a", broker_addrs={1: "h:2", 0: "h:1"}),
-    ],
+    broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs={1: "h:2", 0: "h:1"})],
     filter_server_table={"b": [], "a": ["é"]},
 )
 

@@ -258,5 +258,4 @@ class DueQueue:
         heappop(self._keys)
 
     def _key(self, due_ms: int, position: int) -> int:
-        """Number that sorts messages by time and then by arrival."""
         return max(due_ms - self.begin_ms, 0) << POSITION_BITS | position

@@ -134,11 +134,7 @@ class ReadBacklog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suggested_broker_id(
-    group: SubscriptionGroup,
-    backlog: ReadBacklog,
-    *,
-    reads_replicas: bool,
-    returns_to_master: bool,
+    group: SubscriptionGroup, backlog: ReadBacklog, *, reads_replicas: bool, returns_to_master: bool
 ) -> int:
     """Id of the broker that a consumer reads from next (suggestWhichBrokerId).
 

@@ -116,7 +116,6 @@ def _contradiction(view: GroupView, own: ObeyedTerm) -> str | None:
 
 
 def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """Lead a later epoch, adopt the set of the own one, or resign."""
     if view.epoch > own.epoch and view.members == {own.broker_id}:
         return LeadGroup(epoch=view.epoch, members=view.members, set_version=view.set_version)
     if not own.leads:
@@ -127,7 +126,6 @@ def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
 
 
 def _following(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """Follow another broker, unless it is followed already at this address."""
     assert view.master is not None, "somebody leads"
     assert view.address, "with an address"
     if (own.epoch, own.master, own.address) == (view.epoch, view.master, view.address):
@@ -147,10 +145,7 @@ def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
             )
         case FollowMaster():
             return ObeyedTerm(
-                broker_id=own.broker_id,
-                epoch=step.epoch,
-                master=step.master,
-                address=step.address,
+                broker_id=own.broker_id, epoch=step.epoch, master=step.master, address=step.address
             )
         case AdoptSet():
             return msgspec.structs.replace(own, set_version=step.set_version)

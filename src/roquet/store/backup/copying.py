@@ -120,7 +120,6 @@ def content_end(path: Path, size_max: int) -> int:
 
 
 def _pieces(reader: FileIO, end: int) -> Iterator[bytes]:
-    """The bytes in front of `end`."""
     reader.seek(0)
     while end > 0 and (piece := reader.read(min(PIECE_SIZE, end))):
         end -= len(piece)

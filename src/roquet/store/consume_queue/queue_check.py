@@ -55,9 +55,7 @@ def load_queue_ends(
 
 
 def find_faults(
-    queues: ConsumeQueues,
-    commit_log: CommitLog,
-    known: Mapping[QueueName, QueueEnd],
+    queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
 ) -> dict[QueueName, str]:
     """Each queue that differs from its known end, and how.
 

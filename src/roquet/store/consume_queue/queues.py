@@ -204,7 +204,6 @@ class ConsumeQueues:
         self._pool.files.remove(self.directory / topic / str(queue_id))
 
     def _forget(self, topic: str, queue_id: int) -> None:
-        """Drop the state of a queue whose files are going."""
         self.listed.pop((topic, queue_id), None)
         self.ends.forget((topic, queue_id))
         if queue := self.loaded.get((topic, queue_id)):

@@ -288,8 +288,6 @@ class RealFiles:
 
 
 class _DescriptorWriter:
-    """A file open for writing, by its descriptor."""
-
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path) -> None:
@@ -330,7 +328,6 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _write_at(handle: int, start: int, data: bytes | memoryview) -> None:
-    """Write all bytes at a position of an open file."""
     if hasattr(os, "pwrite"):  # one call instead of two
         written = os.pwrite(handle, data, start)
         if written == len(data):
@@ -348,7 +345,6 @@ def _write_all(handle: int, data: bytes | memoryview) -> None:
 
 
 def _create(path: Path) -> int:
-    """A descriptor of a file, which is created with its directories if there is none."""
     # Not path.open: there may be very many queues, and each pays this before its first message.
     flags = os.O_RDWR | os.O_CREAT | _O_BINARY
     try:

@@ -16,10 +16,7 @@ from roquet.store.commit_log.log import CommitLog
 from roquet.store.commit_log.unindexed_buffer import RecordFacts
 from roquet.store.key_index.index import KeyIndex
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.partial_decode import (
-    PartialRecord,
-    index_keys,
-)
+from roquet.wire.records.partial_decode import PartialRecord, index_keys
 from roquet.wire.records.property_text import readable_text
 from roquet.wire.records.speedups import compiled
 
@@ -117,7 +114,6 @@ class Dispatcher:
             self._index_one(*first)
 
     def _step_one(self) -> int:
-        """Index the next record alone, or skip it."""
         first = self._first(max(self.position, self._log.begin))
         if first is None:
             self.position = self._log.dispatched
@@ -136,7 +132,6 @@ class Dispatcher:
         return 1
 
     def _first(self, position: int) -> tuple[int, PartialRecord] | None:
-        """The first record from a position on, and where it begins."""
         end = self._log.dispatched
         walk = self._log.walk(position, end, end, check_crc=False)
         return next(((at, record) for _, at, record in walk), None)
@@ -205,7 +200,6 @@ class Dispatcher:
         return last + record[0], 0
 
     def _collect(self, records: Sequence[tuple[int, PartialRecord]], keys: IndexKeys) -> None:
-        """Add the keys of records, given with their positions, that are not indexed yet."""
         kept = [
             (position, record)
             for position, record in records

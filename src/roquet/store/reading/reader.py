@@ -217,7 +217,6 @@ class RecordReader:
     def _readable(
         self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
     ) -> tuple[list[int], list[int]]:
-        """The readable ones of consecutive records."""
         if self._has_all(positions, sizes):
             return positions, sizes
         picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
@@ -257,7 +256,6 @@ class RecordReader:
         return min(max(offset, queue.min_offset(self._log.begin)), end)
 
     def _collect(self, rows: EntryScan, count_max: int, bytes_max: int) -> Slice:
-        """Join the records of entries in one part."""
         queue, pieces = rows.queue, LogExtents()
         sure_from = self._trusted_from(queue)
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
@@ -342,7 +340,6 @@ class RecordReader:
         return low
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int, stop: int) -> int | None:
-        """The store time of the first readable message in [offset, stop); None without one."""
         for candidate in range(offset, stop):
             position, _, _ = queue.entry(candidate)
             if (stored_ms := self._log.stored_ms(position)) is not None:
@@ -426,6 +423,5 @@ def _has_key(properties: bytes, key: str) -> bool:
 
 
 def _ends_by(queue: ConsumeQueue, offset: int, position: int) -> bool:
-    """Whether the record of an offset ends at or in front of a position."""
     begin, size, _ = queue.entry(offset)
     return begin + (0 if size == FILLER_SIZE else size) <= position

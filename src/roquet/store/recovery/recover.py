@@ -27,11 +27,7 @@ from roquet.rules.recovery import (
     is_torn_tail,
 )
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queue_check import (
-    find_faults,
-    is_last_entry_wrong,
-    lost_in_blanks,
-)
+from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong, lost_in_blanks
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
@@ -128,7 +124,6 @@ def _rebuild_queues(
     known: Mapping[QueueName, QueueEnd],
     rebuilder: QueueRebuilder,
 ) -> None:
-    """Rebuild queues from the whole log."""
     for count, (name, fault) in enumerate(damaged.items()):
         if count < LOGGED_QUEUES_MAX:
             log.warning("consume queue %s/%d is rebuilt from the log: %s", *name, fault)
@@ -183,7 +178,6 @@ def choose_start(
 
 
 def _matches_log(commit_log: CommitLog, last_record: int, position: int) -> bool:
-    """Whether the record that the note names still ends where the note says."""
     if last_record < commit_log.begin:
         return True
     record = commit_log.skim_at(last_record)

@@ -223,7 +223,6 @@ class QueueBuilder:
             raise
 
     def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
-        """A queue, made if there is none; None for a name that no queue can have."""
         try:
             name = topic.decode(), queue_id
             queue = self._queues.loaded.get(name)

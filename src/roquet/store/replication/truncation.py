@@ -136,7 +136,6 @@ class Truncation:
         return max((known.last for known in self._ends_at(position).values()), default=-1)
 
     def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd]) -> bytes:
-        """The file of queue ends for a log that ends at a position."""
         rows = [pack_end(name, known) for name, known in ends.items() if known.end]
         return pack_ends(self._log.begin, position, rows)
 
@@ -160,7 +159,6 @@ class Truncation:
         commit_log.unindexed.drop_before(ALL_POSITIONS)
 
     def _ends_at(self, position: int) -> dict[QueueName, QueueEnd]:
-        """Where each queue will end."""
         ends: dict[QueueName, QueueEnd] = {}
         for queue in self._queues.visit_all():
             begin, end = queue.begin, queue.offset_of(position)

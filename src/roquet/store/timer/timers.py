@@ -35,13 +35,7 @@ from roquet.store.timer.layout import (
     unpack_checkpoint,
 )
 from roquet.store.timer.log import TimerLog
-from roquet.store.timer.recovery import (
-    DISCARDED,
-    TimerOffsetLookup,
-    discard,
-    is_plausible,
-    recover,
-)
+from roquet.store.timer.recovery import DISCARDED, TimerOffsetLookup, discard, is_plausible, recover
 from roquet.store.timer.wheel import SLOTS_PER_STEP, TimerWheel
 
 log = logger(__name__)

@@ -20,7 +20,6 @@ class Heartbeat(Call[HeartbeatReply], frozen=True, kw_only=True):
     """A client reports that it is alive, with its groups; the body is a HeartbeatData."""
 
     code: ClassVar = RequestCode.HEART_BEAT
-    reply: ClassVar = HeartbeatReply
 
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
     """The user of the client: the signature adds it."""

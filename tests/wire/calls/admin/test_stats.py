@@ -68,8 +68,7 @@ def test_a_list_of_progress_names_each_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [calls.GetTopicStats, calls.GetTimeSpan, calls.GetCorrections, calls.ViewStats],
+    "kind", [calls.GetTopicStats, calls.GetTimeSpan, calls.GetCorrections, calls.ViewStats]
 )
 def test_a_request_without_its_fields_is_refused(kind: type[Any]) -> None:
     with pytest.raises(FieldError, match="is missing"):

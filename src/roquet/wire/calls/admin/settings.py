@@ -29,7 +29,6 @@ class GetSettings(Call[SettingsReply], frozen=True, kw_only=True):
     """Get all settings."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONFIG
-    reply: ClassVar = SettingsReply
 
 
 class CleanQueues(Call[Reply], frozen=True, kw_only=True):
