@@ -95,3 +95,28 @@ def test_any_handle_comes_back(handle: ReceiptHandle) -> None:
 )
 def test_a_message_lies_in_the_topic_that_its_kind_says(topic: str, retry: str, real: str) -> None:
     assert receipt_handle.stored_topic(topic, "g", retry) == real
+
+
+@pytest.mark.parametrize(("given", "out"), lines("pop_info"))
+def test_offsets_and_counts_of_a_pop_reply(given: dict[str, Any], out: dict[str, Any]) -> None:
+    starts, offsets, counts = [], [], []
+    for part in given["parts"]:
+        topic, queue_id, start = part["topic"], part["queue_id"], part["start_offset"]
+        starts.append(receipt_handle.start_info(topic, queue_id, start))
+        offsets.append(receipt_handle.offset_info(topic, queue_id, part["offsets"]))
+        counts.append(receipt_handle.queue_count_info(topic, queue_id, part["queue_count"]))
+        counts.append(
+            receipt_handle.offset_count_info(topic, queue_id, start, part["offset_count"])
+        )
+    assert ";".join(starts) == out["start_offset_info"]
+    assert ";".join(offsets) == out["msg_offset_info"]
+    assert ";".join(counts) == out["order_count_info"]
+    assert receipt_handle.parse_starts(out["start_offset_info"]) == out["parsed_start"]
+    assert receipt_handle.parse_offsets(out["msg_offset_info"]) == out["parsed_offsets"]
+    assert receipt_handle.parse_starts(out["order_count_info"]) == out["parsed_counts"]
+
+
+@pytest.mark.parametrize("text", ["", "0 1", "0 1 x", "0 1 1;", "0 1 2 3"])
+def test_broken_information_is_refused(text: str) -> None:
+    with pytest.raises(FieldError):
+        receipt_handle.parse_starts(text)

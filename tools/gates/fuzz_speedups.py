@@ -35,7 +35,7 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import dispatch, index
 from roquet.store.replication import queue_builder
-from roquet.wire import compact, signed_header
+from roquet.wire import compact, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -68,7 +68,7 @@ FORMS: Final[dict[str, Any]] = {
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
-        signed_header.signed_header,
+        signing.signed_header,
     )
 }  # fmt: skip
 """Functions that have a compiled form, by name."""

@@ -7,7 +7,7 @@ No clock, socket, file or thread: a test needs nothing but arguments.
     consumption/         pull, pop, messages in flight, flow control
     delay/               delay levels, retries, timer messages
     sql92/               filter expressions
-    admission            busy refusals · fair_share: pauses of slow connections
+    admission            busy refusals, and pauses of slow connections
     routing              the name server's routes · liveness: silent peers
     route_changes        by operators · lowest_broker_id: who hears of it
     queue_selection      where to send · latency_penalty: brokers to avoid

@@ -21,7 +21,7 @@ from roquet.model.errors import MessageIllegal, RecordError
 from roquet.store.consume_queue.entries import entry_columns
 from roquet.wire.records import batch, partial_decode, record, speedups
 from roquet.wire.records.speedups import COMPILED, compiled, use_compiled
-from roquet.wire.signed_header import signed_header
+from roquet.wire.signing import signed_header
 
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 

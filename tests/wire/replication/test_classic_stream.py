@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.wire.replication.conftest import conversation, sent_by
 
 from roquet.model.errors import RemoteProtocolError
+from roquet.wire.frame import BODY_SIZE_MAX
 from roquet.wire.replication.classic_stream import (
     LogFrame,
     LogFrameDecoder,
@@ -13,7 +14,6 @@ from roquet.wire.replication.classic_stream import (
     encode_frame_header,
     encode_report,
 )
-from roquet.wire.replication.stream import BODY_SIZE_MAX
 
 POSITIONS = st.integers(0, 2**63 - 1)
 LOG_FRAMES = st.lists(st.builds(LogFrame, POSITIONS, st.binary(max_size=50)), max_size=6)

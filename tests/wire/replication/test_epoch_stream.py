@@ -9,6 +9,7 @@ from tests.wire.replication.conftest import sent_by
 
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import RemoteProtocolError
+from roquet.wire.frame import BODY_SIZE_MAX
 from roquet.wire.replication.epoch_stream import (
     EPOCHS_MAX,
     HANDSHAKE,
@@ -27,7 +28,6 @@ from roquet.wire.replication.epoch_stream import (
     encode_replica_handshake,
     encode_replica_report,
 )
-from roquet.wire.replication.stream import BODY_SIZE_MAX
 
 NAMES = ["autoswitch-first-epoch", "autoswitch-rejoin", "autoswitch-fresh-four-epochs"]
 LONGS = st.integers(0, 2**63 - 1)

@@ -110,7 +110,7 @@ cdef int import_signed() except -1:
     """Import the type of signed headers, whose module imports this one."""
     global _SignedHeader, _PackedFields
     from roquet.wire.compact import PackedFields
-    from roquet.wire.signed_header import SignedHeader
+    from roquet.wire.signing import SignedHeader
 
     _PackedFields, _SignedHeader = PackedFields, SignedHeader
     return 0
