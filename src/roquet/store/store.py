@@ -28,8 +28,7 @@ from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, 
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
 from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
-from roquet.store.retention import UnreadMessages
-from roquet.store.topic_removal import TopicRemoval
+from roquet.store.retention import TopicRemoval, UnreadMessages
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
 

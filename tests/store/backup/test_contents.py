@@ -16,7 +16,7 @@ from roquet.store.backup.contents import (
     queue_files,
     read_tables,
 )
-from roquet.store.filesystem.regular_files import read_unlinked
+from roquet.store.filesystem.private_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint
 
 

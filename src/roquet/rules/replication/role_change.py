@@ -16,9 +16,12 @@ that is started again may have lost bytes that its replicas have, so it never go
 of its log. Source: Apache RocketMQ 5.5.0, ReplicasManager, whose restarted master goes on.
 """
 
+from collections.abc import Collection
 from typing import TypeAlias
 
 import msgspec
+
+from roquet.model.topic import MASTER_ID, DataVersion
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,3 +156,35 @@ def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
             return ObeyedTerm(broker_id=own.broker_id, epoch=step.epoch)
         case StopLeading():
             return ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+
+
+class ReturnFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A master that returns, and a replica of its group."""
+
+    own_end: int
+    """Position of the end of the master's log."""
+    replica_end: int
+    """Position of the end of the replica's log."""
+
+
+def acts_as_master(members: Collection[int], broker_id: int) -> bool:
+    """Whether a broker stands in for the master, given the ids of its group that are alive.
+
+    It serves reads, progress and locks until the master returns and takes its progress over.
+    Source: Apache RocketMQ 5.5.0, BrokerController.updateMinBroker and BrokerPreOnlineService.
+    """
+    return MASTER_ID not in members and min(members, default=None) == broker_id
+
+
+def may_take_progress(facts: ReturnFacts) -> bool:
+    """Whether the replica's progress may be believed.
+
+    A longer log than the master's means that the master has lost messages: progress of deliveries
+    would cover some of them, and they would never come.
+    """
+    return facts.replica_end <= facts.own_end
+
+
+def is_as_new(theirs: DataVersion | None, own: DataVersion) -> bool:
+    """Whether a table of the replica is not older than the master's own."""
+    return theirs is not None and theirs.order >= own.order

@@ -11,8 +11,12 @@ import msgspec
 
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
-from roquet.store.filesystem.private_files import make_directories, open_private
-from roquet.store.filesystem.regular_files import open_regular, open_unlinked
+from roquet.store.filesystem.private_files import (
+    make_directories,
+    open_private,
+    open_regular,
+    open_unlinked,
+)
 
 PIECE_SIZE: Final = 1024 * 1024
 """Bytes read at a time."""

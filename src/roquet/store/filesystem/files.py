@@ -22,8 +22,7 @@ from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem import libc
 from roquet.store.filesystem.directory_lock import DirectoryLock, FileLock, store_error
 from roquet.store.filesystem.libc import DiskSync, find_disk_sync
-from roquet.store.filesystem.private_files import make_directories, open_private
-from roquet.store.filesystem.regular_files import open_regular
+from roquet.store.filesystem.private_files import make_directories, open_private, open_regular
 
 _PIECE_SIZE: Final = 64 * 1024
 

@@ -16,12 +16,12 @@ from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.key_index.dispatch import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
-from roquet.store.reading.contiguous_range import contiguous_range
 from roquet.store.reading.entry_scan import (
     EntryScan,
     IntColumn,
     LogExtents,
     TagCodeFilter,
+    contiguous_range,
     merge_adjacent,
     select_rows,
 )
