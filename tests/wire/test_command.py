@@ -25,7 +25,6 @@ DEEP = 9_000 if sys.version_info < (3, 13) else 90_000
 """Levels that the first look at a header takes, and the second does not. Python 3.13 takes 9,000 as
 the text of a value, and from 3.14 on only the thread's stack limits them."""
 
-texts = st.text(st.characters(codec="utf-8"), max_size=20)
 filled = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 ints = st.integers(-(2**31), 2**31 - 1)
 commands = st.builds(

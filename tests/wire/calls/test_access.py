@@ -4,19 +4,10 @@ from typing import Any
 
 import pytest
 from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.access import (
     AclInfo,
-    CreateAcl,
     CreateUser,
-    DeleteAcl,
-    DeleteUser,
-    GetAcl,
-    GetUser,
-    ListAcls,
-    ListUsers,
-    UpdateAcl,
     UpdateUser,
     UserInfo,
 )
@@ -26,38 +17,6 @@ LINES = vector_lines("auth/admin.jsonl")
 BODIES = [
     line["out"]["body"] for line in LINES if line["out"]["body"]
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("CreateUserRequestHeader", CreateUser),
-        ("UpdateUserRequestHeader", UpdateUser),
-        ("DeleteUserRequestHeader", DeleteUser),
-        ("GetUserRequestHeader", GetUser),
-        ("ListUsersRequestHeader", ListUsers),
-        ("CreateAclRequestHeader", CreateAcl),
-        ("UpdateAclRequestHeader", UpdateAcl),
-        ("DeleteAclRequestHeader", DeleteAcl),
-        ("GetAclRequestHeader", GetAcl),
-        ("ListAclsRequestHeader", ListAcls),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(("java", "ours"), [("UserInfo", UserInfo), ("AclInfo", AclInfo)])
-def test_bodies_are_written_as_java_writes_them(java: str, ours: type[Any]) -> None:
-    lines = vector_lines("bodies.jsonl")
-    texts = [
-        line["out"]["text"]
-        for line in lines
-        if line["in"]["class"] == java and "text" in line["out"]
-    ]
-    assert texts
-    for text in texts:
-        assert codec.dumps(codec.loads(text, ours)).decode() == text
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
@@ -19,7 +18,6 @@ from roquet.wire.frame import FrameReader
 
 Json = dict[str, Any]
 
-BODIES = vector_lines("bodies.jsonl")
 CAPTURED = vector_lines("replication/controller-frames.jsonl")
 
 CALLS: dict[int, type[Call[Any]]] = {
@@ -43,43 +41,6 @@ BODY_OF: dict[int, Any] = {
     1006: calls.SyncStateData,
     1008: calls.SyncStateSet,
 }
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("AlterSyncStateSetRequestHeader", calls.AlterSyncStateSet),
-        ("AlterSyncStateSetResponseHeader", calls.AlterSyncStateSetReply),
-        ("ApplyBrokerIdRequestHeader", calls.ApplyBrokerId),
-        ("ApplyBrokerIdResponseHeader", calls.ApplyBrokerIdReply),
-        ("CleanControllerBrokerDataRequestHeader", calls.CleanBrokerData),
-        ("ElectMasterRequestHeader", calls.ElectMaster),
-        ("ElectMasterResponseHeader", calls.ElectMasterReply),
-        ("GetMetaDataResponseHeader", calls.GetControllerMetadataReply),
-        ("GetNextBrokerIdRequestHeader", calls.GetNextBrokerId),
-        ("GetNextBrokerIdResponseHeader", calls.GetNextBrokerIdReply),
-        ("GetReplicaInfoRequestHeader", calls.GetReplicaInfo),
-        ("GetReplicaInfoResponseHeader", calls.GetReplicaInfoReply),
-        ("RegisterBrokerToControllerRequestHeader", calls.RegisterWithController),
-        ("RegisterBrokerToControllerResponseHeader", calls.RegisterWithControllerReply),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("BrokerReplicasInfo", calls.SyncStateData),
-        ("ElectMasterResponseBody", calls.ElectMasterBody),
-        ("SyncStateSet", calls.SyncStateSet),
-    ],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, ours: Any) -> None:
-    texts = [line["out"]["text"] for line in BODIES if line["in"]["class"] == java]
-    assert texts
-    assert [codec.dumps(codec.loads(text, ours)).decode() for text in texts] == texts
 
 
 @pytest.mark.parametrize(

@@ -4,42 +4,18 @@ from typing import Any
 
 import pytest
 from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments, RequestMode
 from roquet.wire.calls.heartbeat import (
-    ConsumersChanged,
-    GetConsumers,
-    Heartbeat,
     HeartbeatReply,
-    LockQueues,
     QueryAssignment,
     SetRequestMode,
-    UnlockQueues,
-    Unregister,
 )
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import to_ext
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("HeartbeatRequestHeader", Heartbeat),
-        ("UnregisterClientRequestHeader", Unregister),
-        ("UnregisterClientResponseHeader", Unregister.reply),
-        ("GetConsumerListByGroupRequestHeader", GetConsumers),
-        ("GetConsumerListByGroupResponseHeader", GetConsumers.reply),
-        ("NotifyConsumerIdsChangedRequestHeader", ConsumersChanged),
-        ("LockBatchMqRequestHeader", LockQueues),
-        ("UnlockBatchMqRequestHeader", UnlockQueues),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_the_answer_to_a_heartbeat_uses_the_names_of_java() -> None:

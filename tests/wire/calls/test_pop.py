@@ -2,12 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls import pop
@@ -19,25 +17,6 @@ BODIES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "vectors" / "bodies.jsonl").read_text().splitlines()
 ]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("PopMessageRequestHeader", pop.Pop),
-        ("PopMessageResponseHeader", pop.PopReply),
-        ("AckMessageRequestHeader", pop.Ack),
-        ("ChangeInvisibleTimeRequestHeader", pop.ChangeInvisible),
-        ("ChangeInvisibleTimeResponseHeader", pop.ChangeInvisibleReply),
-        ("NotificationRequestHeader", pop.Notification),
-        ("NotificationResponseHeader", pop.NotificationReply),
-        ("PollingInfoRequestHeader", pop.PollingInfo),
-        ("PollingInfoResponseHeader", pop.PollingInfoReply),
-        ("PeekMessageRequestHeader", pop.Peek),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_the_code_that_the_compact_form_cuts_is_read_whole() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.wire.replication.conftest import conversation, sent_by
 
 from roquet.model.errors import RemoteProtocolError
-from roquet.wire.frame import BODY_SIZE_MAX
+from roquet.wire.frame import LOG_BODY_SIZE_MAX
 from roquet.wire.replication.classic_stream import (
     LogFrame,
     LogFrameDecoder,
@@ -63,7 +63,7 @@ def test_any_split_gives_the_same_frames(sent: list[LogFrame], step: int) -> Non
     assert [frame for chunk in chunks for frame in decoder.feed(chunk)] == sent
 
 
-@pytest.mark.parametrize("size", [-1, BODY_SIZE_MAX + 1])
+@pytest.mark.parametrize("size", [-1, LOG_BODY_SIZE_MAX + 1])
 def test_a_frame_of_impossible_size_ends_the_connection(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match="bytes of log"):
         LogFrameDecoder().feed(encode_frame_header(0, size))

@@ -1,8 +1,6 @@
 """Calls forwarded to members: headers and bodies against Apache's."""
 
-import pytest
 from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin import client_forwarding
@@ -24,16 +22,6 @@ def texts(java: str) -> list[str]:
 
 def test_the_codes_are_the_genuine_ones() -> None:
     assert (int(GetRunningInfo.code), int(ConsumeDirectly.code)) == (307, 309)
-
-
-def test_headers_agree_with_java() -> None:
-    agree("GetConsumerRunningInfoRequestHeader", GetRunningInfo)
-    agree("ConsumeMessageDirectlyResultRequestHeader", ConsumeDirectly)
-
-
-@pytest.mark.parametrize("text", texts("ConsumerRunningInfo"))
-def test_running_info_is_read_and_written_to_the_byte(text: str) -> None:
-    assert codec.dumps(codec.loads(text, RunningInfo)).decode() == text
 
 
 def test_the_parts_of_running_info_have_names() -> None:

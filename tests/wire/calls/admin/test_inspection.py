@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls.admin import inspection as calls
@@ -12,40 +10,6 @@ from roquet.wire.codes import Language
 from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call
-
-LINES = vector_lines("bodies.jsonl")
-KINDS: dict[str, Any] = {
-    "ConsumeQueueData": calls.QueueEntry,
-    "GroupList": calls.GroupList,
-    "ProducerConnection": calls.ProducerConnection,
-    "ProducerInfo": calls.ProducerInfo,
-    "ProducerTableInfo": calls.ProducerTable,
-    "QueryConsumeQueueResponseBody": calls.QueueEntries,
-    "QuerySubscriptionResponseBody": calls.SubscriptionAnswer,
-}
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("GetAllProducerInfoRequestHeader", calls.GetAllProducers),
-        ("GetProducerConnectionListRequestHeader", calls.GetProducers),
-        ("QueryConsumeQueueRequestHeader", calls.GetEntries),
-        ("QuerySubscriptionByConsumerRequestHeader", calls.GetSubscription),
-        ("QueryTopicConsumeByWhoRequestHeader", calls.GetGroupsOfTopic),
-        ("QueryTopicsByConsumerRequestHeader", calls.GetTopicsOfGroup),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "text"),
-    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
-    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
 def test_a_producer_is_told_as_the_genuine_broker_tells_it() -> None:

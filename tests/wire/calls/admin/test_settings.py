@@ -1,5 +1,3 @@
-from tests.wire.calls.conftest import agree
-
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import (
     CleanQueues,
@@ -18,10 +16,6 @@ from roquet.wire.codes import RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call, to_ext
-
-
-def test_headers_agree_with_javas() -> None:
-    agree("GetBrokerConfigResponseHeader", SettingsReply)
 
 
 def test_codes_are_those_of_operators() -> None:

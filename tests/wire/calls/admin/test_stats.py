@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.model.errors import FieldError
 from roquet.wire.calls.admin import stats as calls
@@ -12,42 +10,6 @@ from roquet.wire.calls.bodies import ConsumeStats
 from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call
-
-LINES = vector_lines("bodies.jsonl")
-KINDS: dict[str, Any] = {
-    "BrokerStatsData": calls.StatsData,
-    "BrokerStatsItem": calls.StatsItem,
-    "ConsumeStatsList": calls.ConsumeStatsList,
-    "EpochEntryCache": calls.BrokerEpochs,
-    "HARuntimeInfo": calls.HaStatus,
-    "QueryConsumeTimeSpanBody": calls.TimeSpans,
-    "QueryCorrectionOffsetBody": calls.Corrections,
-    "QueueTimeSpan": calls.TimeSpan,
-    "TopicOffset": calls.QueueStats,
-    "TopicStatsTable": calls.TopicStats,
-}
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("GetTopicStatsInfoRequestHeader", calls.GetTopicStats),
-        ("GetConsumeStatsInBrokerHeader", calls.GetAllConsumeStats),
-        ("QueryConsumeTimeSpanRequestHeader", calls.GetTimeSpan),
-        ("QueryCorrectionOffsetHeader", calls.GetCorrections),
-        ("ViewBrokerStatsDataRequestHeader", calls.ViewStats),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "text"),
-    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
-    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
 def test_a_leader_without_followers_says_what_the_genuine_one_says() -> None:

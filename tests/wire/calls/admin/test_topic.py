@@ -4,46 +4,15 @@ from typing import Any
 
 import pytest
 from tests.vector_lines import vector_lines
-from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.admin.topic import (
     CreateGroups,
-    CreateTopic,
     CreateTopics,
-    DeleteGroup,
-    DeleteTopic,
-    ForbidGroup,
-    GetGroup,
-    GetGroups,
-    GetTopic,
-    GetTopics,
-    GroupsReply,
-    TopicsReply,
 )
 from roquet.wire.calls.bodies import GroupForbidden, SubscriptionGroups, TopicConfigs
 from roquet.wire.fastjson import codec
 
 LINES = vector_lines("bodies.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("CreateTopicRequestHeader", CreateTopic),
-        ("CreateTopicListRequestHeader", CreateTopics),
-        ("DeleteTopicRequestHeader", DeleteTopic),
-        ("GetAllSubscriptionGroupRequestHeader", GetGroups),
-        ("GetAllSubscriptionGroupResponseHeader", GroupsReply),
-        ("GetAllTopicConfigRequestHeader", GetTopics),
-        ("GetAllTopicConfigResponseHeader", TopicsReply),
-        ("GetTopicConfigRequestHeader", GetTopic),
-        ("DeleteSubscriptionGroupRequestHeader", DeleteGroup),
-        ("GetSubscriptionGroupConfigRequestHeader", GetGroup),
-        ("UpdateGroupForbiddenRequestHeader", ForbidGroup),
-    ],
-)
-def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 @pytest.mark.parametrize(
