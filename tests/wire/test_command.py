@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vector_lines import vector_lines
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
@@ -17,9 +17,8 @@ from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_te
 from roquet.wire.compact import TRUNCATED
 from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
-LINES = vector_lines("headers.jsonl")
-ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
-DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]
+ENCODED = vector_pairs("headers.jsonl", "encode")
+DECODED = vector_pairs("headers.jsonl", "decode")
 
 DEEP = 9_000 if sys.version_info < (3, 13) else 90_000
 """Levels that the first look at a header takes, and the second does not. Python 3.13 takes 9,000 as

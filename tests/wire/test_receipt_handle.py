@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vector_lines import vector_lines
+from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import FieldError
 from roquet.model.names import pop_retry_topic, pop_retry_topic_v1
@@ -16,14 +16,8 @@ from roquet.wire.receipt_handle import (
     decode_receipt_handle,
 )
 
-LINES = vector_lines("pop.jsonl")
 
-
-def lines(op: str) -> list[Any]:
-    return [pytest.param(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-
-
-@pytest.mark.parametrize(("given", "out"), lines("pop_extra_info"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("pop.jsonl", "pop_extra_info"))
 def test_a_handle_is_written_as_java_writes_it(given: dict[str, Any], out: str) -> None:
     handle = ReceiptHandle(
         start=given["ck_offset"],
@@ -39,7 +33,7 @@ def test_a_handle_is_written_as_java_writes_it(given: dict[str, Any], out: str) 
     assert decode_receipt_handle(out) == handle
 
 
-@pytest.mark.parametrize(("given", "out"), lines("pop_extra_info_parse"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("pop.jsonl", "pop_extra_info_parse"))
 def test_a_handle_says_where_its_message_lies(given: dict[str, Any], out: dict[str, Any]) -> None:
     handle = decode_receipt_handle(given["text"])
     topic = receipt_handle.stored_topic(given["topic"], given["group"], handle.retry)
@@ -49,7 +43,7 @@ def test_a_handle_says_where_its_message_lies(given: dict[str, Any], out: dict[s
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "out"), lines("pop_retry_topic"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("pop.jsonl", "pop_retry_topic"))
 def test_the_retry_topic_has_its_genuine_name(given: dict[str, Any], out: dict[str, str]) -> None:
     group, topic = given["group"], given["topic"]
     assert pop_retry_topic_v1(group, topic) == out["v1"] == out["default"]
@@ -103,7 +97,7 @@ def test_a_message_lies_in_the_topic_that_its_kind_says(topic: str, retry: str, 
     assert receipt_handle.stored_topic(topic, "g", retry) == real
 
 
-@pytest.mark.parametrize(("given", "out"), lines("pop_info"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("pop.jsonl", "pop_info"))
 def test_offsets_and_counts_of_a_pop_reply(given: dict[str, Any], out: dict[str, Any]) -> None:
     starts, offsets, counts = [], [], []
     for part in given["parts"]:

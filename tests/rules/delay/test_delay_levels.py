@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vector_lines import vector_lines
+from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import ConfigError
 from roquet.rules.delay.delay_levels import (
@@ -25,17 +25,13 @@ from roquet.rules.delay.delay_levels import (
 ROWS = vector_lines("delay.jsonl")
 
 
-def rows(op: str) -> list[Any]:
-    return [pytest.param(row["in"], row["out"]) for row in ROWS if row["in"]["op"] == op]
-
-
 def test_the_vectors_are_all_used() -> None:
     assert {row["in"]["op"] for row in ROWS} == {
         "parse_levels", "deliver_time", "level_to_queue", "retry_delay",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "out"), rows("parse_levels"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "parse_levels"))
 def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str, Any]) -> None:
     if not out["ok"]:
         with pytest.raises(ConfigError, match="delay levels"):
@@ -46,7 +42,7 @@ def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str
     assert len(levels) == out["max_level"]
 
 
-@pytest.mark.parametrize(("given", "out"), rows("deliver_time"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "deliver_time"))
 def test_a_message_is_due_when_java_says(given: dict[str, Any], out: int) -> None:
     levels = parse_levels(given["text"])
     assert due_ms(given["level"], given["store_timestamp"], levels) == out
@@ -77,7 +73,7 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
     return policy
 
 
-@pytest.mark.parametrize(("given", "out"), rows("retry_delay"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "retry_delay"))
 def test_a_groups_policy_says_the_time_that_java_says(given: dict[str, Any], out: int) -> None:
     assert retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
 

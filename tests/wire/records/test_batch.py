@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.vector_lines import vector_lines
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.batch import (
@@ -25,7 +25,6 @@ from roquet.wire.records.speedups import use_compiled
 
 pytestmark = pytest.mark.usefixtures("form")
 
-LINES = vector_lines("records.jsonl")
 items = st.builds(
     BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
 )
@@ -39,11 +38,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[None]:
     use_compiled(True)
 
 
-def vectors(op: str) -> list[tuple[Any, Any]]:
-    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-
-
-@pytest.mark.parametrize(("given_", "out"), vectors("batch_encode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_encode"))
 def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) -> None:
     batch = [
         BatchItem(m["flag"], bytes.fromhex(m["body"]), m["properties_string"].encode())
@@ -52,7 +47,7 @@ def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) 
     assert encode_batch(batch).hex() == out
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("batch_decode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_decode"))
 def test_a_batch_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     items = [
         {"flag": i.flag, "body": i.body.hex(), "properties": decode_properties(i.properties)}
