@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.vector_lines import vector_lines
 
@@ -268,23 +268,11 @@ ODD = st.sampled_from(
 HEADERS = st.builds(json_of, PAIRS, st.booleans(), ODD)
 
 
-@given(HEADERS, st.integers(0, 200), st.binary(max_size=2))
-@example(b'{"a":"b"}', 8, b"")
-@example(b'{"a":"b"}', 4, b"\\")
+@pytest.mark.parametrize("header", [b'{"a":"b"', b'{"a"\\"b"}'])
 def test_both_forms_read_damaged_headers_alike(
-    outcome_of_both: OutcomeOfBoth, header: bytes, at: int, damage: bytes
+    outcome_of_both: OutcomeOfBoth, header: bytes
 ) -> None:
-    at %= len(header) + 1
-    for each in (header, header[:at] + damage + header[at + 1 :]):
-        outcome_of_both(lambda each=each: signed_header(msgspec.Raw(each), ("a", "b")))  # type: ignore[misc]
-
-
-@given(PAIRS)
-def test_both_forms_read_any_pairs_alike(
-    outcome_of_both: OutcomeOfBoth, pairs: list[tuple[str, str]]
-) -> None:
-    fields = read_pairs(b"".join(write_pairs({name: value}) for name, value in pairs))
-    outcome_of_both(lambda: signed_header(fields, ("a", "b")))
+    outcome_of_both(lambda: signed_header(msgspec.Raw(header), ("a", "b")))
 
 
 @given(HEADERS, st.binary(max_size=3))

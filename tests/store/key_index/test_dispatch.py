@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given, settings
@@ -402,14 +402,3 @@ class TestManyRecords:
     def test_topics_and_texts_of_unequal_number_are_a_bug(self) -> None:
         with pytest.raises(ValueError, match="zip"):
             hash_keys([b"T"], [])
-
-
-@given(TEXTS, st.lists(st.one_of(NAMES.map(str.encode), st.binary(max_size=9)), max_size=5))
-def test_both_forms_give_the_same_hashes(
-    outcome_of_both: Callable[[Callable[[], object]], object],
-    texts: list[bytes],
-    topics: list[bytes],
-) -> None:
-    outcome_of_both(lambda: hash_keys(topics, texts))
-    outcome_of_both(lambda: hash_keys(topics[: len(texts)], texts[: len(topics)]))
-    outcome_of_both(lambda: hash_keys([b"T"] * len(texts), texts))

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
@@ -195,13 +194,6 @@ def test_an_index_file_with_a_damaged_head_is_made_again(
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))
 
 
-SLOT_NUMBERS = st.sampled_from([0, 1, 2, 3, 5, -1, 2**31 - 1, -(2**31)])
-NUMBERS = st.one_of(
-    st.integers(0, 20), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 2**31, 2**64])
-)
-TIMES = st.one_of(st.integers(NOW - 9, NOW + 9), st.integers(-(2**63), 2**63 - 1))
-
-
 def encode_slots(numbers: list[int]) -> bytearray:
     return bytearray(b"".join(pack(">i", number) for number in numbers))
 
@@ -241,26 +233,3 @@ def test_entries_need_a_slot_and_columns_of_one_length() -> None:
     for hashes, positions, times in (([1, 2], [2], [NOW]), ([1], [], [NOW]), ([1], [2], [])):
         with pytest.raises(ValueError, match="zip"):
             link_entries(memoryview(bytearray(8)), hashes, positions, times, NOW, 1)
-
-
-@given(
-    st.lists(SLOT_NUMBERS, max_size=5),
-    st.lists(st.tuples(st.integers(0, 2**31 - 1), NUMBERS, TIMES), max_size=8),
-    TIMES,
-    st.sampled_from([1, 1, 5, 2**31 - 3, 2**31 - 1]),
-)
-def test_both_forms_link_the_same_entries(
-    outcome_of_both: Callable[[Callable[[], object]], object],
-    numbers: list[int],
-    rows: list[tuple[int, int, int]],
-    begin_ms: int,
-    first: int,
-) -> None:
-    hashes, positions, times = ([row[column] for row in rows] for column in range(3))
-
-    def link() -> object:
-        slots = encode_slots(numbers)
-        linked = link_entries(memoryview(slots), hashes, positions, times, begin_ms, first)
-        return linked, bytes(slots)
-
-    outcome_of_both(link)

@@ -1,7 +1,6 @@
 """Apache's directories, copied as bytes: the queues and the index built from them are the same."""
 
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,6 @@ def test_queues_of_apaches_log_are_built_as_apache_built_them(kind: str, tmp_pat
     master.close(NOW)
     replica.close(NOW)
 
-
-Both = Callable[[Callable[[], object]], object]
 
 BASE = 4096
 
@@ -115,29 +112,3 @@ class TestBothForms:
         limit = data.draw(st.integers(0, len(whole) - 1))
         count = plain_records(memoryview(whole), 0, limit, BASE, 9)[0]
         assert count == (limit >= len(log_of([{"offset": 0}])))
-
-
-ROWS = st.fixed_dictionaries(
-    {
-        "offset": st.integers(0, 2),
-        "queue_id": st.integers(0, 1),
-        "topic": st.sampled_from([b"T", b"U", b"", "é".encode(), b"t" * 130]),
-        "sys_flag": st.sampled_from([0, 0, 0, 8, 16, 32, 48, 12]),
-        "body": st.binary(max_size=40),
-        "properties": st.dictionaries(
-            st.sampled_from(["TAGS", "xTAGS", "a"]), st.text(max_size=5).filter(str.isprintable)
-        ),
-    }
-)
-
-
-@given(st.lists(ROWS, max_size=6), st.data())
-def test_both_forms_agree_on_damaged_bytes(
-    outcome_of_both: Both, rows: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    raw = bytearray(log_of(rows))
-    for _ in range(data.draw(st.integers(0, 2)) if raw else 0):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    at, limit = data.draw(st.sampled_from([0, 0, 0, 3, -1])), data.draw(st.integers(0, len(raw)))
-    limit = data.draw(st.sampled_from([limit, len(raw)]))
-    outcome_of_both(lambda: plain_records(memoryview(raw), at, limit, BASE, 9))
