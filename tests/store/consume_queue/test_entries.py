@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,16 +12,6 @@ from roquet.store.consume_queue.entries import (
 )
 from roquet.store.layout import ENTRY_SIZE, FILLER
 from roquet.wire.records.record import ENTRY
-from roquet.wire.records.speedups import COMPILED, use_compiled
-
-ROWS = st.lists(
-    st.tuples(
-        st.integers(-(2**63), 2**63 - 1) | st.integers(0, 400),
-        st.integers(-(2**31), 2**31 - 1) | st.sampled_from([100, 200, 2**31 - 1]),
-        st.integers(-(2**63), 2**63 - 1),
-    ),
-    max_size=20,
-)
 
 
 def encoded(*rows: tuple[int, int, int]) -> bytes:
@@ -66,20 +55,6 @@ def test_extents_end_in_front_of_an_entry_without_a_record() -> None:
     entries = encoded((100, 5, 0)) + FILLER + encoded((105, 7, 0))
     assert entry_extents(entries, 99) == EntryExtents(1, 5, [100], [105])
     assert entry_extents(FILLER, 2**40, least=1) == EntryExtents(0, 0, [], [])
-
-
-@pytest.mark.skipif(not COMPILED, reason="the compiled forms are not built: make install")
-@given(ROWS, st.integers(0, 2**33), st.integers(0, 3))
-def test_both_forms_read_any_entries_alike(
-    rows: list[tuple[int, int, int]], size_max: int, least: int
-) -> None:
-    entries, results = encoded(*rows), []
-    for on in (True, False):
-        use_compiled(on)
-        extents = entry_extents(entries, size_max, least=least)
-        results.append((entry_columns(entries), sum_sizes(entries), extents))
-    use_compiled(True)
-    assert results[0] == results[1]
 
 
 CODES = st.one_of(

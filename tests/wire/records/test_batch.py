@@ -1,7 +1,6 @@
 """Batch bodies, against Java's."""
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,21 +20,12 @@ from roquet.wire.records.batch import (
     encode_items,
 )
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.speedups import use_compiled
 
 pytestmark = pytest.mark.usefixtures("form")
 
 items = st.builds(
     BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
 )
-
-
-@pytest.fixture(autouse=True, scope="module", params=["python", "compiled"])
-def form(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs against both forms; the compiled one is absent where no compiler was."""
-    use_compiled(request.param == "compiled")
-    yield
-    use_compiled(True)
 
 
 @pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_encode"))
