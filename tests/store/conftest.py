@@ -112,6 +112,12 @@ def fill(store: Store, count: int, size: int = 100, **more: Any) -> list[AppendR
     ]
 
 
+def index_all(store: Store) -> None:
+    """Index every record of a store's log."""
+    while store.dispatch():
+        pass
+
+
 @pytest.fixture
 def store_dir() -> StoreDirectory:
     return StoreDirectory()

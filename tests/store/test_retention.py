@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import LostMessages
@@ -27,8 +27,7 @@ def filled(store_dir: StoreDirectory) -> Store:
             store.append(
                 draft(b"x" * 1000, topic, properties={"KEYS": f"d{day}"}), NOW + day * 24 * HOUR_MS
             )
-    while store.dispatch():
-        pass
+    index_all(store)
     store.flush_all(NOW)
     return store
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, parts, read_bodies
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
@@ -243,8 +243,7 @@ def test_a_query_examines_the_newest_of_very_many_messages_with_one_key(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = fill(store, 30)
-    while store.dispatch():
-        pass
+    index_all(store)
     monkeypatch.setattr(reader, "QUERY_MAX", 10)
     assert store.query("T", "U1", count_max=99).positions == [p.position for p in places[20:]]
     assert store.query("T", "U1", count_max=99, end_ms=NOW + 19).positions == []
@@ -587,8 +586,7 @@ def test_closing_does_not_wait_for_a_long_index(
     store.close(NOW)
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
     store = store_dir.open()
-    while store.dispatch():
-        pass
+    index_all(store)
     assert len(store.query("T", "U1", count_max=99).positions) == 30
 
 

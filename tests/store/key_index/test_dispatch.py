@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, parts
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts
 
 from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
@@ -48,8 +48,7 @@ def test_a_late_index_that_reads_the_log_stays_slow(store_dir: StoreDirectory) -
 def test_rolled_back_messages_are_not_found(store: Store) -> None:
     store.append(draft(sys_flag=12), NOW)
     store.append(draft(sys_flag=8), NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     assert len(store.query("T", "U1").positions) == 1
 
 
@@ -67,8 +66,7 @@ def test_records_that_expired_before_they_were_indexed_are_skipped(store: Store)
     store.flush_all(NOW)
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.indexed_position < store.begin_position
-    while store.dispatch():
-        pass
+    index_all(store)
     positions = store.query("T", "U1", count_max=99).positions
     assert positions[0] == store.begin_position
     assert store.indexed_position == store.end_position
@@ -296,8 +294,7 @@ def test_a_step_takes_few_messages_with_thousands_of_keys(store_dir: StoreDirect
         store.append(keyed(4_800), NOW)
     assert [store.dispatch(1_000) for _ in range(3)] == [1_000] * 3
     assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 3
-    while store.dispatch():
-        pass
+    index_all(store)
     assert store.indexed_position == store.end_position
     assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 10
 
@@ -309,8 +306,7 @@ def test_a_late_index_takes_so_many_keys_at_once(store_dir: StoreDirectory) -> N
         store.append(keyed(100), NOW)
     assert store.dispatch(30) == 500
     assert len(store.query("T", "k99", count_max=999, bytes_max=1 << 30).positions) == 64
-    while store.dispatch():
-        pass
+    index_all(store)
     assert store.indexed_position == store.end_position
     assert len(store.query("T", "k99", count_max=9_999, bytes_max=1 << 30).positions) == 1_000
 

@@ -4,7 +4,7 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.mapped_file import MapPool
@@ -189,8 +189,7 @@ def test_an_index_file_with_a_damaged_head_is_made_again(
     assert len(names) == 3
     store_dir.content(f"index/{names[number]}")[:40] = head
     store = store_dir.open()
-    while store.dispatch():
-        pass
+    index_all(store)
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))
 
 

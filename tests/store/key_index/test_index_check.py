@@ -5,7 +5,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.store.key_index import index_check
 from roquet.store.layout import INDEX_HEAD, index_name
@@ -27,8 +27,7 @@ def closed(store_dir: StoreDirectory) -> list[str]:
     for n in range(COUNT):
         keys = {"KEYS": f"k{n} all"} if n % 3 else {"FLAG": "none"}
         store.append(draft(properties=keys, tag_code=0), NOW + n * 1_000)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     names = sorted(p.name for p in store_dir.files.contents if p.parent.name == "index")
     assert len(names) == 5
@@ -57,8 +56,7 @@ def scrubbed(store_dir: StoreDirectory) -> Store:
     store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
-    while store.dispatch():
-        pass
+    index_all(store)
     return store
 
 
@@ -136,8 +134,7 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(store_dir: StoreDirec
             store.dispatch(20)
         if pieces % 3 == 0:
             store.flush_all(NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     assert lost(store) == []
 
 
@@ -260,8 +257,7 @@ def test_keys_after_messages_without_keys_are_found(
     for n in range(count + 1):
         keys = {"KEYS": "k"} if n in (0, count) else {}
         store.append(draft(b"", properties=keys, tag_code=0), NOW + n)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     store, opened = store_dir.open_parts()
     newest = opened.index.files[-1]
@@ -280,8 +276,7 @@ def test_an_index_may_lead_in_front_of_the_log(
     store.append(draft(properties={"KEYS": "k"}, tag_code=0), NOW)
     for _ in range(200):
         store.append(draft(properties={}, tag_code=0), NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.flush_all(NOW)
     assert store.expire(NOW + 10**12, at_once=True)
     store.close(NOW)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.store.store import AppendResult, Store
 
@@ -15,8 +15,7 @@ def filled() -> Filled:
     """Sixty messages in two queues, each a millisecond younger, all with one key."""
     store = StoreDirectory().open()
     results = [store.append(draft(b"x" * 99, queue_id=n % 2), NOW + n) for n in range(60)]
-    while store.dispatch():
-        pass
+    index_all(store)
     return store, results
 
 

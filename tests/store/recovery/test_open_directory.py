@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import StoreDirectory, draft, fill, index_all, read_bodies
 from tests.unpacking import unpack
 
 from roquet.model.errors import StoreError
@@ -118,8 +118,7 @@ def test_offsets_by_time_are_those_of_5_5(genuine: Genuine) -> None:
 def test_messages_are_found_by_key(genuine: Genuine) -> None:
     """After a crash 4.9.7 lacks messages that it had; we find those and the rest."""
     store, cases, kind, _ = genuine
-    while store.dispatch():
-        pass
+    index_all(store)
     for given, out in cases["index"]:
         found = store.query(given["topic"], given["key"], count_max=given["max"])
         assert [decode(record).position for record in found.records] == found.positions

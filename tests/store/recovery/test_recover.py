@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
@@ -57,8 +57,7 @@ def test_a_recovery_without_a_note_begins_like_apaches_broker(
     for n in range(200):
         store.append(draft(b"%03d" % n), NOW + n * 1000)
     before = read_bodies(store)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.flush_all(NOW)
     safe_ms = NOW + 150_000
     page = pack_checkpoint(StoreCheckpoint(log_ms=safe_ms, queues_ms=safe_ms, index_ms=NOW + 10**9))
@@ -227,8 +226,7 @@ def test_a_lost_blank_at_the_durable_end_is_written_again(
 
 def test_an_index_older_than_the_note_is_caught_up(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 150)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     name = max(p.name for p in store_dir.files.contents if p.parent.name == "index")
     whole, short = store_dir.files.copy(), store_dir.files.copy()

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import cycle
 
+from tests.store.conftest import index_all
+
 from roquet.store.store import Store
 
 
@@ -32,5 +34,4 @@ def dispatch_all(store: Store, count_max: int = 1000) -> None:
     while before < store.raw.dispatched:
         before = store.raw.dispatched
         store.raw.dispatch(count_max)
-    while store.dispatch():
-        pass
+    index_all(store)

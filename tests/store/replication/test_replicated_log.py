@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, parts, read_bodies
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
 from tests.store.replication.conftest import copy_log, frames_of
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
@@ -81,8 +81,7 @@ def test_a_copy_equals_its_master_to_the_byte(
         if number % 7 == 0:
             copy_log(master, replica, sizes)
     copy_log(master, replica, sizes)
-    while master.dispatch():
-        pass
+    index_all(master)
     assert (replica.raw.dispatched, replica.raw.end) == (master.raw.end, master.raw.end)
     master.close(NOW)
     replica.close(NOW)

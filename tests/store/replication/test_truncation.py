@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, PowerLossFiles, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import (
+    NOW,
+    PowerLossFiles,
+    StoreDirectory,
+    draft,
+    fill,
+    index_all,
+    read_bodies,
+)
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.replication.truncation import has_blank_at, is_boundary, last_record, whole_end
@@ -32,8 +40,7 @@ def assert_holds(store: Store, count: int) -> None:
     """Assert that a store has the first messages of `fill_queues`, and nothing of the others."""
     numbers = sorted(int(body[:3]) for n in range(3) for body in read_bodies(store, "T", n))
     assert numbers == list(range(count))
-    while store.dispatch():
-        pass
+    index_all(store)
     for n in range(count + 5):
         found = store.query("T", f"K{n}")
         assert [decode(record).body[:3] for record in found.records] == [b"%03d" % n] * (n < count)
