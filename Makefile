@@ -53,7 +53,7 @@ help: ## what there is
 
 install: .venv/.installed ## .venv with everything in it
 
-.venv/.installed: tools/install/install.sh requirements/build.txt requirements/dev.txt pyproject.toml src/roquet/wire/records/_speedups.pyx
+.venv/.installed: tools/install/install.sh requirements/build.txt requirements/dev.txt pyproject.toml $(wildcard src/roquet/wire/records/_*.p?[xi])
 	@tools/install/install.sh
 
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report

@@ -12,7 +12,7 @@ from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.queue import MessageQueue
-from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.rules.consumption.pull import ConsumeWindow
 from simulation.patching import PlantedDefect, by_name, patched, planted
 
 

@@ -24,10 +24,10 @@ from roquet.wire.calls.pop import Ack, Pop, PopReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
-from roquet.wire.pop_reply import parse_starts
 from roquet.wire.receipt_handle import (
     ReceiptHandle,
     decode_receipt_handle,
+    parse_starts,
     retry_kind,
     stored_topic,
 )

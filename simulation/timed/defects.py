@@ -16,8 +16,7 @@ from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQ
 from roquet.broker.services.transactions.transactions import Transactions
 from roquet.model import properties as props
 from roquet.model.names import is_dlq
-from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
-from roquet.rules.delay.retry import DEAD_LETTER
+from roquet.rules.delay.delay_levels import DEAD_LETTER, DEFAULT_LEVELS
 from roquet.store.store import AppendResult
 from roquet.testing.clock import this_loop
 from roquet.wire.records.property_text import decode_properties

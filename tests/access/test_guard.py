@@ -26,7 +26,7 @@ from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import JSON, ROCKETMQ, Command
 from roquet.wire.compact import read_pairs, write_pairs
 from roquet.wire.fields import decode_call
-from roquet.wire.signed_header import signed_header
+from roquet.wire.signing import signed_header
 
 pytestmark = pytest.mark.usefixtures("form")
 

@@ -20,9 +20,8 @@ from roquet.net.channel import Channel
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, RequestMode
-from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.heartbeat import Heartbeat, QueryAssignment, SetRequestMode
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send

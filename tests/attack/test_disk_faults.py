@@ -31,14 +31,14 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.libc import DiskSync
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.filesystem.syncfs import DiskSync
 from roquet.store.store import Store
 from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import run, this_loop
 from roquet.wire.call import Call
-from roquet.wire.calls.admin.cleanup import DeleteExpired
 from roquet.wire.calls.admin.offset_reset import ResetOffset
+from roquet.wire.calls.admin.settings import DeleteExpired
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import Send, SendBatch, SendReply

@@ -21,7 +21,6 @@ from roquet.rules.topic_id import is_other_topic
 from roquet.testing.clock import this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.client_forwarding import GetRunningInfo, RunningInfo
-from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import (
     AssignmentQuery,
     ConsumerIdList,
@@ -34,9 +33,11 @@ from roquet.wire.calls.heartbeat import (
     GetConsumers,
     Heartbeat,
     HeartbeatReply,
+    LockQueues,
+    QueryAssignment,
+    UnlockQueues,
     Unregister,
 )
-from roquet.wire.calls.lock import LockQueues, UnlockQueues
 from roquet.wire.calls.offset import (
     MaxOffset,
     MinOffset,

@@ -17,8 +17,14 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster as real_cluster
 from roquet.wire.call import Call, R
 from roquet.wire.calls.bodies import ConsumerIdList, LockBody, LockedQueues
-from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbeat, Unregister
-from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.calls.heartbeat import (
+    ConsumersChanged,
+    GetConsumers,
+    Heartbeat,
+    LockQueues,
+    UnlockQueues,
+    Unregister,
+)
 from roquet.wire.calls.offset import MaxOffset, MinOffset, QueryOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendBack, SendBatch

@@ -17,10 +17,14 @@ from roquet.net.router import Peer, Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import AssignmentQuery, LockBody, LockedQueues, QueueAssignments
-from roquet.wire.calls.heartbeat import ConsumersChanged, Heartbeat, Unregister
-from roquet.wire.calls.lock import LockQueues
+from roquet.wire.calls.heartbeat import (
+    ConsumersChanged,
+    Heartbeat,
+    LockQueues,
+    QueryAssignment,
+    Unregister,
+)
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode

@@ -12,8 +12,8 @@ from tests.conversation.failover_group import CONTROLLER, NAMESRV, Group, group
 
 from roquet.model.epoch import EpochEntry
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.epoch_file import encode_epoch_file
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.replication.epoch_file import encode_epoch_file
 
 IDENTITY = Path("/data/brokerIdentity")
 EPOCHS = Path("/data/epochFileCheckpoint")

@@ -30,8 +30,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
-from roquet.wire.pop_reply import parse_offsets, parse_starts
-from roquet.wire.receipt_handle import ReceiptHandle
+from roquet.wire.receipt_handle import ReceiptHandle, parse_offsets, parse_starts
 from roquet.wire.records import record
 from simulation.hosts import Hosts
 

@@ -21,8 +21,8 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateGroup
-from roquet.wire.calls.assignment import SetRequestMode
 from roquet.wire.calls.bodies import POP, RequestMode
+from roquet.wire.calls.heartbeat import SetRequestMode
 from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.interop

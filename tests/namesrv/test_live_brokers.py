@@ -12,7 +12,7 @@ from roquet.namesrv.handlers import registration
 from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.state import NameServerState
 from roquet.rules.liveness import LastSeen
-from roquet.rules.lowest_broker_id import LowestIdChange
+from roquet.rules.route_changes import LowestIdChange
 from roquet.rules.routing import BrokerRegistration, RegistrationVerdict
 from roquet.wire.calls.route import (
     BrokerHeartbeat,

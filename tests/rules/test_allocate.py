@@ -1,14 +1,13 @@
 """Apache's strategies against its decisions, and properties of all of ours."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
@@ -26,8 +25,7 @@ from roquet.rules.allocate import (
     share_of,
 )
 
-VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "allocate.jsonl"
-CASES = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+CASES = vector_lines("allocate.jsonl")
 
 queue_sets = st.sets(
     st.builds(

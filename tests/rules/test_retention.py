@@ -23,10 +23,7 @@ def aged(*hours: int) -> list[FileAge]:
 
 
 def starts(
-    files: list[FileAge],
-    hour: int = 4,
-    usage: DiskUsage = ROOMY,
-    policy: RetentionPolicy = POLICY,
+    files: list[FileAge], hour: int = 4, usage: DiskUsage = ROOMY, policy: RetentionPolicy = POLICY
 ) -> list[int]:
     return [file.start for file in deletable_files(files, NOW, hour, usage, policy)]
 
@@ -85,11 +82,7 @@ def test_a_disk_of_no_size_is_not_full() -> None:
     assert DiskUsage(0, 0).ratio == 0
 
 
-@given(
-    st.lists(st.integers(0, 200), max_size=30),
-    st.integers(0, 23),
-    st.integers(0, 100),
-)
+@given(st.lists(st.integers(0, 200), max_size=30), st.integers(0, 23), st.integers(0, 100))
 def test_only_a_prefix_of_the_files_is_deletable(hours: list[int], hour: int, free: int) -> None:
     files = aged(*hours)
     gone = list(deletable_files(files, NOW, hour, DiskUsage(100, free), POLICY))

@@ -1,19 +1,17 @@
 """SQL92 filters as a whole: equal to Apache's filter, and safe on any input."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
 from roquet.rules.sql92 import ExpressionError, NotComparable, matcher, of_mapping, parse
 from roquet.rules.sql92.evaluate import compile_predicate
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "sql92.jsonl"
-CASES = [json.loads(line) for line in VECTORS.read_text("utf-8").splitlines()]
+CASES = vector_lines("sql92.jsonl")
 
 MISREAD = {"NOT a = 'x'", "a LIKE 'x%'", "a = 1)", "a = 1 b", "a = 0x10", "a-b = 'v'"}
 """Expressions that Apache's grammar misreads."""

@@ -1,17 +1,15 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import UsageError
 from roquet.rules.tag_filter import is_single_tag, matches, parse_tags, tag_codes
 from roquet.wire.java_hash import hash_code
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "tags.jsonl"
-ROWS: list[dict[str, Any]] = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+ROWS: list[dict[str, Any]] = vector_lines("tags.jsonl")
 TAG_SUBSCRIPTIONS = [
     row
     for row in ROWS

@@ -23,7 +23,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
-from roquet.wire.calls.admin.cleanup import DeleteExpired
+from roquet.wire.calls.admin.settings import DeleteExpired
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack

@@ -1,6 +1,6 @@
 """A small store in memory, whose process can be killed and whose power can be cut."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,6 @@ from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.store import AppendResult, BatchColumns, Draft, Store
 from roquet.testing.power_loss_files import PowerLossFiles as PowerLossFiles
 from roquet.wire.records.record import ENTRY, decode_many, encode_properties
-
-MakeDraft = Callable[..., Draft]
-ReadBodies = Callable[..., list[bytes]]
-Fill = Callable[..., list[AppendResult]]
 
 Row = tuple[int, bytes, bytes, int]
 """Flag, body, properties and tag code of a message of a batch."""
@@ -83,7 +79,7 @@ class StoreDirectory:
         return {path: bytes(content) for path, content in self.files.contents.items()}
 
 
-def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **more: Any) -> Draft:
+def draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **more: Any) -> Draft:
     properties = encode_properties(more.pop("properties", {"TAGS": "red", "UNIQ_KEY": "U1"}))
     return Draft(
         topic=topic, queue_id=queue_id, body=body, properties=properties,
@@ -108,20 +104,18 @@ def read_bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes
     return bodies
 
 
-# For the session, where they hold no state: Hypothesis runs a test many times with one fixture.
-@pytest.fixture(scope="session")
-def new_store_dir() -> type[StoreDirectory]:
-    return StoreDirectory
+def fill(store: Store, count: int, size: int = 100, **more: Any) -> list[AppendResult]:
+    """Append messages of a size, each with a body of its own."""
+    return [
+        store.append(draft(f"{n} ".encode().ljust(size, b"."), **more), NOW + n)
+        for n in range(count)
+    ]
 
 
-@pytest.fixture(scope="session")
-def draft() -> MakeDraft:
-    return make_draft
-
-
-@pytest.fixture(scope="session")
-def bodies() -> ReadBodies:
-    return read_bodies
+def index_all(store: Store) -> None:
+    """Index every record of a store's log."""
+    while store.dispatch():
+        pass
 
 
 @pytest.fixture
@@ -130,13 +124,5 @@ def store_dir() -> StoreDirectory:
 
 
 @pytest.fixture
-def fill() -> Fill:
-    """Append messages of a size to a store, each with a body of its own."""
-
-    def append(store: Store, count: int, size: int = 100, **more: Any) -> list[AppendResult]:
-        return [
-            store.append(make_draft(f"{n} ".encode().ljust(size, b"."), **more), NOW + n)
-            for n in range(count)
-        ]
-
-    return append
+def store(store_dir: StoreDirectory) -> Store:
+    return store_dir.open()

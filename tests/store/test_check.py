@@ -1,24 +1,19 @@
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, fill
 
 from roquet.model.errors import StoreError
 from roquet.store.check import StoreReport, check
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.memory_files import MemoryFiles
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
-
-    from roquet.store.store import Store
-    from roquet.store.writer import AppendResult
-
-NOW = 1_700_000_000_000
+from roquet.store.store import Store
+from roquet.store.writer import AppendResult
 
 
-def judged(store_dir: "StoreDirectory") -> StoreReport:
+def judged(store_dir: StoreDirectory) -> StoreReport:
     before = store_dir.snapshot()
     report = check(store_dir.directory, store_dir.config, files=store_dir.files)
     assert store_dir.snapshot() == before
@@ -26,32 +21,31 @@ def judged(store_dir: "StoreDirectory") -> StoreReport:
 
 
 @pytest.fixture
-def closed(store_dir: "StoreDirectory", fill: "Fill") -> "StoreDirectory":
-    store = store_dir.open()
+def closed(store_dir: StoreDirectory, store: Store) -> StoreDirectory:
     fill(store, 120)
     fill(store, 5, topic="U", queue_id=1)
     store.close(NOW)
     return store_dir
 
 
-def queue_file(store_dir: "StoreDirectory", name: str) -> memoryview:
+def queue_file(store_dir: StoreDirectory, name: str) -> memoryview:
     return store_dir.content(f"consumequeue/{name}")
 
 
-def test_a_closed_store_is_whole(closed: "StoreDirectory") -> None:
+def test_a_closed_store_is_whole(closed: StoreDirectory) -> None:
     report = judged(closed)
     assert (report.verdict, report.records, report.queues) == ("whole", 125, 2)
     assert (report.begin, report.is_closed, report.damage) == (0, True, ())
 
 
-def test_an_open_or_killed_store_is_recoverable(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_an_open_or_killed_store_is_recoverable(store_dir: StoreDirectory) -> None:
     fill(store_dir.open(), 5)
     report = judged(store_dir)
     assert report.verdict == "recoverable"
     assert "abort exists" in report.pending[0]
 
 
-def test_damage_is_reported_with_its_messages(closed: "StoreDirectory") -> None:
+def test_damage_is_reported_with_its_messages(closed: StoreDirectory) -> None:
     position, size, _ = closed.entry("T", 0, 30)
     closed.bytes_at(position + 91, 5)[:] = b"wrong"
     report = judged(closed)
@@ -62,8 +56,7 @@ def test_damage_is_reported_with_its_messages(closed: "StoreDirectory") -> None:
     assert report.problems == ()
 
 
-def test_a_torn_end_is_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_torn_end_is_pending(store_dir: StoreDirectory, store: Store) -> None:
     store.flush_all(NOW)
     place = fill(store, 5)[-1]
     store_dir.bytes_at(place.position + 95, place.size - 95)[:] = bytes(place.size - 95)
@@ -74,8 +67,7 @@ def test_a_torn_end_is_pending(store_dir: "StoreDirectory", fill: "Fill") -> Non
     assert any("lead behind the log's end" in line for line in report.pending)
 
 
-def test_records_after_a_torn_one_are_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_records_after_a_torn_one_are_pending(store_dir: StoreDirectory, store: Store) -> None:
     store.flush_all(NOW)
     appended = fill(store, 5)
     store_dir.bytes_at(appended[2].position, 50)[:] = bytes(50)
@@ -84,7 +76,7 @@ def test_records_after_a_torn_one_are_pending(store_dir: "StoreDirectory", fill:
     assert any("behind a torn one" in line for line in report.pending)
 
 
-def test_entries_that_are_missing_wrong_or_too_many(closed: "StoreDirectory") -> None:
+def test_entries_that_are_missing_wrong_or_too_many(closed: StoreDirectory) -> None:
     queue_file(closed, f"T/0/{0:020d}")[0:20] = queue_file(closed, f"T/0/{0:020d}")[20:40]
     queue_file(closed, f"U/1/{0:020d}")[60:100] = bytes(40)
     report = judged(closed)
@@ -96,13 +88,13 @@ def test_entries_that_are_missing_wrong_or_too_many(closed: "StoreDirectory") ->
     assert "T queue 0 lacks 120 entries" in judged(closed).problems
 
 
-def test_offsets_without_a_record(closed: "StoreDirectory") -> None:
+def test_offsets_without_a_record(closed: StoreDirectory) -> None:
     view = queue_file(closed, f"U/1/{0:020d}")
     view[100:120] = view[80:100]
     assert "U queue 1 has no records for 1 offsets, from 5" in judged(closed).problems
 
 
-def test_an_index_that_leads_elsewhere(closed: "StoreDirectory") -> None:
+def test_an_index_that_leads_elsewhere(closed: StoreDirectory) -> None:
     path = next(p for p in closed.files.contents if p.parent.name == "index")
     entries_at = 40 + closed.config.index_slots * 4
     memoryview(closed.files.contents[path])[entries_at + 20 : entries_at + 24] = b"\0\0\0\1"
@@ -111,7 +103,7 @@ def test_an_index_that_leads_elsewhere(closed: "StoreDirectory") -> None:
     )
 
 
-def test_a_directory_that_cannot_be_opened_is_a_problem(closed: "StoreDirectory") -> None:
+def test_a_directory_that_cannot_be_opened_is_a_problem(closed: StoreDirectory) -> None:
     closed.files.remove(closed.path(f"commitlog/{8192:020d}"))
     report = judged(closed)
     assert "0000008192 is missing between" in report.problems[0]
@@ -125,9 +117,8 @@ def test_a_directory_of_another_kind_is_no_store(tmp_path: Path) -> None:
 
 
 def test_a_record_whose_properties_are_torn_is_pending(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.flush_all(NOW)
     place = fill(store, 2)[-1]
     store_dir.bytes_at(place.position + place.size - 5, 5)[:] = bytes(5)
@@ -137,18 +128,16 @@ def test_a_record_whose_properties_are_torn_is_pending(
 
 
 def test_records_without_a_queue_entry_are_not_checked(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.append(draft(sys_flag=4), NOW)
     store.close(NOW)
     assert (judged(store_dir).verdict, judged(store_dir).records) == ("whole", 1)
 
 
 def test_all_faults_are_reported_and_nothing_is_changed(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
     fill(store, 120, topic="U")
     fill(store, 60, topic="V")
@@ -174,9 +163,8 @@ def test_all_faults_are_reported_and_nothing_is_changed(
 
 
 def test_an_unreadable_queue_is_reported_and_the_others_are_checked(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
     fill(store, 3, topic="U")
     store.close(NOW)
@@ -188,9 +176,8 @@ def test_an_unreadable_queue_is_reported_and_the_others_are_checked(
 
 
 def test_a_queue_that_the_disk_cannot_read_is_reported(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     fill(store, 3, topic="U")
     store.close(NOW)
@@ -206,8 +193,7 @@ def test_a_queue_that_the_disk_cannot_read_is_reported(
     assert problems == ("U queue 0 is rebuilt when opened: the disk does not answer",)
 
 
-def test_a_log_that_lost_its_end_is_reported(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_log_that_lost_its_end_is_reported(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 120)
     store.close(NOW)
     store_dir.files.remove(max(p for p in store_dir.files.contents if p.parent.name == "commitlog"))
@@ -217,17 +203,16 @@ def test_a_log_that_lost_its_end_is_reported(store_dir: "StoreDirectory", fill: 
     )
 
 
-def no_keys(store: "Store", count: int, draft: "MakeDraft", **more: Any) -> list["AppendResult"]:
+def no_keys(store: Store, count: int, **more: Any) -> list[AppendResult]:
     """Messages without keys or tags, which the key index does not lead to."""
     return [store.append(draft(bytes(100), properties={}, **more), NOW) for _ in range(count)]
 
 
 @pytest.mark.parametrize("start", [0, 8192])
 def test_a_zeroed_file_of_the_log_is_damage_wherever_it_lies(
-    store_dir: "StoreDirectory", draft: "MakeDraft", start: int
+    store_dir: StoreDirectory, store: Store, start: int
 ) -> None:
-    store = store_dir.open()
-    appended = no_keys(store, 120, draft)
+    appended = no_keys(store, 120)
     store.close(NOW)
     store_dir.bytes_at(start, 8192)[:] = bytes(8192)
     report = judged(store_dir)
@@ -239,10 +224,9 @@ def test_a_zeroed_file_of_the_log_is_damage_wherever_it_lies(
 
 
 def test_a_zeroed_file_is_damage_even_if_the_queues_are_gone(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    no_keys(store, 120, draft)
+    no_keys(store, 120)
     store.close(NOW)
     store_dir.bytes_at(0, 8192)[:] = bytes(8192)
     store_dir.files.remove(store_dir.path("consumequeue/T"))
@@ -250,13 +234,12 @@ def test_a_zeroed_file_is_damage_even_if_the_queues_are_gone(
 
 
 def test_zeros_from_a_record_to_the_end_of_its_file_are_damage_if_a_queue_leads_there(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    no_keys(store, 30, draft)
-    first = no_keys(store, 1, draft, topic="U")[0]
-    no_keys(store, 60, draft)
-    no_keys(store, 1, draft, topic="U")
+    no_keys(store, 30)
+    first = no_keys(store, 1, topic="U")[0]
+    no_keys(store, 60)
+    no_keys(store, 1, topic="U")
     store.close(NOW)
     size = 8192 - first.position
     assert 0 < size < 8192
@@ -265,10 +248,9 @@ def test_zeros_from_a_record_to_the_end_of_its_file_are_damage_if_a_queue_leads_
 
 
 def test_zeros_in_the_place_of_a_blank_are_no_damage(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    appended = no_keys(store, 120, draft)
+    appended = no_keys(store, 120)
     store.close(NOW)
     last = max((a for a in appended if a.position < 8192), key=lambda a: a.position)
     blank = last.position + last.size
@@ -276,11 +258,9 @@ def test_zeros_in_the_place_of_a_blank_are_no_damage(
     assert judged(store_dir).verdict == "whole"
 
 
-def test_a_log_that_begins_inside_its_first_file_is_whole(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_a_log_that_begins_inside_its_first_file_is_whole(store_dir: StoreDirectory) -> None:
     master, replica = type(store_dir)().open(), store_dir.open()
-    begin = no_keys(master, 120, draft)[20].position
+    begin = no_keys(master, 120)[20].position
     position = begin
     while data := master.raw.read(position, 1 << 20):
         replica.raw.append(position, data)
@@ -292,10 +272,9 @@ def test_a_log_that_begins_inside_its_first_file_is_whole(
 
 
 def test_a_zeroed_log_is_damage_up_to_its_durable_end(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    end = no_keys(store, 60, draft)[-1]
+    end = no_keys(store, 60)[-1]
     store.close(NOW)
     for start in (0, 8192):
         store_dir.bytes_at(start, 8192)[:] = bytes(8192)

@@ -1,34 +1,29 @@
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.layout import StoreCheckpoint, unpack_checkpoint
+from roquet.store.store import Store
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, ReadBodies, StoreDirectory
-
-    from roquet.store.store import Store
-
-NOW = 1_700_000_000_000
 QUEUES = 30
 """More queues than the small store may have maps."""
 
 
-def checkpoint(store_dir: "StoreDirectory") -> StoreCheckpoint:
+def checkpoint(store_dir: StoreDirectory) -> StoreCheckpoint:
     return unpack_checkpoint(bytes(store_dir.content("checkpoint")))
 
 
-def noted(store_dir: "StoreDirectory") -> int:
+def noted(store_dir: StoreDirectory) -> int:
     note = checkpoint(store_dir).note
     assert note is not None
     return note.position
 
 
-def synced(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def synced(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Paths in the order in which they are made durable from now on."""
     order, sync = list[Path](), store_dir.files.sync
 
@@ -41,9 +36,8 @@ def synced(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list
 
 
 def test_a_flushed_log_is_on_the_disk_with_its_names(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     order = synced(store_dir, monkeypatch)
     assert store.flushed_position == 0
@@ -56,9 +50,8 @@ def test_a_flushed_log_is_on_the_disk_with_its_names(
 
 
 def test_only_what_is_new_is_flushed_again(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     store.flush_log()
     order = synced(store_dir, monkeypatch)
@@ -70,9 +63,8 @@ def test_only_what_is_new_is_flushed_again(
 
 
 def test_the_log_is_flushed_before_queues_and_the_checkpoint_last(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.dispatch()
     order = synced(store_dir, monkeypatch)
@@ -86,9 +78,8 @@ def test_the_log_is_flushed_before_queues_and_the_checkpoint_last(
 
 
 def test_the_checkpoint_has_the_fields_of_apaches_broker_and_ours(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 10)
     store.dispatch(5)
     store.flush_all(NOW + 77)
@@ -101,8 +92,7 @@ def test_the_checkpoint_has_the_fields_of_apaches_broker_and_ours(
     assert found.note.made_ms == NOW + 77
 
 
-def test_a_snapshot_promises_no_more_than_it_saw(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_snapshot_promises_no_more_than_it_saw(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 3)
     seen, work = store.end_position, store.flush_task(NOW)
     fill(store, 3)
@@ -113,9 +103,8 @@ def test_a_snapshot_promises_no_more_than_it_saw(store_dir: "StoreDirectory", fi
 
 
 def test_concurrent_flushes_and_appends_lose_nothing(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     for _ in range(30):
         work = store.flush_task(NOW)
         work.write()
@@ -126,11 +115,10 @@ def test_concurrent_flushes_and_appends_lose_nothing(
         for thread in threads:
             thread.join()
     store.flush_all(NOW)
-    assert len(bodies(store_dir.open_after_kill())) == 600
+    assert len(read_bodies(store_dir.open_after_kill())) == 600
 
 
-def test_a_file_that_retention_took_is_no_error(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_file_that_retention_took_is_no_error(store: Store) -> None:
     fill(store, 3, topic="U")
     work = store.flush_task(NOW)
     store.delete_topic("U")
@@ -139,9 +127,8 @@ def test_a_file_that_retention_took_is_no_error(store_dir: "StoreDirectory", fil
 
 
 def test_files_deleted_during_a_flush_are_no_error(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     sync = store_dir.files.sync
 
@@ -156,7 +143,7 @@ def test_files_deleted_during_a_flush_are_no_error(
 
 
 def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     left: list[tuple[int, int]] = []
@@ -176,7 +163,7 @@ def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
 
 
 def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     monkeypatch.setattr(
@@ -206,7 +193,7 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
 class FakeDiskSync:
     """A disk synced as a whole, which counts its syncs or reports a failure."""
 
-    def __init__(self, store_dir: "StoreDirectory") -> None:
+    def __init__(self, store_dir: StoreDirectory) -> None:
         self.store_dir = store_dir
         self.syncs = 0
         self.is_sound = True
@@ -225,47 +212,43 @@ class FakeDiskSync:
 
 
 @pytest.fixture
-def disk_sync(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> FakeDiskSync:
+def disk_sync(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> FakeDiskSync:
     disk = FakeDiskSync(store_dir)
     monkeypatch.setattr(store_dir.files, "disk_sync", lambda _: disk)
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 5)
     return disk
 
 
-def one_for_each(store: "Store", fill: "Fill", count: int = QUEUES) -> None:
+def one_for_each(store: Store, count: int = QUEUES) -> None:
     for queue_id in range(count):
         fill(store, 2, queue_id=queue_id)
 
 
 def test_very_many_files_are_made_durable_at_once(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", disk_sync: FakeDiskSync
+    store_dir: StoreDirectory, disk_sync: FakeDiskSync, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     store.flush_all(NOW)
     assert disk_sync.syncs == 0
-    one_for_each(store, fill)
+    one_for_each(store)
     store.flush_all(NOW)
     assert disk_sync.syncs == 1
     assert noted(store_dir) == store.end_position
     store_dir.files = store_dir.files.after_power_loss(Random(1))
     store = store_dir.open()
-    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] + [2] * (QUEUES - 1)
+    assert [len(read_bodies(store, "T", n)) for n in range(QUEUES)] == [4] + [2] * (QUEUES - 1)
 
 
 def test_a_failure_of_syncfs_is_followed_by_a_sync_of_each_file(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
-    disk_sync: FakeDiskSync,
-    monkeypatch: pytest.MonkeyPatch,
+    store_dir: StoreDirectory, disk_sync: FakeDiskSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_sync.is_sound = False
     store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
     order = synced(store_dir, monkeypatch)
     store.flush_all(NOW)
     assert len([path for path in order if path.parent.parent.name == "T"]) == QUEUES
-    one_for_each(store, fill)
+    one_for_each(store)
 
     def failing(path: Path, view: memoryview | None = None) -> None:
         raise OSError("the disk is broken")
@@ -275,20 +258,16 @@ def test_a_failure_of_syncfs_is_followed_by_a_sync_of_each_file(
         store.flush_all(NOW)
 
 
-def test_a_closed_store_lets_its_disk_go(
-    store_dir: "StoreDirectory", fill: "Fill", disk_sync: FakeDiskSync
-) -> None:
-    store = store_dir.open()
+def test_a_closed_store_lets_its_disk_go(disk_sync: FakeDiskSync, store: Store) -> None:
     fill(store, 1)
     store.close(NOW)
     assert not disk_sync.is_open
 
 
 def test_buffered_bytes_without_a_map_are_written_by_a_flush(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
     assert store_dir.entry("T", QUEUES - 1, 1) == (0, 0, 0)
     store.flush_all(NOW)
     assert store.mapped_count <= (store_dir.config.maps_max or 0)
@@ -299,29 +278,29 @@ def test_buffered_bytes_without_a_map_are_written_by_a_flush(
     store.flush_all(NOW)
     assert store_dir.entry("T", QUEUES - 1, 2)[0] > entries[-1][0]
     store_dir.files = store_dir.files.after_power_loss(Random(1))
-    assert len(bodies(store_dir.open(), "T", QUEUES - 1)) == 3
+    assert len(read_bodies(store_dir.open(), "T", QUEUES - 1)) == 3
 
 
 def test_buffered_entries_are_read_before_they_are_written(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
     work = store.flush_task(NOW)
     assert work.write(1)
-    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [2] * QUEUES
-    one_for_each(store, fill)
+    assert [len(read_bodies(store, "T", n)) for n in range(QUEUES)] == [2] * QUEUES
+    one_for_each(store)
     assert not work.write(QUEUES)
     work()
-    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] * QUEUES
-    assert [len(bodies(store_dir.open_after_kill(), "T", n)) for n in range(QUEUES)] == [4] * QUEUES
+    assert [len(read_bodies(store, "T", n)) for n in range(QUEUES)] == [4] * QUEUES
+    assert [len(read_bodies(store_dir.open_after_kill(), "T", n)) for n in range(QUEUES)] == [
+        4
+    ] * QUEUES
 
 
 def test_buffered_entries_of_a_deleted_topic_do_not_reach_its_successor(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
     work = store.flush_task(NOW)
     store.delete_topic("T")
     fill(store, 1, queue_id=QUEUES - 1)
@@ -332,10 +311,9 @@ def test_buffered_entries_of_a_deleted_topic_do_not_reach_its_successor(
 
 
 def test_a_write_that_fails_is_remembered(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
 
     def failing(*_: object) -> None:
         raise OSError("the disk is broken")
@@ -348,10 +326,9 @@ def test_a_write_that_fails_is_remembered(
 
 
 def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+    one_for_each(store)
     given_up = store.flush_task(NOW)
     assert given_up.write(3)
     fill(store, 1)
@@ -359,14 +336,13 @@ def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
     assert noted(store_dir) == store.end_position
     store_dir.files = store_dir.files.after_power_loss(Random(2))
     store = store_dir.open()
-    assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [3] + [2] * (QUEUES - 1)
+    assert [len(read_bodies(store, "T", n)) for n in range(QUEUES)] == [3] + [2] * (QUEUES - 1)
     assert store.damage == []
 
 
 def test_a_late_flush_leaves_a_later_one_what_is_its(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 1)
     late = store.flush_task(NOW)
     fill(store, 1, topic="U")
@@ -377,22 +353,18 @@ def test_a_late_flush_leaves_a_later_one_what_is_its(
     assert store_dir.files.durable.get(store_dir.path(f"consumequeue/U/0/{0:020d}")) is not None
 
 
-def test_unwritten_positions_are_never_called_durable(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
-    one_for_each(store, fill)
+def test_unwritten_positions_are_never_called_durable(store: Store) -> None:
+    one_for_each(store)
     with pytest.raises(RuntimeError, match="not written"):
         store.flush_task(NOW)()
 
 
 def test_a_checkpoint_waits_for_room(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.flush_all(NOW)
     before = bytes(store_dir.content("checkpoint"))
@@ -411,9 +383,8 @@ def test_a_checkpoint_waits_for_room(
 
 
 def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
 
     def refuse(*_: object, **__: object) -> None:
@@ -430,7 +401,7 @@ class FailingSync:
     """Makes one sync of a path fail; later ones succeed, as on Linux."""
 
     def __init__(
-        self, store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch, part: str
+        self, store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, part: str
     ) -> None:
         self._sync, self._part = store_dir.files.sync, part
         self.failures = 0
@@ -448,9 +419,8 @@ class FailingSync:
     ["commitlog/0", "commitlog", "consumequeue", "consumequeue/T/0/", "index/", "checkpoint"],
 )
 def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, part: str
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     store.flush_all(NOW)
     good = noted(store_dir)
@@ -473,9 +443,8 @@ def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
 
 
 def test_positions_durable_before_the_disk_failed_stay_durable(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     end = store.flush_log()
     FailingSync(store_dir, monkeypatch, "consumequeue")
@@ -485,9 +454,8 @@ def test_positions_durable_before_the_disk_failed_stay_durable(
 
 
 def test_a_flush_concurrent_with_a_failing_one_proves_nothing(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     sync, told, may_go_on = store_dir.files.sync, Event(), Event()
 
@@ -520,12 +488,11 @@ def test_a_flush_concurrent_with_a_failing_one_proves_nothing(
 
 
 def test_the_operator_is_advised_once(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     FailingSync(store_dir, monkeypatch, "commitlog/0")
     for _ in range(3):

@@ -1,25 +1,24 @@
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
 
-from roquet.model.errors import StoreFull
+from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import LostMessages
 from roquet.rules.retention import HOUR_MS, DiskUsage, RetentionPolicy
 from roquet.store.check import check
+from roquet.store.commit_log.log import CommitLog
 from roquet.store.retention import local_hour
-from roquet.store.store import Store
+from roquet.store.store import Store, StoreConfig
 
-if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, ReadBodies, StoreDirectory
-
-NOW = 1_700_000_000_000
 ROOMY = DiskUsage(100, 60)
 FILLING = DiskUsage(100, 20)
 
 
-def filled(store_dir: "StoreDirectory", draft: "MakeDraft") -> Store:
+def filled(store_dir: StoreDirectory) -> Store:
     """Ten days with a log file each; the messages of queue U are in the first one."""
     store = store_dir.open()
     for day in range(10):
@@ -28,16 +27,13 @@ def filled(store_dir: "StoreDirectory", draft: "MakeDraft") -> Store:
             store.append(
                 draft(b"x" * 1000, topic, properties={"KEYS": f"d{day}"}), NOW + day * 24 * HOUR_MS
             )
-    while store.dispatch():
-        pass
+    index_all(store)
     store.flush_all(NOW)
     return store
 
 
-def test_old_files_of_the_log_go_and_what_led_there(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    store = filled(store_dir, draft)
+def test_old_files_of_the_log_go_and_what_led_there(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     gone = store.expire(later, FILLING)
     # A file counts as old as the first record behind it: three days are kept, and one file more.
@@ -47,7 +43,7 @@ def test_old_files_of_the_log_go_and_what_led_there(
     assert store.begin_position == 6 * 8192
     least, end = store.bounds("T", 0)
     assert (least, end) == (39, 67)
-    assert len(bodies(store)) == 28
+    assert len(read_bodies(store)) == 28
     assert store.bounds("U", 0) == (3, 3)
     assert store.read("T", 0, 0).next_offset == 39
     assert store.query("T", "d1").records == []
@@ -55,20 +51,21 @@ def test_old_files_of_the_log_go_and_what_led_there(
     assert store.append(draft(topic="U"), later).queue_offset == 3
 
 
-def test_the_remaining_files_open_again_undamaged(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    store = filled(store_dir, draft)
+def test_the_remaining_files_open_again_undamaged(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
-    before, bounds = bodies(store), store.bounds("T", 0)
+    before, bounds = read_bodies(store), store.bounds("T", 0)
     store = store_dir.open_after_kill()
-    assert (bodies(store), store.bounds("T", 0), store.bounds("U", 0)) == (before, bounds, (3, 3))
+    assert (read_bodies(store), store.bounds("T", 0), store.bounds("U", 0)) == (
+        before,
+        bounds,
+        (3, 3),
+    )
     store.close(NOW)
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
 
 
-def test_queue_files_go_with_the_log(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_queue_files_go_with_the_log(store_dir: StoreDirectory, store: Store) -> None:
     for n in range(200):
         store.append(draft(b"x" * 100), NOW + n * HOUR_MS)
     store.close(NOW)
@@ -80,17 +77,13 @@ def test_queue_files_go_with_the_log(store_dir: "StoreDirectory", draft: "MakeDr
     assert store.bounds("T", 0)[1] == 200
 
 
-def test_nothing_expires_at_another_hour_with_free_space(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = filled(store_dir, draft)
+def test_nothing_expires_at_another_hour_with_free_space(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     hours = [len(store.expire(NOW + (9 * 24 + hour) * HOUR_MS, ROOMY)) for hour in range(24)]
     assert sum(count > 0 for count in hours) == 1
 
 
-def test_pressure_refuses_writes_only_when_deleting_did_not_help(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_pressure_refuses_writes_only_when_deleting_did_not_help(store_dir: StoreDirectory) -> None:
     store_dir.config = type(store_dir.config)(
         **{
             f: getattr(store_dir.config, f)
@@ -99,17 +92,15 @@ def test_pressure_refuses_writes_only_when_deleting_did_not_help(
         },
         retention=RetentionPolicy(free_min=10),
     )
-    store = filled(store_dir, draft)
+    store = filled(store_dir)
     assert store.expire(NOW, DiskUsage(100, 5)) != []
     assert store.append(draft(), NOW).queue_offset == 67
     store.expire(NOW, DiskUsage(100, 5))
     assert store.watch_disk(DiskUsage(100, 5))
 
 
-def test_old_files_are_deleted_at_any_hour_on_request(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = filled(store_dir, draft)
+def test_old_files_are_deleted_at_any_hour_on_request(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(delete_hour=(local_hour(later) + 1) % 24))
     assert store.expire(later, ROOMY) == []
@@ -118,10 +109,8 @@ def test_old_files_are_deleted_at_any_hour_on_request(
     assert store.expire(later, ROOMY, at_once=True) == []
 
 
-def test_a_changed_retention_is_used_by_the_next_expiration(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = filled(store_dir, draft)
+def test_a_changed_retention_is_used_by_the_next_expiration(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(reserved_ms=30 * 24 * HOUR_MS))
     assert store.expire(later, FILLING) == []
@@ -131,29 +120,26 @@ def test_a_changed_retention_is_used_by_the_next_expiration(
     assert store.begin_position == 8 * 8192
 
 
-def test_empty_queues_removed_from_the_settings_are_deleted(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    store = filled(store_dir, draft)
+def test_empty_queues_removed_from_the_settings_are_deleted(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     store.append(draft(topic="U", queue_id=1), NOW + 9 * 24 * HOUR_MS)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
-    before = bodies(store)
+    before = read_bodies(store)
     assert store.expired_queues(lambda _topic, _queue: False) == []
     assert store.bounds("U", 0) == (3, 3)
     assert store.expired_queues(lambda _topic, _queue: True) == [("U", 0)]
     store.remove_queue("U", 0)
     store.trim_queue("T", 0)
     assert (store.topics(), store.queue_ids("U")) == (["T", "U"], [1])
-    assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
+    assert (read_bodies(store), len(read_bodies(store, "U", 1))) == (before, 1)
     store.flush_all(NOW)
     store = store_dir.open_after_kill()
-    assert (bodies(store), store.bounds("U", 0)) == (before, (0, 0))
+    assert (read_bodies(store), store.bounds("U", 0)) == (before, (0, 0))
 
 
 def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store: Store,
 ) -> None:
-    store = store_dir.open()
     for n in range(30):
         is_first_of_its_file = n in {7, 14, 21}
         back_ms = 30 * 24 * HOUR_MS if is_first_of_its_file else 0
@@ -161,9 +147,7 @@ def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
     assert store.expire(NOW + HOUR_MS, FILLING) == []
 
 
-def test_nothing_after_the_last_checkpoint_expires(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_nothing_after_the_last_checkpoint_expires(store_dir: StoreDirectory) -> None:
     """A start after a kill reads the log from the checkpoint: it would refuse the rest."""
     store = store_dir.open()
     for n in range(40):
@@ -180,9 +164,9 @@ def test_nothing_after_the_last_checkpoint_expires(
 
 
 def test_expired_files_are_distinguished_from_lost_ones_after_a_kill(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = filled(store_dir, draft)
+    store = filled(store_dir)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
     begin = store.begin_position
     store = store_dir.open_after_kill()
@@ -195,9 +179,9 @@ def test_expired_files_are_distinguished_from_lost_ones_after_a_kill(
 
 
 def test_a_full_disk_does_not_keep_retention_from_its_work(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(store_dir, draft).close(NOW)
+    filled(store_dir).close(NOW)
     store = store_dir.open()
 
     def refuse(*_: object) -> None:
@@ -229,9 +213,9 @@ PRESSING = DiskUsage(100, 12)
 
 
 def test_a_pressed_disk_keeps_unread_messages_unless_the_policy_gives_them_up(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory,
 ) -> None:
-    store = filled(store_dir, draft)
+    store = filled(store_dir)
     store.unread = unread = Unread(2 * 8192 + 100)
     assert store.expire(NOW, PRESSING) != []
     assert store.begin_position == 2 * 8192
@@ -245,20 +229,16 @@ def test_a_pressed_disk_keeps_unread_messages_unless_the_policy_gives_them_up(
     assert store.begin_position == 9 * 8192
 
 
-def test_of_old_files_nobody_is_asked_and_they_are_told(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = filled(store_dir, draft)
+def test_of_old_files_nobody_is_asked_and_they_are_told(store_dir: StoreDirectory) -> None:
+    store = filled(store_dir)
     store.unread = unread = Unread(0)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
     assert unread.asked == []
     assert [(begin, forced_by) for _, begin, forced_by in unread.told] == [(6 * 8192, None)]
 
 
-def test_counting_what_goes_leaves_no_queue_loaded(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    filled(store_dir, draft).close(NOW)
+def test_counting_what_goes_leaves_no_queue_loaded(store_dir: StoreDirectory) -> None:
+    filled(store_dir).close(NOW)
     store, parts = store_dir.open_parts()
     store.unread = Unread(None)
     loaded = set(parts.queues.loaded)
@@ -267,9 +247,8 @@ def test_counting_what_goes_leaves_no_queue_loaded(
 
 
 def test_room_is_logged_at_the_level_of_the_refusal_which_names_the_setting_that_decided(
-    store_dir: "StoreDirectory", caplog: pytest.LogCaptureFixture
+    store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     caplog.set_level(logging.INFO)
     caplog.clear()
     store.watch_disk(DiskUsage(100, 5))
@@ -281,3 +260,111 @@ def test_room_is_logged_at_the_level_of_the_refusal_which_names_the_setting_that
     assert "10 bytes are wanted (refuse_ratio)" in full
     assert room == "there is room on the disk again: writes are accepted"
     assert "10 bytes are wanted (free_min)" in floor
+
+
+def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 3)
+    fill(store, 3, topic="U")
+
+    def failing(_: Path, *_target: Path) -> None:
+        raise StoreError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_dir.files, "move", failing)
+        patch.setattr(store_dir.files, "remove", failing)
+        with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
+            store.delete_topic("U")
+    with pytest.raises(StoreFailed):
+        fill(store, 1, topic="U")
+    store.close(NOW)
+    store = store_dir.open_after_kill()
+    assert store.bounds("U", 0) == (0, 0)
+    assert len(read_bodies(store)) == 3
+
+
+def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(tmp_path: Path) -> None:
+    (tmp_path / "consumequeue-removed").write_bytes(b"in the way")
+    store = Store.open(tmp_path, StoreConfig(), now_ms=NOW, pid=7)
+    store.append(draft(), NOW)
+    store.delete_topic("T")
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    store.append(draft(), NOW)
+    assert store.bounds("T", 0) == (0, 1)
+    store.close(NOW)
+
+
+def test_a_deleted_topic_is_gone_and_may_come_again(store: Store) -> None:
+    fill(store, 3)
+    store.delete_topic("T")
+    assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
+    fill(store, 2)
+    assert len(read_bodies(store)) == 2
+
+
+def test_one_queue_is_removed_and_the_others_of_its_topic_stay(store: Store) -> None:
+    fill(store, 2, queue_id=0)
+    fill(store, 3, queue_id=1)
+    store.remove_queue("T", 0)
+    assert (store.queue_ids("T"), store.bounds("T", 1)) == ([1], (0, 3))
+
+
+def test_a_topic_deleted_up_to_a_position_keeps_what_is_behind_it(
+    store_dir: StoreDirectory, store: Store
+) -> None:
+    fill(store, 3)
+    fill(store, 2, topic="U")
+    position = store.end_position
+    fill(store, 2)
+    fill(store, 1, topic="U")
+    store.delete_topic_before("T", position)
+    assert store.bounds("T", 0) == (3, 5)
+    assert len(read_bodies(store)) == 2
+    assert store.bounds("U", 0) == (0, 3)
+    assert store.deleted_topics == {"T": position}
+    store = store_dir.open_after_kill()
+    assert store.bounds("T", 0) == (3, 5)
+
+
+def test_a_topic_deleted_ahead_of_the_log_has_no_queues(store: Store) -> None:
+    fill(store, 3)
+    store.delete_topic_before("T", store.end_position + 1000)
+    store.delete_topic_before("never", store.end_position)
+    assert (store.topics(), store.deleted_before("never")) == ([], store.end_position)
+
+
+def test_a_topic_is_deleted_up_to_a_position_once(store: Store) -> None:
+    fill(store, 3)
+    position = store.end_position
+    store.delete_topic_before("T", position)
+    fill(store, 1)
+    store.delete_topic_before("T", position)
+    store.delete_topic_before("T", position - 1)
+    assert store.bounds("T", 0) == (0, 1)
+    assert store.deleted_topics == {"T": position}
+
+
+def test_the_log_is_read_only_for_topics_with_messages_behind_the_position(
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    walk = CommitLog.walk
+
+    def counted(log: CommitLog, start: int, *others: int, check_crc: bool) -> Iterator[Any]:
+        read.append(start)
+        return walk(log, start, *others, check_crc=check_crc)
+
+    monkeypatch.setattr(CommitLog, "walk", counted)
+    store = store_dir.open()
+    fill(store, 3)
+    position = store.end_position
+    fill(store, 1, topic="U")
+    read.clear()
+    store.delete_topic_before("never", 1)
+    store.delete_topic_before("T", position)
+    assert (read, store.topics()) == ([], ["U"])
+    position = store.end_position
+    fill(store, 1, topic="U")
+    store.delete_topic_before("U", position)
+    assert (read, store.bounds("U", 0)) == ([position], (1, 2))

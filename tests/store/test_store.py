@@ -2,13 +2,13 @@
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import parts
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
@@ -18,33 +18,25 @@ from roquet.store.reading import reader
 from roquet.store.store import Store
 from roquet.wire.records.record import decode
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-
 pytestmark = pytest.mark.usefixtures("form")
 
-NOW = 1_700_000_000_000
 
 Model = dict[tuple[str, int], list[tuple[int, bytes]]]
 """Sent messages: where each one ends in the log, and its body."""
 
 
 def test_appended_messages_are_read_back_with_their_offsets(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     sent = [f"m{n}".encode() for n in range(300)]
     appended = [store.append(draft(body), NOW) for body in sent]
     assert [a.queue_offset for a in appended] == list(range(300))
     assert store.bounds("T", 0) == (0, 300)
-    assert bodies(store) == sent
+    assert read_bodies(store) == sent
     assert store.end_position > 3 * store_dir.config.log_file_size
 
 
-def test_an_append_is_told_of_while_somebody_listens(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_an_append_is_told_of_while_somebody_listens(store: Store) -> None:
     ends: list[int] = []
     store.on_append(lambda: ends.append(store.end_position))
     first = store.append(draft(), NOW)
@@ -55,10 +47,7 @@ def test_an_append_is_told_of_while_somebody_listens(
     assert len(ends) == 2
 
 
-def test_a_log_that_is_another_ones_takes_no_message(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_log_that_is_another_ones_takes_no_message(store: Store) -> None:
     ends: list[int] = []
     store.refuse_appends("this log is a copy")
     store.on_append(lambda: ends.append(store.end_position))
@@ -74,29 +63,23 @@ def test_a_log_that_is_another_ones_takes_no_message(
     assert ends == [store.end_position]
 
 
-def test_a_store_that_was_closed_opens_as_it_was(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_store_that_was_closed_opens_as_it_was(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 120)
-    before, end = bodies(store), store.end_position
+    before, end = read_bodies(store), store.end_position
     store.close(NOW)
     store = store_dir.open()
-    assert (bodies(store), store.end_position, store.flushed_position) == (before, end, end)
+    assert (read_bodies(store), store.end_position, store.flushed_position) == (before, end, end)
     assert store.topics() == ["T"]
     assert store.queue_ids("T") == [0]
 
 
-def test_a_killed_process_loses_nothing(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_killed_process_loses_nothing(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 120)
-    before = bodies(store)
-    assert bodies(store_dir.open_after_kill()) == before
+    before = read_bodies(store)
+    assert read_bodies(store_dir.open_after_kill()) == before
 
 
-def test_recovering_twice_gives_the_same_as_once(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_recovering_twice_gives_the_same_as_once(store_dir: StoreDirectory) -> None:
     fill(store_dir.open(), 120)
     store_dir.open_after_kill()
     once = store_dir.snapshot()
@@ -106,9 +89,8 @@ def test_recovering_twice_gives_the_same_as_once(store_dir: "StoreDirectory", fi
 
 @pytest.mark.parametrize("has_entry", [True, False])
 def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies", has_entry: bool
+    store_dir: StoreDirectory, store: Store, has_entry: bool
 ) -> None:
-    store = store_dir.open()
     for n in range(3):
         store.append(draft(b"%d" % n, topic=f"T{n % 2}"), NOW)
     store.flush_all(NOW)
@@ -125,10 +107,10 @@ def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
             assert store.end_position == last.position, f"cut at byte {cut}"
             assert store.bounds("T", 1) == (0, 0)
             assert store.append(draft(b"next", queue_id=1), NOW).queue_offset == 0
-            assert bodies(store) == [b"kept"]
+            assert read_bodies(store) == [b"kept"]
 
 
-def _open_torn(store_dir: "StoreDirectory", position: int, size: int) -> Store | None:
+def _open_torn(store_dir: StoreDirectory, position: int, size: int) -> Store | None:
     """The store opened after a tear; None when the tear has changed nothing."""
     store_dir.files = store_dir.files.copy()
     piece = store_dir.bytes_at(position, size)
@@ -138,10 +120,7 @@ def _open_torn(store_dir: "StoreDirectory", position: int, size: int) -> Store |
     return store_dir.open()
 
 
-def test_old_bytes_after_a_torn_tail_never_return(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_old_bytes_after_a_torn_tail_never_return(store_dir: StoreDirectory, store: Store) -> None:
     store.flush_all(NOW)
     appended = fill(store, 5)
     store_dir.bytes_at(appended[1].position, 4)[:] = bytes(4)
@@ -151,23 +130,19 @@ def test_old_bytes_after_a_torn_tail_never_return(
     fill(store, 1, properties={"TAGS": "red", "UNIQ_KEY": "U1"})
     store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 2)
-    assert len(bodies(store)) == 2
+    assert len(read_bodies(store)) == 2
 
 
 def test_records_after_damage_in_the_middle_are_kept(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
-    bodies: "ReadBodies",
-    caplog: pytest.LogCaptureFixture,
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 120)
-    before = bodies(store)
+    before = read_bodies(store)
     store.flush_all(NOW)
     store_dir.bytes_at(appended[60].position, 30)[:] = bytes(30)
     store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 120)
-    assert bodies(store) == before[:60] + before[61:]
+    assert read_bodies(store) == before[:60] + before[61:]
     assert "offsets 60 to 60" in caplog.text
     assert [(d.start, d.stop) for d in store.damage] == [
         (appended[60].position, appended[60].position + appended[60].size)
@@ -175,14 +150,10 @@ def test_records_after_damage_in_the_middle_are_kept(
 
 
 def test_a_scrub_finds_damage_before_a_reader(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
-    bodies: "ReadBodies",
-    caplog: pytest.LogCaptureFixture,
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 120)
-    before = bodies(store)
+    before = read_bodies(store)
     store.close(NOW)
     # The head stays whole: only the checksum tells.
     store_dir.bytes_at(appended[7].position + 95, 4)[:] = b"ruin"
@@ -190,57 +161,51 @@ def test_a_scrub_finds_damage_before_a_reader(
     while store.scrub(1000):
         pass
     assert [lost.first for d in store.damage for lost in d.lost] == [7]
-    assert bodies(store) == before[:7] + before[8:]
+    assert read_bodies(store) == before[:7] + before[8:]
     assert store.message_at(appended[7].position) is None
     assert store.message_at(appended[8].position) is not None
 
 
 def test_damage_after_the_checkpoint_is_found_by_the_next_recovery(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 20)
     store.flush_all(NOW)
     more = fill(store, 3)
     store_dir.bytes_at(appended[-1].position, 8)[:] = b"\xff" * 8
     store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 23)
-    assert len(bodies(store)) == 22
+    assert len(read_bodies(store)) == 22
     assert store.end_position == more[-1].position + more[-1].size
     assert [lost.first for d in store.damage for lost in d.lost] == [19]
 
 
 def test_queues_are_made_again_when_their_files_are_gone(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
-    before = bodies(store)
+    before = read_bodies(store)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("consumequeue"))
     store = store_dir.open()
-    assert bodies(store) == before
+    assert read_bodies(store) == before
 
 
 def test_a_single_queue_is_made_again_after_a_crash(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 30)
     fill(store, 30, topic="U")
-    before = bodies(store)
+    before = read_bodies(store)
     store.flush_all(NOW)
     fill(store, 3)
     store_dir.files.remove(store_dir.path("consumequeue/T"))
     store = store_dir.open_after_kill()
-    assert bodies(store) == [*before, *bodies(store)[-3:]]
+    assert read_bodies(store) == [*before, *read_bodies(store)[-3:]]
     assert store.bounds("U", 0) == (0, 30)
 
 
-def test_messages_are_found_by_key_and_by_unique_key(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_messages_are_found_by_key_and_by_unique_key(store: Store) -> None:
     places = [
         store.append(draft(b"%d" % n, properties={"KEYS": f"a b{n}", "UNIQ_KEY": f"U{n}"}), NOW + n)
         for n in range(40)
@@ -263,10 +228,7 @@ def test_messages_are_found_by_key_and_by_unique_key(
     assert store.indexed_position == store.end_position
 
 
-def test_the_index_is_whole_again_after_a_kill(
-    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_the_index_is_whole_again_after_a_kill(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 30)
     store.dispatch(10)
     store.flush_all(NOW)
@@ -278,19 +240,16 @@ def test_the_index_is_whole_again_after_a_kill(
 
 
 def test_a_query_examines_the_newest_of_very_many_messages_with_one_key(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     places = fill(store, 30)
-    while store.dispatch():
-        pass
+    index_all(store)
     monkeypatch.setattr(reader, "QUERY_MAX", 10)
     assert store.query("T", "U1", count_max=99).positions == [p.position for p in places[20:]]
     assert store.query("T", "U1", count_max=99, end_ms=NOW + 19).positions == []
 
 
-def test_an_index_that_was_deleted_is_made_again(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_an_index_that_was_deleted_is_made_again(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 30)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("index"))
@@ -299,9 +258,8 @@ def test_an_index_that_was_deleted_is_made_again(store_dir: "StoreDirectory", fi
 
 
 def test_a_full_disk_is_an_error_and_stores_nothing(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store_dir.files.capacity = sum(store_dir.files.blocks.values())
     end = store.end_position
@@ -312,35 +270,31 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
             store.append(draft(b"x" * 500), NOW)
         except StoreFull:
             refused += 1
-    count, before = store.bounds("T", 0)[1], bodies(store)
+    count, before = store.bounds("T", 0)[1], read_bodies(store)
     assert store.end_position == end
     with pytest.raises(StoreFull):
         store.append_batch(draft(), parts([(0, b"y" * 2000, b"", 0)] * 3), NOW)
     assert store.bounds("T", 0) == (0, count)
-    assert bodies(store) == before
+    assert read_bodies(store) == before
     store_dir.files.capacity *= 2
     assert store.append(draft(b"again"), NOW).queue_offset == count
 
 
-def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(store: Store) -> None:
     store.append(draft(b"one"), NOW)
     assert store.watch_disk(DiskUsage(100, 9))
     with pytest.raises(StoreFull, match="9 bytes of 100 bytes free, and 10 bytes are wanted"):
         store.append(draft(), NOW)
     assert isinstance(store.refusal, StoreFull)
-    assert bodies(store) == [b"one"]
+    assert read_bodies(store) == [b"one"]
     assert not store.watch_disk(DiskUsage(100, 50))
     assert store.refusal is None
     assert store.append(draft(), NOW).queue_offset == 1
 
 
 def test_a_disk_that_does_not_keep_its_word_ends_writing(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     store.append(draft(), NOW)
 
     def fail(path: Path, view: memoryview | None = None) -> None:
@@ -363,25 +317,21 @@ def test_a_disk_that_does_not_keep_its_word_ends_writing(
     assert store_dir.path("abort") in store_dir.files.contents
 
 
-def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(store: Store) -> None:
     fill(store, 200)
     store.fail("a disk")
     assert store.expire(NOW + 100 * 24 * 3_600_000, at_once=True) == []
-    assert len(bodies(store)) == 200
+    assert len(read_bodies(store)) == 200
 
 
-def removed(store_dir: "StoreDirectory") -> set[str]:
+def removed(store_dir: StoreDirectory) -> set[str]:
     """The numbers below which files of deleted topics wait to be deleted."""
     return set(store_dir.files.list(store_dir.path("consumequeue-removed")))
 
 
 def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_deleted(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     for _ in range(2):
         fill(store, 3)
         store.delete_topic("T")
@@ -392,20 +342,19 @@ def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_del
     assert removed(store_dir) == {"2", "3"}
     fill(store, 1)
     store.clear_removed()
-    assert (removed(store_dir), len(bodies(store))) == (set(), 1)
+    assert (removed(store_dir), len(read_bodies(store))) == (set(), 1)
     store.delete_topic("T")
     fill(store, 2)
     store = store_dir.open_after_kill()
-    assert (removed(store_dir), len(bodies(store))) == (set(), 2)
+    assert (removed(store_dir), len(read_bodies(store))) == (set(), 2)
 
 
 def test_remaining_files_of_a_deleted_topic_are_logged_and_do_not_prevent_opening(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.delete_topic("T")
     store.close(NOW)
@@ -424,12 +373,11 @@ def test_remaining_files_of_a_deleted_topic_are_logged_and_do_not_prevent_openin
 
 
 def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     create = store_dir.files.create
 
@@ -448,9 +396,8 @@ def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 def test_unsynced_writes_of_a_killed_process_are_made_durable_by_the_next(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", *, is_checkpointed: bool
+    store_dir: StoreDirectory, store: Store, *, is_checkpointed: bool
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     if is_checkpointed:
         store.flush_all(NOW)
@@ -466,13 +413,10 @@ def test_unsynced_writes_of_a_killed_process_are_made_durable_by_the_next(
     store.flush_all(NOW)
     store_dir.files = store_dir.files.after_power_loss(Random(3))
     store = store_dir.open()
-    assert (len(bodies(store)), len(bodies(store, "U"))) == (64, 3)
+    assert (len(read_bodies(store)), len(read_bodies(store, "U"))) == (64, 3)
 
 
-def test_a_closed_store_refuses_and_closing_again_does_nothing(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_closed_store_refuses_and_closing_again_does_nothing(store: Store) -> None:
     store.close(NOW)
     store.close(NOW)
     with pytest.raises(StoreError, match="is closed"):
@@ -481,8 +425,7 @@ def test_a_closed_store_refuses_and_closing_again_does_nothing(
 
 @pytest.mark.parametrize("has_failed", [False, True])
 def test_a_closed_store_has_no_file_of_its_log_open(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch,
-    has_failed: bool,
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, has_failed: bool
 ) -> None:  # fmt: skip
     open_writer, unclosed = store_dir.files.open_writer, list[str]()
 
@@ -503,43 +446,36 @@ def test_a_closed_store_has_no_file_of_its_log_open(
     assert unclosed == []
 
 
-def test_a_directory_is_held_by_one_store(store_dir: "StoreDirectory") -> None:
-    store = store_dir.open()
+def test_a_directory_is_held_by_one_store(store_dir: StoreDirectory, store: Store) -> None:
     with pytest.raises(StoreLocked, match="process 7"):
         store_dir.open()
     store.close(NOW)
     store_dir.open()
 
 
-def test_a_store_without_a_directory_is_in_memory(draft: "MakeDraft", bodies: "ReadBodies") -> None:
+def test_a_store_without_a_directory_is_in_memory() -> None:
     store = Store.open(None, now_ms=NOW)
     store.append(draft(b"here"), NOW)
     store.flush_all(NOW)
-    assert bodies(store) == [b"here"]
+    assert read_bodies(store) == [b"here"]
     store.close(NOW)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), maps_max=st.sampled_from((2, 12)))
 @example(seed=14610765, maps_max=2)  # the first record is lost, and with it all files of the log
-def test_power_loss_takes_nothing_that_was_flushed(
-    new_store_dir: "type[StoreDirectory]",
-    bodies: "ReadBodies",
-    draft: "MakeDraft",
-    seed: int,
-    maps_max: int,
-) -> None:
+def test_power_loss_takes_nothing_that_was_flushed(seed: int, maps_max: int) -> None:
     """Sectors survive at random; what `flushed_position` covers is there, in order, dense."""
-    store_dir, random = new_store_dir(), Random(seed)
+    store_dir, random = StoreDirectory(), Random(seed)
     store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
     store = store_dir.open()
     model: Model = {}
     for _ in range(3):
-        flushed = _write_at_random(store, model, random, draft)
+        flushed = _write_at_random(store, model, random)
         store_dir.files = store_dir.files.after_power_loss(random)
         store = store_dir.open()
         for (topic, queue_id), sent in model.items():
-            kept = bodies(store, topic, queue_id)
+            kept = read_bodies(store, topic, queue_id)
             due = sum(stop <= flushed for stop, _ in sent)
             assert kept == [body for _, body in sent[: len(kept)]], f"seed {seed}"
             assert len(kept) >= due, f"seed {seed}"
@@ -550,7 +486,7 @@ def test_power_loss_takes_nothing_that_was_flushed(
     assert (report.verdict, report.problems) == ("whole", ()), f"seed {seed}"
 
 
-def _write_at_random(store: Store, model: Model, random: Random, draft: "MakeDraft") -> int:
+def _write_at_random(store: Store, model: Model, random: Random) -> int:
     flushed = store.flushed_position
     for n in range(random.randrange(40)):
         topic, queue_id = random.choice("TUV"), random.randrange(2)
@@ -573,7 +509,7 @@ def _write_at_random(store: Store, model: Model, random: Random, draft: "MakeDra
 class StoreAndModel:
     """A store and its model, a dictionary of lists; every operation is done to both."""
 
-    def __init__(self, store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    def __init__(self, store_dir: StoreDirectory) -> None:
         self.store_dir, self.draft = store_dir, draft
         self.store = store_dir.open()
         self.model: dict[tuple[str, int], list[bytes]] = {}
@@ -626,27 +562,23 @@ OPERATIONS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(operations=OPERATIONS, maps_max=st.sampled_from((2, 12)))
 def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
-    new_store_dir: "type[StoreDirectory]",
-    bodies: "ReadBodies",
-    draft: "MakeDraft",
-    operations: list[tuple[Any, ...]],
-    maps_max: int,
+    operations: list[tuple[Any, ...]], maps_max: int
 ) -> None:
-    store_dir = new_store_dir()
+    store_dir = StoreDirectory()
     store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
-    pair = StoreAndModel(store_dir, draft)
+    pair = StoreAndModel(store_dir)
     for name, *arguments in operations:
         getattr(pair, name)(*arguments)
     for (topic, queue_id), sent in pair.model.items():
         assert pair.store.bounds(topic, queue_id) == (0, len(sent))
-        assert bodies(pair.store, topic, queue_id) == sent
+        assert read_bodies(pair.store, topic, queue_id) == sent
     pair.store.close(NOW)
     report = check(pair.store_dir.directory, pair.store_dir.config, files=pair.store_dir.files)
     assert report.verdict == "whole"
 
 
 def test_closing_does_not_wait_for_a_long_index(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.store.INDEX_AT_CLOSE_COUNT", 0)
     store = store_dir.open()
@@ -654,13 +586,11 @@ def test_closing_does_not_wait_for_a_long_index(
     store.close(NOW)
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
     store = store_dir.open()
-    while store.dispatch():
-        pass
+    index_all(store)
     assert len(store.query("T", "U1", count_max=99).positions) == 30
 
 
-def test_a_record_is_found_by_position_and_size(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_record_is_found_by_position_and_size(store: Store) -> None:
     stored = fill(store, 3)
     for one in stored:
         found = store.record_at(one.position, one.size)

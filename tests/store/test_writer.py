@@ -1,31 +1,23 @@
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from tests.store.conftest import parts
+from tests.store.conftest import NOW, Row, StoreDirectory, draft, fill, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
-from roquet.store.store import Draft
+from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, StoreDirectory
 
 pytestmark = pytest.mark.usefixtures("form")
 
-NOW = 1_700_000_000_000
 PAIR = b"a\x01b\x02"
 
 
-def part_of(draft: Draft) -> "Row":
-    return draft.flag, draft.body, draft.properties, draft.tag_code
+def part_of(one: Draft) -> Row:
+    return one.flag, one.body, one.properties, one.tag_code
 
 
-def test_every_field_of_a_draft_is_in_the_record(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_every_field_of_a_draft_is_in_the_record(store: Store) -> None:
     store.append(draft(), NOW)
     given = draft(
         b"body", "Topic", 3, flag=5, sys_flag=16, born_ms=NOW - 7, born_host=bytes(range(20)),
@@ -43,10 +35,7 @@ def test_every_field_of_a_draft_is_in_the_record(
     assert store.read("Topic", 3, 0, wanted={-4}.__contains__).count == 1
 
 
-def test_a_batch_lies_in_one_piece(
-    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_batch_lies_in_one_piece(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 35)
     begin = store.end_position
     rows = [(n, b"x" * n, PAIR, -n) for n in range(9)]
@@ -64,62 +53,50 @@ def test_a_batch_lies_in_one_piece(
     assert store.read("T", 0, 35, wanted={-3}.__contains__).count == 1
 
 
-def test_a_record_of_a_batch_is_the_same_as_one_sent_alone(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft"
-) -> None:
+def test_a_record_of_a_batch_is_the_same_as_one_sent_alone() -> None:
     sent = draft(
         b"body", "L" * 200, 2, flag=3, sys_flag=32, born_ms=NOW - 7, store_host=bytes(range(20)),
         reconsume_times=2, prepared_position=9,
     )  # fmt: skip
-    alone, together = new_store_dir().open(), new_store_dir().open()
+    alone, together = StoreDirectory().open(), StoreDirectory().open()
     alone.append(sent, NOW)
     together.append_batch(sent, parts([part_of(sent)]), NOW)
     assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
 def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
     rows = [part_of(draft(b"%d" % n * 500)) for n in range(4)]
     found = store.append_batch(draft(), parts(rows), NOW)
     assert found.positions[0] == store_dir.config.log_file_size
-    assert len(bodies(store)) == 5
+    assert len(read_bodies(store)) == 5
 
 
-def test_a_batch_crosses_files_of_its_queue(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_batch_crosses_files_of_its_queue(store: Store) -> None:
     for n in range(15):
         rows = [(0, b"%d" % (7 * n + m), PAIR, 0) for m in range(7)]
         store.append_batch(draft(), parts(rows), NOW)
-    assert bodies(store) == [b"%d" % n for n in range(105)]
+    assert read_bodies(store) == [b"%d" % n for n in range(105)]
 
 
-def test_a_batch_longer_than_a_file_of_its_queue_fits(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_a_batch_longer_than_a_file_of_its_queue_fits(store_dir: StoreDirectory) -> None:
     store_dir.config = msgspec.structs.replace(store_dir.config, log_file_size=1 << 20)
     store = store_dir.open()
     wanted = [b"%d" % n for n in range(333)]
     store.append_batch(draft(), parts([(0, body, PAIR, 0) for body in wanted]), NOW)
-    assert bodies(store) == wanted
-    assert bodies(store_dir.open_after_kill()) == wanted
+    assert read_bodies(store) == wanted
+    assert read_bodies(store_dir.open_after_kill()) == wanted
 
 
-def test_no_messages_are_no_batch(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_no_messages_are_no_batch(store: Store) -> None:
     found = store.append_batch(draft(), parts([]), NOW)
     assert (found.queue_offset, found.positions, found.end) == (0, [], 0)
     assert store.append(draft(), NOW).queue_offset == 0
 
 
-def test_a_batch_with_an_illegal_message_stores_nothing(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_batch_with_an_illegal_message_stores_nothing(store: Store) -> None:
     fine, long = part_of(draft()), part_of(draft(properties={"k": "v" * 40_000}))
     with pytest.raises(MessageIllegal, match="32767 fit"):
         store.append_batch(draft(), parts([fine, long]), NOW)
@@ -133,26 +110,21 @@ def test_a_batch_with_an_illegal_message_stores_nothing(
 
 
 @pytest.mark.parametrize("bad", [b"a\x01b\x00", b"\x00"])
-def test_properties_that_end_in_a_zero_are_refused(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bad: bytes
-) -> None:
-    store = store_dir.open()
+def test_properties_that_end_in_a_zero_are_refused(store: Store, bad: bytes) -> None:
     given = msgspec.structs.replace(draft(), properties=bad)
     with pytest.raises(MessageIllegal, match="zero byte"):
         store.append(given, NOW)
 
 
-def test_a_body_beyond_a_file_is_refused(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_a_body_beyond_a_file_is_refused(store: Store) -> None:
     with pytest.raises(MessageIllegal, match="does not fit into a file"):
         store.append(draft(b"x" * 9000), NOW)
     assert store.append(draft(b"x" * 7000), NOW).position == 0
 
 
 def test_prepared_and_rolled_back_records_take_no_offset(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
@@ -160,15 +132,14 @@ def test_prepared_and_rolled_back_records_take_no_offset(
     with pytest.raises(MessageIllegal, match="cannot be in a batch"):
         store.append_batch(draft(sys_flag=4), parts([part_of(draft())]), NOW)
     assert prepared.queue_offset == 0
-    assert bodies(store) == [b"a", b"b"]
+    assert read_bodies(store) == [b"a", b"b"]
     assert decode(store.message_at(prepared.position) or b"").body == b"half"
-    assert bodies(store_dir.open_after_kill()) == [b"a", b"b"]
+    assert read_bodies(store_dir.open_after_kill()) == [b"a", b"b"]
 
 
 def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
     store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 100
     before = store.end_position
@@ -179,12 +150,12 @@ def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
     store.append(draft(b"z" * 100), NOW)
     store_dir.files.capacity *= 2
     store.append(draft(b"y" * 3000), NOW)
-    assert [len(body) for body in bodies(store)] == [6000, 100, 3000]
-    assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 100, 3000]
+    assert [len(body) for body in read_bodies(store)] == [6000, 100, 3000]
+    assert [len(body) for body in read_bodies(store_dir.open_after_kill())] == [6000, 100, 3000]
 
 
 def forbid_maps(
-    store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str
 ) -> None:
     """No more maps of these files."""
     map_file = store_dir.files.map
@@ -198,12 +169,8 @@ def forbid_maps(
 
 
 def test_a_message_whose_queue_cannot_be_written_is_taken_back(
-    store_dir: "StoreDirectory",
-    draft: "MakeDraft",
-    bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     store.append(draft(b"first", queue_id=1), NOW)
     before = store.end_position
     with monkeypatch.context() as patch:
@@ -212,22 +179,16 @@ def test_a_message_whose_queue_cannot_be_written_is_taken_back(
             store.append(draft(b"refused"), NOW)
     assert store.end_position == before
     files = store_dir.files
-    assert bodies(store_dir.open_after_kill(), "T", 0) == []
+    assert read_bodies(store_dir.open_after_kill(), "T", 0) == []
     store_dir.files = files
     store.append(draft(b"second"), NOW)
-    assert bodies(store_dir.open_after_kill(), "T", 0) == [b"second"]
+    assert read_bodies(store_dir.open_after_kill(), "T", 0) == [b"second"]
 
 
 @pytest.mark.parametrize(("count", "file"), [(10, 1000), (60, 2000)])
 def test_a_batch_that_cannot_be_written_to_its_queue_is_undone(
-    store_dir: "StoreDirectory",
-    draft: "MakeDraft",
-    bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    file: int,
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, count: int, file: int
 ) -> None:
-    store = store_dir.open()
     for _ in range(45):
         store.append(draft(), NOW)
     rows = parts([(0, b"refused", b"", 0)] * count)
@@ -240,16 +201,15 @@ def test_a_batch_that_cannot_be_written_to_its_queue_is_undone(
     assert store.end_position in (before, 8192), "a blank may have been written, and no record"
     assert store_dir.entry("T", 0, 45) == (0, 0, 0)
     files = store_dir.files
-    assert bodies(store_dir.open_after_kill()) == [b"body"] * 45
+    assert read_bodies(store_dir.open_after_kill()) == [b"body"] * 45
     store_dir.files = files
     assert store.append_batch(draft(), rows, NOW).queue_offset == 45
-    assert bodies(store)[45:] == [b"refused"] * count
+    assert read_bodies(store)[45:] == [b"refused"] * count
 
 
 def test_an_append_that_cannot_be_undone_ends_writing(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     store.append(draft(queue_id=1), NOW)
 
     def failing(*_: object) -> None:
@@ -263,7 +223,7 @@ def test_an_append_that_cannot_be_undone_ends_writing(
 
 
 def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, opened = store_dir.open_parts()
     queue = opened.queues.obtain("T", 0)

@@ -4,6 +4,7 @@ import inspect
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,6 +31,14 @@ def test_both_forms_agree_for_two_seconds(capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert printed.endswith("seed 7: both forms agree\n")
     assert [line.split()[0] for line in printed.splitlines()[:-1]] == [*CALLS]
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", CALLS)
+def test_both_forms_agree_on_random_calls(name: str) -> None:
+    random = Random(name)
+    for _ in range(400):
+        compare(name, CALLS[name](random))
 
 
 @needs_compiled

@@ -65,6 +65,7 @@ def test_a_wheel_holds_the_package_its_data_and_its_entry_points(pure: Path) -> 
         "roquet/py.typed",
         "roquet/broker/settings/apache-settings.txt",
         "roquet/wire/records/_speedups.pyx",
+        "roquet/wire/records/_numbers.pxi",
         "pyspark_roquet/__init__.py",
     } <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
@@ -84,5 +85,7 @@ def test_a_source_distribution_holds_what_a_build_reads(tmp_path: Path) -> None:
     (archive,) = tmp_path.glob("roquet-*.tar.gz")
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
-    for name in ("LICENSE", "docs/wheel.md", "src/roquet/wire/records/_speedups.pyx"):
+    records = "src/roquet/wire/records"
+    compiled = (f"{records}/_speedups.pyx", f"{records}/_numbers.pxi")
+    for name in ("LICENSE", "docs/wheel.md", *compiled):
         assert (unpacked / name).read_bytes() == (wheels.ROOT / name).read_bytes()

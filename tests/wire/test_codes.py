@@ -1,16 +1,21 @@
 """The numbers of the wire, against those captured from Java."""
 
-import json
 from enum import IntEnum
-from pathlib import Path
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.wire import codes
-from roquet.wire.codes import Language, RequestCode, ResponseCode
+from roquet.wire.codes import (
+    VERSION_GO_AWAY,
+    VERSION_STANDARD_JSON,
+    Language,
+    RequestCode,
+    ResponseCode,
+    release_of,
+)
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codes.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("codes.jsonl")
 
 
 def captured(kind: str, key: str = "code") -> dict[str, int]:
@@ -19,8 +24,7 @@ def captured(kind: str, key: str = "code") -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ours"),
-    [("request", RequestCode), ("response", ResponseCode), ("language", Language)],
+    ("kind", "ours"), [("request", RequestCode), ("response", ResponseCode), ("language", Language)]
 )
 def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
     apache = captured(kind)
@@ -47,3 +51,21 @@ def test_every_language_has_its_place_in_the_compact_form() -> None:
 )
 def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
     assert captured("version", "ordinal")[name] == ours
+
+
+@pytest.mark.parametrize(
+    ("number", "release"),
+    [
+        (513, "5.5.0"),
+        (512, "5.5.0-snapshot"),
+        (511, "5.4.9"),
+        (VERSION_GO_AWAY, "5.3.1"),
+        (VERSION_STANDARD_JSON, "4.9.4"),
+        (121, None),
+        (0, None),
+        (-7, None),
+        (2**31 - 1, None),
+    ],
+)
+def test_a_number_stands_for_a_release(number: int, release: str | None) -> None:
+    assert release_of(number) == release

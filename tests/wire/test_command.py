@@ -1,16 +1,15 @@
 """Commands in both forms, against frames that Java made."""
 
-import json
 import struct
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.codes import Language, RequestCode, SerializeType
@@ -18,18 +17,13 @@ from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_te
 from roquet.wire.compact import TRUNCATED
 from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
-pytestmark = pytest.mark.usefixtures("form")
-
-VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
-DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]
+ENCODED = vector_pairs("headers.jsonl", "encode")
+DECODED = vector_pairs("headers.jsonl", "decode")
 
 DEEP = 9_000 if sys.version_info < (3, 13) else 90_000
 """Levels that the first look at a header takes, and the second does not. Python 3.13 takes 9,000 as
 the text of a value, and from 3.14 on only the thread's stack limits them."""
 
-texts = st.text(st.characters(codec="utf-8"), max_size=20)
 filled = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 ints = st.integers(-(2**31), 2**31 - 1)
 commands = st.builds(

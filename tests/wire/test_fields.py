@@ -5,7 +5,6 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Iterator
-from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -13,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.wire import calls
@@ -26,10 +26,6 @@ from roquet.wire.command import ROCKETMQ, Command, decode, encode
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader, join_frame
 from roquet.wire.header_codec import HEADER_CODECS, HeaderField
-
-pytestmark = pytest.mark.usefixtures("form")
-
-VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 def subclasses(root: Any) -> Iterator[Any]:
@@ -160,9 +156,9 @@ def test_compact_fields_mean_what_their_texts_mean(call: Any, data: st.DataObjec
 
 
 RECORDED = [
-    json.loads(line)
+    line
     for name in ("requests-cpp-client-0.4.4", "requests-js-client-3.12.0")
-    for line in (VECTORS / f"{name}.jsonl").read_text().splitlines()
+    for line in vector_lines(f"{name}.jsonl")
 ]
 
 

@@ -11,7 +11,10 @@ from roquet.wire.frame import (
     FRAME_SIZE_MAX,
     HEADER_READ_MAX,
     HEADER_SIZE_MAX,
+    LOG_BODY_SIZE_MAX,
     FrameReader,
+    FrameSplitter,
+    checked_body_size,
     header_end,
     join_frame,
 )
@@ -140,3 +143,41 @@ def test_a_header_is_read_up_to_256_kib() -> None:
     frame = struct.pack(">I", HEADER_READ_MAX + 1) + bytes(HEADER_READ_MAX + 1)
     with pytest.raises(RemoteProtocolError, match="2621441 bytes is over the limit 2621440"):
         header_end(frame)
+
+
+prefixed_frames = st.binary(max_size=40).map(lambda body: bytes([len(body), 7]) + body)
+
+
+def splitter() -> FrameSplitter:
+    return FrameSplitter(2, lambda buffer, at: 2 + buffer[at])
+
+
+@given(st.lists(prefixed_frames, max_size=6), st.lists(st.integers(1, 30), min_size=1))
+def test_any_split_gives_the_same_frames_of_a_replication_stream(
+    sent: list[bytes], steps: list[int]
+) -> None:
+    stream, reader, got, at = b"".join(sent), splitter(), list[bytes](), 0
+    for turn in range(len(stream)):
+        step = steps[turn % len(steps)]
+        got += reader.feed(stream[at : at + step])
+        at += step
+    assert got == sent
+    assert reader.pending == 0
+
+
+def test_half_a_frame_of_a_replication_stream_waits_for_the_rest() -> None:
+    reader = splitter()
+    assert reader.feed(b"\x03") == []
+    assert reader.pending == 1
+    assert reader.feed(b"\x07a") == []
+    assert reader.pending == 3
+    assert reader.feed(b"bc\x00") == [b"\x03\x07abc"]
+    assert reader.pending == 1
+
+
+def test_the_log_of_one_frame_is_limited() -> None:
+    assert checked_body_size(0) == 0
+    assert checked_body_size(LOG_BODY_SIZE_MAX) == LOG_BODY_SIZE_MAX == 4_194_304
+    for size in (-1, LOG_BODY_SIZE_MAX + 1):
+        with pytest.raises(RemoteProtocolError, match=f"{size} bytes of log"):
+            checked_body_size(size)

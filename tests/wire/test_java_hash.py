@@ -1,17 +1,15 @@
 """Java's hash codes, against Java."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.wire.java_hash import hash_code
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "hash-codes.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("hash-codes.jsonl")
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: ascii(line["in"])[:40])

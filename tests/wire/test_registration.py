@@ -1,12 +1,12 @@
 import json
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.model.topic import DataVersion, TopicConfig
@@ -14,11 +14,9 @@ from roquet.wire import registration
 from roquet.wire.calls.bodies import RegisterBrokerBody
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "registrations.jsonl"
-
 
 def vector_of(form: str) -> dict[str, Any]:
-    lines = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
+    lines = vector_lines("registrations.jsonl")
     out: dict[str, Any] = next(line["out"] for line in lines if line["in"]["form"] == form)
     return out
 

@@ -1,12 +1,11 @@
 """Trace records, against texts of Apache's encoder (5.5.0, TraceDataEncoder)."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
@@ -21,8 +20,7 @@ from roquet.wire.trace_text import (
     encode,
 )
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "trace.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("trace.jsonl")
 
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), max_size=20).filter(
     lambda text: text != "null"

@@ -33,9 +33,9 @@ from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
 from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
-from roquet.store.key_index import hasher, index
-from roquet.store.replication import plain_records
-from roquet.wire import command, compact, fields, signed_header
+from roquet.store.key_index import dispatch, index
+from roquet.store.replication import queue_builder
+from roquet.wire import compact, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -59,16 +59,16 @@ ENVIRONMENT: Final = {
 FORMS: Final[dict[str, Any]] = {
     form.__name__: form
     for form in (
-        batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
-        fields.encode_frame, log.join_ranges, message_id.offset_message_ids, record.pack,
+        batch.item_columns, batch.encode_items, compact.pack_pairs,
+        log.join_ranges, message_id.offset_message_ids, record.pack,
         record.pack_batch, record.whole_records, partial_decode.property_finder,
         partial_decode.property_positions, record_matcher.record_matcher,
-        property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
+        property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,
         encode.join_properties, column_slices.contains,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
-        column_slices.cut_slices, properties.split_texts, plain_records.plain_records,
-        signed_header.signed_header,
+        column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
+        signing.signed_header,
     )
 }  # fmt: skip
 """Functions that have a compiled form, by name."""

@@ -28,8 +28,7 @@ from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.signed_header import signed_header, text_fields
-from roquet.wire.signing import ACCESS_KEY, SigningKey
+from roquet.wire.signing import ACCESS_KEY, SigningKey, signed_header, text_fields
 
 log = logger(__name__)
 

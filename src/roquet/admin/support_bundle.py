@@ -34,7 +34,7 @@ from roquet.observe.exporter import PATH
 from roquet.observe.health import READY_PATH, STACKS_PATH
 from roquet.observe.page_client import read_response
 from roquet.store.check import check
-from roquet.store.filesystem.regular_files import open_regular, read_unlinked
+from roquet.store.filesystem.private_files import open_regular, read_unlinked
 from roquet.wire.records.speedups import DESCRIPTION
 
 LOG_SIZE_MAX: Final = 4 * 1024 * 1024

@@ -20,7 +20,7 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.tls import Tls
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, MachineRoomStrategy, Strategy, name_of
 from roquet.rules.balance.rebalance import REBALANCE_PERIOD_MS
-from roquet.rules.consumption.flow_control import (
+from roquet.rules.consumption.pull import (
     IN_FLIGHT_BYTES_MAX,
     IN_FLIGHT_MAX,
     SPAN_MAX,

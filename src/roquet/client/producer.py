@@ -27,7 +27,7 @@ from roquet.model.namespaces import wrap
 from roquet.model.results import SendReceipt
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.calls.timer import Recall
-from roquet.wire.recall_handle import decode_recall_handle
+from roquet.wire.receipt_handle import decode_recall_handle
 
 log = logger(__name__)
 

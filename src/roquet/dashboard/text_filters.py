@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from roquet.model.printable_text import printable, quantity
-from roquet.wire.client_version import release_of
+from roquet.wire.codes import release_of
 
 DASH: Final = "\N{EN DASH}"
 """Stands for what is not known."""

@@ -26,8 +26,8 @@ from roquet.rules.allocate import (
 )
 from roquet.rules.balance import rebalance_cost
 from roquet.rules.balance.group_consistency import ownership_fault
-from roquet.rules.balance.lag_facts import QueueLag
 from roquet.rules.balance.rebalance import difference
+from roquet.rules.balance.rebalance_cost import QueueLag
 
 NOBODY: Final = -1
 

@@ -14,7 +14,7 @@ from roquet.lab.decisions import (
 from roquet.lab.scenario import LabScenario
 from roquet.lab.timeline import DIE, JOIN, MICROS_PER_MS, REVIEW, MemberEvent, Timeline, TopicLayout
 from roquet.model.queue import MessageQueue
-from roquet.rules.balance.lag_facts import QueueLag, is_worth_moving
+from roquet.rules.balance.rebalance_cost import QueueLag, is_worth_moving
 
 
 class SimulatedGroup:

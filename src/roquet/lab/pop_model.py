@@ -31,10 +31,10 @@ from roquet.rules.consumption.pop import (
     RETRY_FIRST_PERCENT,
     OpenCheckpoints,
     PopCheckpoint,
+    member_pop_queues,
     next_batch_size,
     offsets_of,
 )
-from roquet.rules.consumption.pop_sharing import member_pop_queues
 
 COUNT_FIRST: Final = 1
 """How many messages a member takes the first time, as `client.popping.prefetch_buffer` does."""

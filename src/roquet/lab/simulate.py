@@ -26,7 +26,7 @@ from roquet.lab.timeline import (
     draw_timeline,
     topic_layout,
 )
-from roquet.rules.balance.lag_facts import GAIN_MESSAGES, QueueLag
+from roquet.rules.balance.rebalance_cost import GAIN_MESSAGES, QueueLag
 
 QUEUE_MODE: Final = "queue"
 MESSAGE_MODE: Final = "message"

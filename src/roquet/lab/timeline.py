@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from roquet.lab.scenario import LabScenario
 from roquet.model.queue import MessageQueue
-from roquet.rules.latency_penalty import BrokerFault, brokers_to_avoid, penalty_ms, updated_fault
-from roquet.rules.queue_selection import by_hash, next_queue
+from roquet.rules.queue_selection import (
+    BrokerFault,
+    brokers_to_avoid,
+    by_hash,
+    next_queue,
+    penalty_ms,
+    updated_fault,
+)
 from roquet.wire.java_hash import hash_code
 
 IntArray: TypeAlias = NDArray[np.int64]

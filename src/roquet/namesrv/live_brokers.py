@@ -8,7 +8,7 @@ from roquet.net.router import Peer
 from roquet.rules import liveness, routing
 from roquet.rules.bounded_cache import BoundedCache
 from roquet.rules.liveness import LastSeen
-from roquet.rules.lowest_broker_id import LowestIdChange, after_loss, after_registration
+from roquet.rules.route_changes import LowestIdChange, after_loss, after_registration
 from roquet.rules.routing import (
     BrokerKey,
     BrokerRegistration,

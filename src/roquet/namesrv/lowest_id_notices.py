@@ -7,7 +7,7 @@ from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.namesrv.state import NameServerState
 from roquet.net.pool import ChannelPool
-from roquet.rules.lowest_broker_id import LowestIdChange
+from roquet.rules.route_changes import LowestIdChange
 from roquet.wire.calls.replication import NotifyMinBrokerId
 
 log = logger(__name__)

@@ -7,10 +7,10 @@ No clock, socket, file or thread: a test needs nothing but arguments.
     consumption/         pull, pop, messages in flight, flow control
     delay/               delay levels, retries, timer messages
     sql92/               filter expressions
-    admission            busy refusals · fair_share: pauses of slow connections
+    admission            busy refusals, and pauses of slow connections
     routing              the name server's routes · liveness: silent peers
-    route_changes        by operators · lowest_broker_id: who hears of it
-    queue_selection      where to send · latency_penalty: brokers to avoid
+    route_changes        by operators, and who hears of the lowest broker id
+    queue_selection      where to send, and brokers to avoid
     send_retry           failed sends to try again · backoff: pauses between attempts
     tag_filter           tags and their hashes
     topic_attributes     changes of attributes · topic_id: topics of one name

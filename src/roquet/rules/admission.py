@@ -123,3 +123,30 @@ def slow_readers(unsent: Mapping[W, int], limit: int = UNSENT_TOTAL_MAX) -> list
         total -= unsent[connection]
         dropped.append(connection)
     return dropped
+
+
+SLOW_MS: Final = 10
+"""A request that takes this long makes its connection pause; ordinary ones take microseconds."""
+
+COMMON_SLOW_MS: Final = 25
+"""Limit for sends, pulls and the like: the largest batches take this long on a busy machine, and a
+client that sends them in sequence sends as many messages as a thousand others."""
+
+CONNECTION_PAUSE_MS_MAX: Final = 500
+"""Longest pause for one slow request, even if many other connections have sent some."""
+
+LOG_AFTER_MS: Final = 50
+"""A request that takes longer is logged: no other connection is served meanwhile."""
+
+
+def pause_end_ms(free_ms: int, now_ms: int, held_ms: int, *, is_common: bool) -> int:
+    """When a connection may continue whose request held the loop for `held_ms`.
+
+    Until `free_ms` other connections pause because of such requests; a result of `now_ms` means at
+    once.
+    """
+    limit_ms = COMMON_SLOW_MS if is_common else SLOW_MS
+    if held_ms < limit_ms:
+        return now_ms
+    over_ms = held_ms - limit_ms if is_common else held_ms
+    return min(max(free_ms, now_ms) + over_ms, now_ms + CONNECTION_PAUSE_MS_MAX)

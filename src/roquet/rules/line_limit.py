@@ -23,8 +23,6 @@ PLACES_MAX: Final = 4_096
 
 
 class _PlaceBucket(msgspec.Struct):
-    """Lines that one place may write."""
-
     at_ms: int
     lines: float = BURST
     left_out: int = 0

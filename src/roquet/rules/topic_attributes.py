@@ -104,7 +104,6 @@ class _Change(NamedTuple):
 
 
 def _signed_changes(wanted: Mapping[str, str]) -> Iterator[_Change]:
-    """Sign, key and value of each change; raises UsageError for a key that occurs twice."""
     seen: set[str] = set()
     for signed, value in wanted.items():
         sign, key = signed[:1], signed[1:]

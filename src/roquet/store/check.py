@@ -18,7 +18,7 @@ from roquet.store.consume_queue.rebuild import has_entry
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
-from roquet.store.key_index.hasher import hash_key
+from roquet.store.key_index.dispatch import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE, StoreCheckpoint
 from roquet.store.recovery.open_directory import (
@@ -70,8 +70,6 @@ def check(
 
 
 class _QueueInLog:
-    """The records of one queue, as the log has them."""
-
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
     def __init__(self, queue: ConsumeQueue | None, first: int) -> None:
@@ -86,8 +84,6 @@ class _QueueInLog:
 
 
 class _Check:
-    """One examination of a directory."""
-
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, *, is_closed: bool
     ) -> None:
@@ -170,7 +166,6 @@ class _Check:
         return checkpoint, commit_log, queues
 
     def _skip_faulty_queues(self, queues: ConsumeQueues) -> None:
-        """Report queues whose files cannot be used, and leave them out."""
         for topic, queue_id in queues.names():
             name, fault = (topic, queue_id), queues.faults.get((topic, queue_id))
             if fault is None:
@@ -232,7 +227,6 @@ class _Check:
         return bool(bytes(file.view()[end - file.start : data_end]).strip(b"\x00"))
 
     def _check_record(self, queues: ConsumeQueues, position: int, record: PartialRecord) -> None:
-        """Compare one record with its queue entry."""
         size, queue_id, offset, sys_flag, _, topic, _ = record
         self._records += 1
         if not has_entry(sys_flag) or position < self._deleted.get(topic, 0):

@@ -303,7 +303,6 @@ class Flusher:
                 file.write_buffered()
 
     def _sync_all(self, files: Sequence[MappedFile]) -> None:
-        """Sync files; with many, sync their whole disk."""
         if self._disk is not None and len(files) >= WHOLE_DISK_FILES_MIN and self._disk.sync():
             for file in files:
                 file.is_new = False
@@ -311,7 +310,6 @@ class Flusher:
             self._sync(files)
 
     def _sync(self, files: Iterable[MappedFile]) -> None:
-        """Sync files, and the directories of new ones."""
         new_files: list[MappedFile] = []
         for file in files:
             with suppress(FileNotFoundError):  # retention has deleted it
@@ -355,7 +353,6 @@ class Flusher:
 
     @contextmanager
     def _recording_failure(self, path: Path) -> Iterator[None]:
-        """Turn a failure into a permanent one."""
         try:
             yield
         except FileNotFoundError:

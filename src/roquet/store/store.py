@@ -1,6 +1,6 @@
 """Store: the facade of a data directory: append, read, search, flush, delete, close."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn, ParamSpec, Self, TypeVar
@@ -10,7 +10,6 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.model.printable_text import size_text
-from roquet.rules.recovery import LogDamage
 from roquet.rules.retention import (
     DiskUsage,
     RetentionPolicy,
@@ -25,13 +24,11 @@ from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.flush import FlushTask
 from roquet.store.key_index.index_check import IndexCheck
-from roquet.store.reading.entry_scan import TagCodeFilter
 from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, Slice
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
 from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
-from roquet.store.retention import UnreadMessages
-from roquet.store.topic_removal import TopicRemoval
+from roquet.store.retention import TopicRemoval, UnreadMessages
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
 
@@ -63,16 +60,15 @@ INDEX_AT_CLOSE_COUNT: Final = 50_000
 opening."""
 
 
-class Store:
+class Store(RecordReader):
     """One data directory, held by this process alone; one thread appends and reads."""
 
     def __init__(self, opened: OpenDirectory, config: StoreConfig) -> None:
+        repair = QueueRepair(opened.log, opened.queues, opened.tombstones, config.delay_levels_ms)
+        super().__init__(opened.log, opened.queues, opened.index, repair)
         self._opened = opened
         self._config = config
         self._files = opened.pool.files
-        self._log = opened.log
-        self._queues = opened.queues
-        self._index = opened.index
         self._dispatcher = opened.dispatcher
         self._flusher = opened.flusher
         self._flusher.on_failure = self._refuse
@@ -80,8 +76,6 @@ class Store:
         self._write, self._write_batch = self._writer.append, self._writer.append_batch
         self._on_append: Callable[[], object] | None = None
         self._own_refusal: str | None = None
-        repair = QueueRepair(opened.log, opened.queues, opened.tombstones, config.delay_levels_ms)
-        self._reader = RecordReader(opened.log, opened.queues, opened.index, repair)
         self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
         self._keys_to_check = 0 < opened.log.end - opened.log.begin <= KEY_CHECK_BYTES
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
@@ -89,7 +83,7 @@ class Store:
         self._removal = TopicRemoval(
             opened.log, opened.queues, opened.tombstones, self._flusher, config.delay_levels_ms
         )
-        self.raw = replicated_log(opened, config, self._reader, self._scrub, lambda: self._refusal)
+        self.raw = replicated_log(opened, config, self, self._scrub, lambda: self._refusal)
         """The log as bytes, for replication."""
         self.confirmed_at_open = min(opened.checkpoint.confirmed_position, opened.log.end)
         """Position up to which records were confirmed at the last checkpoint before the start."""
@@ -98,7 +92,7 @@ class Store:
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
-            self._reader.report(hole)
+            self.report(hole)
 
     @classmethod
     def open(
@@ -180,12 +174,7 @@ class Store:
 
         Checkpoints note the position. Offsets of the next messages do not depend on it.
         """
-        self._reader.confirmed = self._flusher.confirmed = position
-
-    @property
-    def confirmed_position(self) -> int:
-        """Records that end behind this position are hidden; the log's end where none is."""
-        return self._reader.visible_end
+        self.confirmed = self._flusher.confirmed = position
 
     @property
     def begin_position(self) -> int:
@@ -212,11 +201,6 @@ class Store:
         """Held maps, each of which may cost a descriptor."""
         return len(self._opened.pool)
 
-    @property
-    def damage(self) -> Sequence[LogDamage]:
-        """The known unreadable ranges of the log."""
-        return self._reader.damage
-
     def topics(self) -> list[str]:
         """Topics that have a queue."""
         return self._queues.topics()
@@ -229,97 +213,16 @@ class Store:
         """Whether a topic has a queue, and no records of a deleted predecessor in the log."""
         return bool(self.queue_ids(topic)) and not self.deleted_before(topic)
 
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Least and next offset of a queue; (0, 0) for one without messages."""
-        return self._reader.bounds(topic, queue_id)
-
-    def stored_end(self, topic: str, queue_id: int) -> int:
-        """Next offset of a queue, also behind messages that are not confirmed."""
-        return self._reader.stored_end(topic, queue_id)
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        count_max: int = 32,
-        bytes_max: int = 256 * 1024,
-        wanted: TagCodeFilter = None,
-        scan_max: int = 0,
-    ) -> Slice:
-        """Records from an offset on; the first always fits.
-
-        `wanted` selects by tag code: a set of codes or a predicate. Such a read examines up to
-        `scan_max` entries, or a few hundred if that is more.
-        """
-        limits = count_max, bytes_max
-        return self._reader.read(topic, queue_id, offset, limits, wanted, scan_max)
-
-    def read_block(
-        self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
-    ) -> RecordBlock:
-        """Records from an offset on, in one piece of memory."""
-        return self._reader.block(topic, queue_id, offset, (count_max, bytes_max))
-
-    def read_together(
-        self,
-        topic: str,
-        offsets: Mapping[int, int],
-        *,
-        bytes_max: int = 4 * 1024 * 1024,
-        bytes_least: int = 256 * 1024,
-    ) -> Slice | None:
-        """Unverified records of several queues as they lie in the log.
-
-        None if other queues' records lie between.
-        """
-        return self._reader.read_together(topic, offsets, (bytes_least, bytes_max))
-
-    def message_at(self, position: int, *, only_confirmed: bool = True) -> bytes | None:
-        """The record that begins at a position of the log; None without one.
-
-        Without `only_confirmed` also one that readers do not see yet: for those who have stored it.
-        """
-        return self._reader.message_at(position, only_confirmed=only_confirmed)
-
-    def record_at(self, position: int, size: int) -> memoryview | None:
-        """The record of that size at a position, of which only the head is checked; or None."""
-        return self._reader.record_at(position, size)
-
-    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
-        """The first offset stored at `ms` or later; with `upper` the last stored until then."""
-        return self._reader.offset_by_time(topic, queue_id, ms, upper=upper)
-
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of the message of an offset; -1 if there is none."""
-        return self._reader.store_time_at(topic, queue_id, offset)
-
     def earliest_time(self, topic: str, queue_id: int) -> int:
         """The store time of a queue's first message; -1 if there is none."""
         return self.store_time_at(topic, queue_id, self.bounds(topic, queue_id)[0])
 
-    def query(
-        self,
-        topic: str,
-        key: str,
-        *,
-        count_max: int = 32,
-        bytes_max: int = 1 << 62,
-        begin_ms: int = 0,
-        end_ms: int = 1 << 62,
-        before: int = 1 << 62,
-    ) -> QueryResult:
-        """The newest messages with a key or unique key, in the order of the log.
-
-        Only those in front of the position `before`. The search ends once the messages have
-        `bytes_max`.
-        """
+    def query(self, topic: str, key: str, **limits: int) -> QueryResult:
+        """As `RecordReader.query`; before the first one the index of a small log is checked."""
         if self._keys_to_check:
             self._keys_to_check = False
             IndexCheck(self._index, self._dispatcher).run(self._log)
-        limits, times = (count_max, bytes_max), (begin_ms, end_ms)
-        return self._reader.query(topic, key, limits, times, before)
+        return super().query(topic, key, **limits)
 
     # -- durability --------------------------------------------------------------------------
 
@@ -383,7 +286,7 @@ class Store:
     def scrub(self, budget_bytes: int) -> bool:
         """Check about `budget_bytes` of the older log for damage; True if more is left."""
         for hole in self._scrub.step(budget_bytes):
-            self._reader.report(hole)
+            self.report(hole)
         return not self._scrub.is_over
 
     def skip_scrub(self, budget_bytes: int) -> bool:

@@ -143,7 +143,6 @@ class RecordWriter:
             raise self._fail(f"{queue.topic}/{queue.queue_id}: {error}") from error
 
     def _append_without_entry(self, queue: ConsumeQueue, draft: Draft, now_ms: int) -> AppendResult:
-        """Store a record without a queue entry: it has offset 0."""
         record = _pack(queue, draft, 0, self._log.end, now_ms)
         position = self._log.reserve(len(record))
         self._log.write(position, _pack(queue, draft, 0, position, now_ms))

@@ -10,8 +10,8 @@ From the socket up:
     replication/                             streams between master and replica, and their files
     fastjson/                                the JSON of Java peers
     request_body, registration               JSON bodies within limits
-    receipt_handle, recall_handle            texts that clients show again
-    pop_reply, revive_records                texts of pops, in replies and in the revive topic
+    receipt_handle                           texts of pops and timers that clients show again
+    revive_records                           texts of pops in the revive topic
     trace_text, properties_file              texts of traces and of settings
     signing, java_hash, codes                signatures, hash codes, numbers of the protocol
 """

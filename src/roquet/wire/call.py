@@ -5,7 +5,7 @@ Every field of a call or reply is an entry of the header's string map under its 
 which are separate parts of a command. None means absent.
 """
 
-from typing import Annotated, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -34,10 +34,16 @@ class Call(msgspec.Struct, Generic[R], frozen=True, kw_only=True, rename="camel"
 
     code: ClassVar[RequestCode]
     reply: ClassVar[type[Reply]] = Reply
+    """That of the base `Call[...]`."""
     accepts: ClassVar[frozenset[int]] = frozenset({ResponseCode.SUCCESS})
     """Response codes that are answers, not refusals."""
 
     body: bytes = b""
+
+    def __init_subclass__(cls) -> None:
+        """Set the type of the reply."""
+        for base in vars(cls).get("__orig_bases__", ()):
+            (cls.reply,) = get_args(base)
 
 
 NOT_FIELDS = frozenset({"code", "remark", "body"})

@@ -1,4 +1,4 @@
-"""RequestCode, ResponseCode, Language, SerializeType: numbers of the protocol."""
+"""RequestCode, ResponseCode, Language, SerializeType, versions: numbers of the protocol."""
 
 from enum import IntEnum
 from typing import Final
@@ -289,3 +289,24 @@ VERSION_GO_AWAY: Final = 475
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
+
+
+VERSION_DIGITS: Final = 550
+"""The digits of the release 5.5.0, whose number is VERSION."""
+
+OLDEST_DIGITS: Final = 400
+"""Before 4.0.0 numbers have another order."""
+
+NEWEST_DIGITS: Final = 999
+
+
+def release_of(number: int) -> str | None:
+    """The release of a number, as `5.5.0` or `5.5.0-snapshot`; None for one that is not known.
+
+    Each release has two numbers: 513 is 5.5.0, 512 its snapshot, 511 is 5.4.9.
+    """
+    digits = VERSION_DIGITS + (number + 1 - VERSION) // 2
+    if not OLDEST_DIGITS <= digits <= NEWEST_DIGITS:
+        return None
+    release = ".".join(str(digits))
+    return release if number % 2 == VERSION % 2 else f"{release}-snapshot"

@@ -10,13 +10,7 @@ import msgspec
 
 from roquet.model.errors import FieldError, RemoteProtocolError
 from roquet.wire.call import Int
-from roquet.wire.codes import (
-    FLAG_ONEWAY,
-    FLAG_RESPONSE,
-    VERSION,
-    Language,
-    SerializeType,
-)
+from roquet.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, Language, SerializeType
 from roquet.wire.compact import (
     COMPACT_HEAD,
     TRUNCATED,
@@ -26,15 +20,8 @@ from roquet.wire.compact import (
     read_remark,
     write_pairs,
 )
-from roquet.wire.frame import (
-    HEADER_READ_MAX,
-    HEADER_SIZE_MAX,
-    WORD_SIZE,
-    header_end,
-    join_frame,
-)
+from roquet.wire.frame import HEADER_READ_MAX, HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
 from roquet.wire.records.property_text import readable_text
-from roquet.wire.records.speedups import compiled
 
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -113,8 +100,6 @@ def java_text(value: Any) -> str:
 
 
 class _JsonHeader(msgspec.Struct):
-    """The JSON header of a command."""
-
     code: Int = 0
     language: str | int | None = "JAVA"
     version: Int = 0
@@ -127,7 +112,6 @@ class _JsonHeader(msgspec.Struct):
 _decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
 
 
-@compiled
 def decode(frame: bytes) -> Command:
     """Decode one frame, given without its length word."""
     kind = frame[0] if frame else JSON

@@ -118,7 +118,6 @@ class Connection:
         return left
 
     def _take_opaque(self) -> int:
-        """The next number that no pending call has."""
         while True:
             opaque = self._next_opaque
             self._next_opaque = opaque + 1 if opaque < OPAQUE_MAX else 0

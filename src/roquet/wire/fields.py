@@ -11,26 +11,11 @@ import msgspec
 
 from roquet.model.errors import FieldError
 from roquet.wire.call import Call, Reply
-from roquet.wire.codes import (
-    FLAG_ONEWAY,
-    FLAG_RESPONSE,
-    VERSION,
-    RequestCode,
-    ResponseCode,
-)
-from roquet.wire.command import (
-    JSON,
-    PYTHON,
-    Command,
-    encode_json,
-    java_text,
-    json_pairs,
-    sender,
-)
+from roquet.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, RequestCode, ResponseCode
+from roquet.wire.command import JSON, PYTHON, Command, encode_json, java_text, json_pairs, sender
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
 from roquet.wire.fastjson.coercion import integer_of, truth_of
 from roquet.wire.header_codec import HEADER_CODECS, HeaderCodec, HeaderField
-from roquet.wire.records.speedups import compiled
 
 AnyCall = Call[Any]
 CallT = TypeVar("CallT", bound=AnyCall)
@@ -75,52 +60,29 @@ def encode_call(
     serialize_type: int = JSON,
 ) -> bytes:
     """Encode the whole frame of a request."""
-    flag = FLAG_ONEWAY if oneway else 0
-    codec = HEADER_CODECS[type(call)]
-    return encode_frame(
-        call,
-        codec,
-        serialize_type,
-        int(call.code),
-        flag,
-        opaque,
-        language,
-        version,
-        None,
-        call.body,
-    )
+    code, flag = int(call.code), FLAG_ONEWAY if oneway else 0
+    return _encode(call, serialize_type, code, flag, opaque, (language, version), None, call.body)
 
 
 def encode_reply(
     reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
 ) -> bytes:
     """Encode the whole frame of the response to `command`, in the format of the request."""
-    codec = HEADER_CODECS[type(reply)]
-    return encode_frame(
-        reply, codec, command.serialize_type, reply.code, FLAG_RESPONSE, command.opaque,
-        language, version, reply.remark, reply.body,
+    return _encode(
+        reply, command.serialize_type, reply.code, FLAG_RESPONSE, command.opaque,
+        (language, version), reply.remark, reply.body,
     )  # fmt: skip
 
 
-@compiled
-def encode_frame(  # noqa: PLR0913, PLR0917 - the parts of a frame
-    value: AnyCall | Reply,
-    codec: HeaderCodec,
-    serialize_type: int,
-    code: int,
-    flag: int,
-    opaque: int,
-    language: int,
-    version: int,
-    remark: str | None,
-    body: bytes,
-) -> bytes:
-    """Encode the whole frame of a call or reply, with the codec of its class."""
+def _encode(  # noqa: PLR0913, PLR0917 - the parts of a frame
+    value: AnyCall | Reply, serialize_type: int, code: int, flag: int, opaque: int,
+    peer: tuple[int, int], remark: str | None, body: bytes,
+) -> bytes:  # fmt: skip
+    codec = HEADER_CODECS[type(value)]
     if serialize_type == JSON:
-        identity = sender(language, version)
-        return encode_json(code, flag, opaque, identity, remark, _json_pairs(value, codec), body)
-    peer, pairs = (language, version), _compact_pairs(value, codec)
-    return encode_compact(code, flag, opaque, peer, remark, pairs, body)
+        pairs = _json_pairs(value, codec)
+        return encode_json(code, flag, opaque, sender(*peer), remark, pairs, body)
+    return encode_compact(code, flag, opaque, peer, remark, _compact_pairs(value, codec), body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
@@ -131,7 +93,6 @@ def to_ext(value: AnyCall | Reply) -> dict[str, str]:
 
 
 def _json_pairs(value: AnyCall | Reply, codec: HeaderCodec) -> bytes:
-    """Inside of the JSON object of a value's fields."""
     try:
         return codec.to_json(value)
     except UnicodeEncodeError:  # a lone surrogate, which Java's strings can hold
@@ -139,7 +100,6 @@ def _json_pairs(value: AnyCall | Reply, codec: HeaderCodec) -> bytes:
 
 
 def _compact_pairs(value: AnyCall | Reply, codec: HeaderCodec) -> bytes:
-    """Pairs of a value's fields in the compact form."""
     try:
         return codec.to_compact(value)
     except (UnicodeEncodeError, OverflowError):  # as above, or a text of 64 KiB or more

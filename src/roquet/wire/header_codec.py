@@ -1,9 +1,8 @@
 """HeaderCodec: encoder and decoder of a call's or reply's fields, derived once for each class."""
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -24,17 +23,10 @@ class HeaderField(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
 
 
-FieldLayout: TypeAlias = tuple[str, bytes, type, bool]
-"""Name, name on the wire, type of the value, and whether it may be None. A plain tuple: encoders
-read one for every field of every frame."""
-
-
 class HeaderCodec(msgspec.Struct, frozen=True, kw_only=True):
     """Encoders and decoders of one class."""
 
     fields: tuple[HeaderField, ...]
-    layout: tuple[FieldLayout, ...]
-    """Fields in the order in which they are written."""
     to_json: Callable[[Any], bytes]
     """Inside of the JSON object with a value's fields, each as a string."""
     to_compact: Callable[[Any], bytes]
@@ -50,10 +42,6 @@ class _HeaderCodecs(dict[type, HeaderCodec]):
         fields = tuple(_fields(struct))
         self[struct] = codec = HeaderCodec(
             fields=fields,
-            layout=tuple(
-                (field.name, field.wire_name.encode(), field.kind, field.optional)
-                for field in sorted(fields, key=attrgetter("optional"))
-            ),
             to_json=_json_writer(fields),
             to_compact=_compiled(_joined(fields, _compact_text)),
             from_json=msgspec.json.Decoder(struct, strict=False).decode,
@@ -101,7 +89,6 @@ def _json_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
 
 
 def _compiled(expression: str) -> Callable[[Any], bytes]:
-    """Function of v."""
     names = {"quoted": msgspec.json.Encoder().encode}
     writer: Callable[[Any], bytes] = eval(f"lambda v: {expression}", names)
     return writer

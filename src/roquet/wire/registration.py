@@ -223,8 +223,6 @@ class _JsonText:
 
 
 class _Parts:
-    """Reader of numbers and length-prefixed parts."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0

@@ -149,7 +149,6 @@ def _decoded(kind: type[Trace], texts: list[str]) -> Trace:
 
 
 def _record(trace: Trace) -> str:
-    """Encode a record: its name and its fields, in the order of the class."""
     return FIELD.join([_NAMES[type(trace)], *map(_text, astuple(trace))]) + RECORD
 
 

@@ -13,7 +13,7 @@ from roquet.store.config import StoreConfig
 from roquet.store.store import Store
 from roquet.wire.codes import ResponseCode
 from roquet.wire.java_hash import hash_code
-from roquet.wire.recall_handle import decode_recall_handle
+from roquet.wire.receipt_handle import decode_recall_handle
 from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id, unique_key_origin
 from roquet.wire.records.property_text import decode_properties

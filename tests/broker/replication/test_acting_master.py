@@ -25,7 +25,7 @@ from roquet.testing.cluster import Cluster, StoreLocation, cluster
 from roquet.wire.calls.admin.namesrv import UpdateNameServerSettings
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.lock import LockQueues
+from roquet.wire.calls.heartbeat import LockQueues
 from roquet.wire.calls.offset import MaxOffset, QueryOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute

@@ -13,7 +13,7 @@ from roquet.store.retention import local_hour
 from roquet.testing.clock import START_MS, in_virtual_time
 from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.lock import LockQueues
+from roquet.wire.calls.heartbeat import LockQueues
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.fastjson import codec
 

@@ -16,8 +16,7 @@ from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
 from roquet.model import names
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.pop import Ack, Pop
-from roquet.wire.pop_reply import parse_starts
-from roquet.wire.receipt_handle import NORMAL, ReceiptHandle
+from roquet.wire.receipt_handle import NORMAL, ReceiptHandle, parse_starts
 from roquet.wire.records.record import decode_many
 
 WORKERS = "workers"

@@ -19,7 +19,7 @@ from roquet.client.reading.retry import RetryLocally, RetrySender
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
-from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.rules.consumption.pull import ConsumeWindow
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties

@@ -13,7 +13,7 @@ from roquet.client.sending.selectors import Chance, KeyHash, MachineRoom, QueueS
 from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
-from roquet.rules.latency_penalty import BrokersToAvoid
+from roquet.rules.queue_selection import BrokersToAvoid
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors" / "select.jsonl"
 CASES = [

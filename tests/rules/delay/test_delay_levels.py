@@ -1,28 +1,28 @@
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import ConfigError
 from roquet.rules.delay.delay_levels import (
+    DEAD_LETTER,
     DEFAULT_LEVELS,
+    dead_letter_properties,
     due_ms,
     effective_level,
     excess_delay_ms,
+    next_level,
     parse_levels,
     retry_delay_ms,
     retry_level,
+    retry_properties,
+    times_after,
+    tries_limit,
 )
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "delay.jsonl"
-ROWS = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
-
-
-def rows(op: str) -> list[Any]:
-    return [pytest.param(row["in"], row["out"]) for row in ROWS if row["in"]["op"] == op]
+ROWS = vector_lines("delay.jsonl")
 
 
 def test_the_vectors_are_all_used() -> None:
@@ -31,7 +31,7 @@ def test_the_vectors_are_all_used() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "out"), rows("parse_levels"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "parse_levels"))
 def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str, Any]) -> None:
     if not out["ok"]:
         with pytest.raises(ConfigError, match="delay levels"):
@@ -42,7 +42,7 @@ def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str
     assert len(levels) == out["max_level"]
 
 
-@pytest.mark.parametrize(("given", "out"), rows("deliver_time"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "deliver_time"))
 def test_a_message_is_due_when_java_says(given: dict[str, Any], out: int) -> None:
     levels = parse_levels(given["text"])
     assert due_ms(given["level"], given["store_timestamp"], levels) == out
@@ -73,7 +73,7 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
     return policy
 
 
-@pytest.mark.parametrize(("given", "out"), rows("retry_delay"))
+@pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "retry_delay"))
 def test_a_groups_policy_says_the_time_that_java_says(given: dict[str, Any], out: int) -> None:
     assert retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
 
@@ -133,3 +133,58 @@ def test_blanks_at_the_end_of_the_levels_are_passed_over(text: str) -> None:
 def test_other_blanks_too_many_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="delay levels"):
         parse_levels(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_group", "limit"),
+    [(None, 16, 16), (3, 16, 3), (40, 16, 40), (0, 16, 0), (-1, 16, 16)],
+)
+def test_a_member_may_ask_for_another_limit(asked: int | None, of_group: int, limit: int) -> None:
+    assert tries_limit(asked, of_group) == limit
+
+
+@pytest.mark.parametrize(
+    ("asked", "times", "level"),
+    [
+        (0, -9, 3),
+        (0, 0, 3),
+        (0, 15, 18),
+        (0, 16, DEAD_LETTER),
+        (5, 0, 5),
+        (5, 16, DEAD_LETTER),
+        (-1, 0, DEAD_LETTER),
+        (0, 99, DEAD_LETTER),
+    ],
+)
+def test_the_next_try_is_one_level_later_until_the_last(asked: int, times: int, level: int) -> None:
+    assert next_level(asked, times, 16) == level
+
+
+def test_a_failed_message_remembers_where_it_came_from() -> None:
+    properties = retry_properties(
+        {"TAGS": "red", "UNIQ_KEY": "k", "WAIT": "true"}, "orders", "ID1", 3
+    )
+    assert properties == {
+        "TAGS": "red", "UNIQ_KEY": "k", "WAIT": "false", "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": "ID1", "DELAY": "3",
+    }  # fmt: skip
+    again = retry_properties(properties, "%RETRY%g", "ID2", 4)
+    assert again == {**properties, "DELAY": "4"}
+
+
+def test_a_dead_letter_waits_for_nothing_and_tells_its_past() -> None:
+    failed = retry_properties({"UNIQ_KEY": "k"}, "orders", "ID1", 3)
+    assert dead_letter_properties(failed, "%RETRY%g", "ID9") == {
+        **failed, "DELAY": "0", "DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "k",
+    }  # fmt: skip
+
+
+def test_a_message_without_a_unique_key_is_known_by_its_first_place() -> None:
+    properties = dead_letter_properties({}, "orders", "ID1")
+    assert (properties["DLQ_ORIGIN_MESSAGE_ID"], properties["RETRY_TOPIC"]) == ("ID1", "orders")
+
+
+def test_tries_are_counted_as_far_as_a_record_can_hold_them() -> None:
+    assert [times_after(times) for times in (-1, 0, 2**31 - 2, 2**31 - 1)] == [
+        0, 1, 2**31 - 1, 2**31 - 1,
+    ]  # fmt: skip

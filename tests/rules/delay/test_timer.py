@@ -9,6 +9,7 @@ from roquet.rules.delay.timer import (
     MAX_DELAY_LIMIT_MS,
     MAX_DELAY_MS,
     WINDOW_MS,
+    DueQueue,
     due_ms,
     floor_ms,
     is_timed,
@@ -220,3 +221,59 @@ def test_only_a_delay_that_began_while_the_clock_was_ahead_ends_sooner(
 def test_a_message_whose_clock_was_set_back_by_part_of_a_second_comes_later_not_sooner() -> None:
     set_back = timer.ClockSetBack(before_ms=1_000_000, by_ms=3_599_500, now_ms=1_200_000)
     assert set_back.out_ms({"TIMER_DELAY_MS": "60000"}, 4_660_000) == 1_061_000
+
+
+BEGIN = 1_700_000_000_000
+Unit = tuple[int, int]
+units = st.tuples(st.integers(0, 1_000), st.integers(0, 2**47)).map(
+    lambda unit: (BEGIN + unit[0], unit[1])
+)
+
+
+def drained(second: DueQueue) -> list[Unit]:
+    dues = []
+    while (first := second.first()) is not None:
+        dues.append(first)
+        second.drop()
+    return dues
+
+
+@given(st.lists(units, unique=True), st.lists(units, unique=True))
+def test_messages_come_by_time_and_then_by_coming(before: list[Unit], after: list[Unit]) -> None:
+    second = DueQueue(BEGIN, -1, (0, 0))
+    for unit in before:
+        second.add(*unit)
+    second.first()
+    more = [unit for unit in after if unit not in before]
+    for unit in more:
+        second.add(*unit)
+    assert drained(second) == sorted(before + more)
+
+
+def test_messages_delivered_before_a_restart_do_not_come_again() -> None:
+    second = DueQueue(BEGIN, -1, (BEGIN + 500, 104))
+    for unit in [(BEGIN + 400, 900), (BEGIN + 500, 104), (BEGIN + 500, 156), (BEGIN + 501, 0)]:
+        second.add(*unit)
+    assert drained(second) == [(BEGIN + 500, 156), (BEGIN + 501, 0)]
+
+
+def test_a_second_is_known_when_its_chain_has_ended() -> None:
+    second = DueQueue(BEGIN, 52, (0, 0))
+    assert not second.is_known
+    second.next = -1
+    assert second.is_known
+
+
+def test_a_message_is_taken_back_by_topic_and_key() -> None:
+    second = DueQueue(BEGIN, -1, (0, 0))
+    second.recall("orders", "k1")
+    assert second.is_recalled("orders", "k1")
+    assert not second.is_recalled("orders", "k2")
+    assert not second.is_recalled("bills", "k1")
+
+
+def test_messages_due_before_the_second_come_first() -> None:
+    second = DueQueue(BEGIN, -1, (0, 0))
+    second.add(BEGIN + 1, 0)
+    second.add(BEGIN - 700, 52)
+    assert drained(second) == [(BEGIN, 52), (BEGIN + 1, 0)]

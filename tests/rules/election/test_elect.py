@@ -43,10 +43,7 @@ def refused(result: ElectionResult) -> RefusalCode:
         (ElectionRequest(), "broker 1 led before, and is not heard of"),
         (ElectionRequest(asker=2), "broker 1 led before, and is not heard of"),
         (ElectionRequest(asker=2, designated=True), "an operator named it"),
-        (
-            ElectionRequest(asker=2, restarted=True),
-            "broker 1 led before, and 2 was started again",
-        ),
+        (ElectionRequest(asker=2, restarted=True), "broker 1 led before, and 2 was started again"),
         (ElectionRequest(asker=1, restarted=True), "it led before, and asked for another epoch"),
     ],
 )

@@ -113,8 +113,7 @@ class GroupHistory(RuleBasedStateMachine):
         self.masters: dict[int, int] = {}
 
     @initialize(
-        rates=st.lists(st.floats(0.9, 1.1), min_size=4, max_size=4),
-        waits_for_all=st.booleans(),
+        rates=st.lists(st.floats(0.9, 1.1), min_size=4, max_size=4), waits_for_all=st.booleans()
     )
     def begin(self, rates: list[float], *, waits_for_all: bool) -> None:
         self.waits_for_all = waits_for_all

@@ -128,9 +128,7 @@ def test_a_number_knows_how_texts_beside_it_are_read() -> None:
 @pytest.mark.parametrize(
     "node", [PropertyRef("a"), TextLiteral("5"), TruthLiteral(None), Negative(TextLiteral("5"))]
 )
-def test_nodes_without_a_number(
-    node: PropertyRef | TextLiteral | TruthLiteral | Negative,
-) -> None:
+def test_nodes_without_a_number(node: PropertyRef | TextLiteral | TruthLiteral | Negative) -> None:
     assert number_of(node) is None
 
 

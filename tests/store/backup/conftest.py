@@ -2,22 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory
 
 from roquet.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.store.conftest import StoreDirectory
-
-NOW = 1_700_000_000_000
 
 
 class OpenStore:
     """A store that is in use, its directory, and a directory for backups."""
 
-    def __init__(self, path: Path, layout: "StoreDirectory") -> None:
+    def __init__(self, path: Path, layout: StoreDirectory) -> None:
         self.directory = path / "data"
         self.backups = path / "backups"
         self.restored = path / "restored"
@@ -29,7 +24,7 @@ class OpenStore:
 
 
 @pytest.fixture
-def in_use(tmp_path: Path, store_dir: "StoreDirectory") -> Iterator[OpenStore]:
+def in_use(tmp_path: Path, store_dir: StoreDirectory) -> Iterator[OpenStore]:
     opened = OpenStore(tmp_path, store_dir)
     yield opened
     opened.store.close(NOW)

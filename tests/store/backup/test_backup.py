@@ -1,10 +1,12 @@
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from tests.store.backup.conftest import OpenStore
+from tests.store.conftest import NOW, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreLocked
 from roquet.rules.retention import DiskUsage, RetentionPolicy
@@ -17,11 +19,6 @@ from roquet.store.backup.restore import damaged_files, find_backup, restore
 from roquet.store.check import check
 from roquet.store.filesystem.directory_lock import FileLock
 
-if TYPE_CHECKING:
-    from tests.store.backup.conftest import OpenStore
-    from tests.store.conftest import Fill, ReadBodies
-
-NOW = 1_700_000_000_000
 LATER = NOW + 1000
 
 
@@ -29,9 +26,7 @@ def log_files(backup: Path) -> list[BackedUpFile]:
     return [f for f in read_manifest(backup).files if f.path.startswith("commitlog/")]
 
 
-def test_a_backup_of_a_store_in_use_has_all_its_messages(
-    in_use: "OpenStore", fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_a_backup_of_a_store_in_use_has_all_its_messages(in_use: OpenStore) -> None:
     fill(in_use.store, 50)
     in_use.store.flush_all(NOW)
     fill(in_use.store, 70)  # behind the checkpoint
@@ -42,14 +37,14 @@ def test_a_backup_of_a_store_in_use_has_all_its_messages(
     assert made.manifest.log_end < in_use.store.end_position
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored) == bodies(in_use.store)[:120]
-    assert len(bodies(restored, "%RETRY%g", 3)) == 5
+    assert read_bodies(restored) == read_bodies(in_use.store)[:120]
+    assert len(read_bodies(restored, "%RETRY%g", 3)) == 5
     assert restored.end_position == made.manifest.log_end
     assert restored.query("T", "U1").records
     restored.close(NOW)
 
 
-def test_a_store_without_a_checkpoint_or_messages_is_backed_up(in_use: "OpenStore") -> None:
+def test_a_store_without_a_checkpoint_or_messages_is_backed_up(in_use: OpenStore) -> None:
     made = back_up(in_use.directory, in_use.backups, NOW)
     assert (made.manifest.log_begin, made.manifest.log_end) == (0, 0)
     restore(made.path, in_use.restored)
@@ -57,7 +52,7 @@ def test_a_store_without_a_checkpoint_or_messages_is_backed_up(in_use: "OpenStor
 
 
 def test_tables_are_those_from_before_the_logs_end(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(in_use.store, 1)
     config = in_use.directory / "config"
@@ -81,9 +76,7 @@ def test_tables_are_those_from_before_the_logs_end(
     assert not {"config/topics.json.tmp", "bootId", "lock", "abort"} & names.keys()
 
 
-def test_the_next_backup_shares_files_that_are_full(
-    in_use: "OpenStore", fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_the_next_backup_shares_files_that_are_full(in_use: OpenStore) -> None:
     fill(in_use.store, 120)
     first = back_up(in_use.directory, in_use.backups, NOW)
     fill(in_use.store, 50)
@@ -98,12 +91,12 @@ def test_the_next_backup_shares_files_that_are_full(
     assert remove_old(in_use.backups, 1) == []
     restore(second.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored) == bodies(in_use.store)
+    assert read_bodies(restored) == read_bodies(in_use.store)
     restored.close(NOW)
 
 
 def test_a_queue_that_vanishes_meanwhile_is_built_from_the_log(
-    in_use: "OpenStore", fill: "Fill", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(in_use.store, 3)
     listed = ("consumequeue/gone/0/" + "0" * 20, 1000, False)
@@ -111,11 +104,11 @@ def test_a_queue_that_vanishes_meanwhile_is_built_from_the_log(
     made = back_up(in_use.directory, in_use.backups, NOW)
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert len(bodies(restored)) == 3
+    assert len(read_bodies(restored)) == 3
     restored.close(NOW)
 
 
-def test_files_of_another_store_are_not_shared(in_use: "OpenStore", fill: "Fill") -> None:
+def test_files_of_another_store_are_not_shared(in_use: OpenStore) -> None:
     fill(in_use.store, 120)
     first = back_up(in_use.directory, in_use.backups, NOW)
     path = first.path / DATA_NAME / log_files(first.path)[0].path
@@ -124,9 +117,7 @@ def test_files_of_another_store_are_not_shared(in_use: "OpenStore", fill: "Fill"
     assert list(damaged_files(second.path)) == []
 
 
-def test_a_file_that_was_cut_and_written_again_is_not_shared(
-    in_use: "OpenStore", fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_a_file_that_was_cut_and_written_again_is_not_shared(in_use: OpenStore) -> None:
     in_use.config = msgspec.structs.replace(in_use.config, log_file_size=65_536)
     for now, topic in ((NOW, "before"), (LATER, "behind")):
         in_use.store.close(NOW)
@@ -139,13 +130,13 @@ def test_a_file_that_was_cut_and_written_again_is_not_shared(
         assert len(log_files(made.path)) == 2
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored, "behind") == bodies(in_use.store, "behind")
+    assert read_bodies(restored, "behind") == read_bodies(in_use.store, "behind")
     assert not restored.damage
     restored.close(NOW)
 
 
 def test_files_are_copied_where_links_are_not_possible(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_links(*_: object) -> None:
         raise OSError("no links here")
@@ -157,7 +148,7 @@ def test_files_are_copied_where_links_are_not_possible(
     assert second.copied == first.copied
 
 
-def test_a_backup_with_a_damaged_manifest_shares_nothing(in_use: "OpenStore", fill: "Fill") -> None:
+def test_a_backup_with_a_damaged_manifest_shares_nothing(in_use: OpenStore) -> None:
     fill(in_use.store, 120)
     first = back_up(in_use.directory, in_use.backups, NOW)
     (first.path / "manifest.json").write_text("{")
@@ -165,7 +156,7 @@ def test_a_backup_with_a_damaged_manifest_shares_nothing(in_use: "OpenStore", fi
     assert second.copied == first.copied
 
 
-def test_what_a_killed_backup_left_is_removed(in_use: "OpenStore", fill: "Fill") -> None:
+def test_what_a_killed_backup_left_is_removed(in_use: OpenStore) -> None:
     fill(in_use.store, 1)
     partial = in_use.backups / PARTIAL_NAME
     partial.mkdir(parents=True)
@@ -176,7 +167,7 @@ def test_what_a_killed_backup_left_is_removed(in_use: "OpenStore", fill: "Fill")
     assert not partial.exists()
 
 
-def expire(in_use: "OpenStore") -> list[str]:
+def expire(in_use: OpenStore) -> list[str]:
     """Delete all but the newest files of the log."""
     in_use.store.flush_all(NOW)
     in_use.store.set_retention(RetentionPolicy(reserved_ms=1000))
@@ -184,11 +175,7 @@ def expire(in_use: "OpenStore") -> list[str]:
 
 
 def test_files_that_expire_meanwhile_are_left_out(
-    in_use: "OpenStore",
-    fill: "Fill",
-    bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(in_use.store, 120)
     in_use.store.flush_all(NOW)
@@ -205,15 +192,13 @@ def test_files_that_expire_meanwhile_are_left_out(
     assert made.manifest.log_begin == in_use.store.begin_position > 0
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored) == bodies(in_use.store)
+    assert read_bodies(restored) == read_bodies(in_use.store)
     assert restored.bounds("T", 0) == in_use.store.bounds("T", 0)
     assert "did not delete" not in caplog.text
     restored.close(NOW)
 
 
-def test_queues_whose_messages_have_expired_keep_their_offsets(
-    in_use: "OpenStore", fill: "Fill"
-) -> None:
+def test_queues_whose_messages_have_expired_keep_their_offsets(in_use: OpenStore) -> None:
     fill(in_use.store, 3, topic="old")
     fill(in_use.store, 120)
     expire(in_use)
@@ -226,7 +211,7 @@ def test_queues_whose_messages_have_expired_keep_their_offsets(
 
 @pytest.mark.parametrize("step", ["log_extent", "copy_file"])
 def test_a_log_that_is_cut_meanwhile_is_not_backed_up(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch, step: str
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     fill(in_use.store, 30)
     end, original = in_use.store.end_position, getattr(module, step)
@@ -248,11 +233,7 @@ def test_a_log_that_is_cut_meanwhile_is_not_backed_up(
 
 @pytest.mark.parametrize("is_written_again", [False, True])
 def test_all_is_copied_again_when_the_log_is_cut_in_front_of_its_checkpoint(
-    in_use: "OpenStore",
-    fill: "Fill",
-    bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
-    is_written_again: bool,
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch, is_written_again: bool
 ) -> None:
     results = fill(in_use.store, 60)
     in_use.store.flush_all(NOW)
@@ -272,15 +253,15 @@ def test_all_is_copied_again_when_the_log_is_cut_in_front_of_its_checkpoint(
     assert made.manifest.log_end == in_use.store.end_position
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored) == bodies(in_use.store)
-    assert bodies(restored, "U") == bodies(in_use.store, "U")
+    assert read_bodies(restored) == read_bodies(in_use.store)
+    assert read_bodies(restored, "U") == read_bodies(in_use.store, "U")
     assert not restored.damage
     restored.close(NOW)
     assert check(in_use.restored, in_use.config).verdict == "whole"
 
 
 def test_a_log_that_is_cut_behind_the_copied_queues_is_not_backed_up(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = fill(in_use.store, 30)
     in_use.store.flush_all(NOW)
@@ -297,7 +278,7 @@ def test_a_log_that_is_cut_behind_the_copied_queues_is_not_backed_up(
 
 
 def test_queues_are_copied_again_when_a_topic_is_deleted_and_made_anew_meanwhile(
-    in_use: "OpenStore", fill: "Fill", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(in_use.store, 60)
     in_use.store.flush_all(NOW)
@@ -315,13 +296,13 @@ def test_queues_are_copied_again_when_a_topic_is_deleted_and_made_anew_meanwhile
     assert list(damaged_files(made.path)) == []
     restore(made.path, in_use.restored)
     restored = in_use.open(in_use.restored)
-    assert bodies(restored) == bodies(in_use.store)
+    assert read_bodies(restored) == read_bodies(in_use.store)
     restored.close(NOW)
     assert check(in_use.restored, in_use.config).verdict == "whole"
 
 
 def test_a_store_whose_topics_are_deleted_all_the_time_is_not_backed_up(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list_queues = queue_files
 
@@ -335,14 +316,14 @@ def test_a_store_whose_topics_are_deleted_all_the_time_is_not_backed_up(
         back_up(in_use.directory, in_use.backups, NOW)
 
 
-def test_a_directory_of_a_later_format_is_not_backed_up(in_use: "OpenStore") -> None:
+def test_a_directory_of_a_later_format_is_not_backed_up(in_use: OpenStore) -> None:
     (in_use.directory / "store-format").write_text("99")
     with pytest.raises(StoreError, match="reads up to"):
         back_up(in_use.directory, in_use.backups, NOW)
 
 
 def test_the_newest_backup_stays_the_last_one_when_the_clock_was_set_back(
-    in_use: "OpenStore", fill: "Fill"
+    in_use: OpenStore,
 ) -> None:
     first = back_up(in_use.directory, in_use.backups, NOW)
     fill(in_use.store, 1)
@@ -352,7 +333,7 @@ def test_the_newest_backup_stays_the_last_one_when_the_clock_was_set_back(
     assert remove_old(in_use.backups, 1) == [first.path, second.path]
 
 
-def test_what_a_killed_removal_left_is_removed_by_the_next_one(in_use: "OpenStore") -> None:
+def test_what_a_killed_removal_left_is_removed_by_the_next_one(in_use: OpenStore) -> None:
     half = back_up(in_use.directory, in_use.backups, NOW).path
     (half / "manifest.json").unlink()
     made = back_up(in_use.directory, in_use.backups, LATER)
@@ -361,9 +342,7 @@ def test_what_a_killed_removal_left_is_removed_by_the_next_one(in_use: "OpenStor
     assert backups_in(in_use.backups) == [made.path]
 
 
-def test_a_backup_with_a_name_of_its_own_is_kept_and_is_not_the_newest(
-    in_use: "OpenStore",
-) -> None:
+def test_a_backup_with_a_name_of_its_own_is_kept_and_is_not_the_newest(in_use: OpenStore) -> None:
     kept = in_use.backups / "before-upgrade"
     back_up(in_use.directory, in_use.backups, NOW).path.rename(kept)
     odd = in_use.backups / "99999999T999999999Z"
@@ -376,7 +355,7 @@ def test_a_backup_with_a_name_of_its_own_is_kept_and_is_not_the_newest(
 
 
 def test_a_log_whose_files_all_vanish_is_not_backed_up(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(in_use.store, 30)
     find_end = log_extent
@@ -393,20 +372,20 @@ def test_a_log_whose_files_all_vanish_is_not_backed_up(
     (in_use.directory / "elsewhere").rename(in_use.directory / "commitlog")
 
 
-def test_two_backups_at_once_are_refused(in_use: "OpenStore") -> None:
+def test_two_backups_at_once_are_refused(in_use: OpenStore) -> None:
     lock = FileLock(in_use.backups / "lock", "another backup")
     with pytest.raises(StoreLocked, match=r"another backup|this process"):
         back_up(in_use.directory, in_use.backups, NOW)
     lock.release()
 
 
-def test_a_backup_inside_the_data_directory_is_refused(in_use: "OpenStore") -> None:
+def test_a_backup_inside_the_data_directory_is_refused(in_use: OpenStore) -> None:
     with pytest.raises(StoreError, match="keep backups elsewhere"):
         back_up(in_use.directory, in_use.directory / "backups", NOW)
 
 
 def test_a_directory_for_backups_that_cannot_be_used_is_named(
-    in_use: "OpenStore", tmp_path: Path
+    in_use: OpenStore, tmp_path: Path
 ) -> None:
     (tmp_path / "backups").write_text("a file")
     with pytest.raises(StoreError, match="backups"):
@@ -417,7 +396,7 @@ def test_a_directory_for_backups_that_cannot_be_used_is_named(
 
 
 def test_a_failing_disk_leaves_no_half_backup(
-    in_use: "OpenStore", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise OSError("the disk is gone")
@@ -436,7 +415,7 @@ def test_a_failing_disk_leaves_no_half_backup(
 
 
 def test_a_link_in_the_place_of_a_log_file_is_named_and_not_followed(
-    in_use: "OpenStore", fill: "Fill", tmp_path: Path
+    in_use: OpenStore, tmp_path: Path
 ) -> None:
     fill(in_use.store, 120)
     in_use.store.flush_all(NOW)

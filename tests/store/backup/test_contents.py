@@ -1,9 +1,10 @@
 import os
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.backup.conftest import OpenStore
+from tests.store.conftest import NOW, fill
 
 from roquet.model.errors import StoreError
 from roquet.store.backup import contents
@@ -15,18 +16,12 @@ from roquet.store.backup.contents import (
     queue_files,
     read_tables,
 )
-from roquet.store.filesystem.regular_files import read_unlinked
+from roquet.store.filesystem.private_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint
-
-if TYPE_CHECKING:
-    from tests.store.backup.conftest import OpenStore
-    from tests.store.conftest import Fill
-
-NOW = 1_700_000_000_000
 
 
 def test_a_directory_of_data_directories_is_refused_with_advice(
-    in_use: "OpenStore", fill: "Fill", tmp_path: Path
+    in_use: OpenStore, tmp_path: Path
 ) -> None:
     fill(in_use.store, 1)
     check_is_store(in_use.directory)
@@ -37,7 +32,7 @@ def test_a_directory_of_data_directories_is_refused_with_advice(
         check_is_store(tmp_path / "empty")
 
 
-def test_the_logs_end_is_behind_its_last_record(in_use: "OpenStore", fill: "Fill") -> None:
+def test_the_logs_end_is_behind_its_last_record(in_use: OpenStore) -> None:
     fill(in_use.store, 30)
     for checkpoint in (StoreCheckpoint(), None):
         if checkpoint is None:
@@ -52,7 +47,7 @@ def test_the_logs_end_is_behind_its_last_record(in_use: "OpenStore", fill: "Fill
 
 
 def test_tables_are_read_again_until_they_stay(
-    in_use: "OpenStore", monkeypatch: pytest.MonkeyPatch
+    in_use: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = in_use.directory / "config"
     config.mkdir()
@@ -79,9 +74,7 @@ def test_tables_are_read_again_until_they_stay(
         read_tables(in_use.directory)
 
 
-def test_queue_files_in_front_of_the_last_one_are_complete(
-    in_use: "OpenStore", fill: "Fill"
-) -> None:
+def test_queue_files_in_front_of_the_last_one_are_complete(in_use: OpenStore) -> None:
     fill(in_use.store, 60)
     fill(in_use.store, 1, topic="U")
     root = in_use.directory / "consumequeue"
@@ -95,9 +88,7 @@ def test_queue_files_in_front_of_the_last_one_are_complete(
     ]
 
 
-def test_bytes_in_front_of_a_checkpoint_change_when_the_log_is_cut_there(
-    in_use: "OpenStore", fill: "Fill"
-) -> None:
+def test_bytes_in_front_of_a_checkpoint_change_when_the_log_is_cut_there(in_use: OpenStore) -> None:
     results = fill(in_use.store, 100)
     in_use.store.flush_all(NOW)
     noted = checkpoint_of(read_tables(in_use.directory))
@@ -112,7 +103,7 @@ def test_bytes_in_front_of_a_checkpoint_change_when_the_log_is_cut_there(
 
 
 def test_a_log_without_a_checkpoint_or_a_record_has_no_bytes_in_front_of_it(
-    in_use: "OpenStore",
+    in_use: OpenStore,
 ) -> None:
     assert bytes_at(in_use.directory, StoreCheckpoint()) == b""
     in_use.store.flush_all(NOW)

@@ -1,9 +1,9 @@
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.conftest import StoreDirectory, fill
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
@@ -11,9 +11,6 @@ from roquet.store.filesystem.files import FileWriter, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, StoreDirectory
 
 SIZE = 8192
 
@@ -306,9 +303,7 @@ def test_extents_hold_the_bytes_of_their_positions(log: CommitLog, count: int) -
     assert found == b"".join(pack_at(at, b"x") for at in places)
 
 
-def test_a_hole_ends_at_the_next_record_or_at_a_bound(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_a_hole_ends_at_the_next_record_or_at_a_bound(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     appended = fill(store, 5)
     for one in appended[1:3]:

@@ -1,26 +1,17 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.store.consume_queue.entries import (
+    SEARCHED_MAX,
     EntryExtents,
     count_entries,
     entry_columns,
     entry_extents,
+    find_tagged,
     sum_sizes,
 )
 from roquet.store.layout import ENTRY_SIZE, FILLER
 from roquet.wire.records.record import ENTRY
-from roquet.wire.records.speedups import COMPILED, use_compiled
-
-ROWS = st.lists(
-    st.tuples(
-        st.integers(-(2**63), 2**63 - 1) | st.integers(0, 400),
-        st.integers(-(2**31), 2**31 - 1) | st.sampled_from([100, 200, 2**31 - 1]),
-        st.integers(-(2**63), 2**63 - 1),
-    ),
-    max_size=20,
-)
 
 
 def encoded(*rows: tuple[int, int, int]) -> bytes:
@@ -66,15 +57,50 @@ def test_extents_end_in_front_of_an_entry_without_a_record() -> None:
     assert entry_extents(FILLER, 2**40, least=1) == EntryExtents(0, 0, [], [])
 
 
-@pytest.mark.skipif(not COMPILED, reason="the compiled forms are not built: make install")
-@given(ROWS, st.integers(0, 2**33), st.integers(0, 3))
-def test_both_forms_read_any_entries_alike(
-    rows: list[tuple[int, int, int]], size_max: int, least: int
+CODES = st.one_of(
+    st.sampled_from([0, 1, -1, 0x01000000, 0x0100, 0x01010101, 0x7FFF_FFFF, -(2**31)]),
+    st.integers(-(2**31), 2**31 - 1),
+)
+
+
+def entries(codes: list[int]) -> memoryview:
+    rows = [ENTRY.pack(331 * number, 331, code) for number, code in enumerate(codes)]
+    return memoryview(b"".join(rows))
+
+
+def test_entries_are_found_by_their_code() -> None:
+    assert find_tagged(entries([5, 7, 5, -7, 7]), frozenset({5})) == [0, 2]
+    assert find_tagged(entries([5, 7, 5, -7, 7]), frozenset({-7, 7})) == [1, 3, 4]
+    assert find_tagged(entries([5]), frozenset({6})) == []
+    assert find_tagged(entries([]), frozenset({6})) == []
+    assert find_tagged(entries([]), frozenset()) == []
+
+
+def test_many_codes_are_found_like_few() -> None:
+    codes = list(range(100, 100 + 2 * SEARCHED_MAX))
+    assert find_tagged(entries([*codes, 5, -1]), frozenset(codes)) == list(range(len(codes)))
+
+
+def test_bytes_across_two_entries_are_no_code() -> None:
+    assert find_tagged(entries([0x0102, 0x03040000]), frozenset({0x01020304})) == []
+    # A false match begins within the entry in front of the true one.
+    assert find_tagged(entries([0x0101, 0x01010101, 5]), frozenset({0x01010101})) == [1]
+
+
+def test_a_longer_number_with_the_same_low_half_is_given_too() -> None:
+    """Delayed messages have a time there, and Apache's extended entries an address."""
+    assert find_tagged(entries([5 | 1 << 40, 5, -(1 << 40) + 5]), frozenset({5})) == [0, 1, 2]
+
+
+def test_fillers_have_no_tag() -> None:
+    assert find_tagged(memoryview(FILLER * 2), frozenset({7})) == []
+    assert find_tagged(memoryview(FILLER * 2), frozenset({0})) == [0, 1]
+
+
+@given(st.lists(CODES, max_size=40), st.frozensets(CODES, max_size=2 * SEARCHED_MAX))
+def test_a_search_finds_what_a_check_of_each_entry_finds(
+    codes: list[int], wanted: frozenset[int]
 ) -> None:
-    entries, results = encoded(*rows), []
-    for on in (True, False):
-        use_compiled(on)
-        extents = entry_extents(entries, size_max, least=least)
-        results.append((entry_columns(entries), sum_sizes(entries), extents))
-    use_compiled(True)
-    assert results[0] == results[1]
+    assert find_tagged(entries(codes), wanted) == [
+        n for n, code in enumerate(codes) if code in wanted
+    ]

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.check import check
@@ -15,10 +16,6 @@ from roquet.store.layout import FILLER_SIZE
 from roquet.store.store import Store
 from roquet.wire.records.record import ENTRY
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-
-NOW = 1_700_000_000_000
 FILE_SIZE = 1000
 """A queue file of the small store: 50 entries."""
 
@@ -27,20 +24,20 @@ def name(start: int = 0, topic: str = "T") -> str:
     return f"consumequeue/{topic}/0/{start * 20:020d}"
 
 
-def spoil(store_dir: "StoreDirectory", path: str, at: int, data: bytes) -> None:
+def spoil(store_dir: StoreDirectory, path: str, at: int, data: bytes) -> None:
     store_dir.content(path)[at : at + len(data)] = data
 
 
-def lose(store_dir: "StoreDirectory", path: str) -> None:
+def lose(store_dir: StoreDirectory, path: str) -> None:
     store_dir.files.remove(store_dir.path(path))
 
 
-def cut(store_dir: "StoreDirectory", path: str, size: int) -> None:
+def cut(store_dir: StoreDirectory, path: str, size: int) -> None:
     store_dir.files.contents[store_dir.path(path)] = bytes(store_dir.content(path))[:size]
 
 
 GARBAGE = bytes(range(200, 256)) * 20
-DAMAGE: dict[str, Callable[["StoreDirectory"], None]] = {
+DAMAGE: dict[str, Callable[[StoreDirectory], None]] = {
     "newest: garbage at its end": lambda s: spoil(s, name(100), 100, GARBAGE[:300]),
     "newest: garbage at its head": lambda s: spoil(s, name(100), 0, bytes(100)),
     "newest: all garbage": lambda s: spoil(s, name(100), 0, GARBAGE[:FILE_SIZE]),
@@ -67,9 +64,7 @@ DAMAGE: dict[str, Callable[["StoreDirectory"], None]] = {
 
 
 @pytest.fixture(params=["closed", "killed"])
-def filled(
-    request: pytest.FixtureRequest, store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
-) -> Callable[[], Store]:
+def filled(request: pytest.FixtureRequest, store_dir: StoreDirectory) -> Callable[[], Store]:
     """A store with 120 messages in T, of which none may be lost; gives a function that opens it."""
     store = store_dir.open()
     for n in range(120):
@@ -88,18 +83,16 @@ def filled(
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_twice(
-    store_dir: "StoreDirectory",
+    store_dir: StoreDirectory,
     filled: Callable[[], Store],
-    bodies: "ReadBodies",
-    draft: "MakeDraft",
     caplog: pytest.LogCaptureFixture,
     what: str,
 ) -> None:
     DAMAGE[what](store_dir)
     store = filled()
     assert store.bounds("T", 0) == (0, 120)
-    assert bodies(store) == [b"%03d" % n for n in range(120)]
-    assert bodies(store, "U") == [b"other"] * 50
+    assert read_bodies(store) == [b"%03d" % n for n in range(120)]
+    assert read_bodies(store, "U") == [b"other"] * 50
     assert store.append(draft(b"next"), NOW).queue_offset == 120
     if what != "ends: missing":  # older versions wrote none
         named = {"ends": "queue-ends is", "every queue": "/data/consumequeue is empty"}
@@ -109,7 +102,7 @@ def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_
             )
     store.close(NOW)
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
-    assert bodies(store_dir.open())[-1] == b"next"
+    assert read_bodies(store_dir.open())[-1] == b"next"
 
 
 def test_a_queue_without_damage_is_not_made_again(
@@ -120,7 +113,7 @@ def test_a_queue_without_damage_is_not_made_again(
 
 
 def test_messages_that_the_log_lost_as_well_keep_their_offsets(
-    store_dir: "StoreDirectory", filled: Callable[[], Store], draft: "MakeDraft"
+    store_dir: StoreDirectory, filled: Callable[[], Store]
 ) -> None:
     last = store_dir.entry("T", 0, 10)[0]
     store_dir.bytes_at(last, 40)[:] = bytes(40)
@@ -131,8 +124,7 @@ def test_messages_that_the_log_lost_as_well_keep_their_offsets(
     assert store.append(draft(b"next"), NOW).queue_offset == 120
 
 
-def test_a_deleted_topic_is_not_made_again(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_deleted_topic_is_not_made_again(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 3)
     store.flush_all(NOW)
     store.delete_topic("T")
@@ -143,9 +135,8 @@ def test_a_deleted_topic_is_not_made_again(store_dir: "StoreDirectory", fill: "F
 
 
 def test_retention_may_delete_the_first_files_and_be_killed(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 400)
     store.flush_all(NOW)
     gone = store.expire(NOW + 10 * 86_400_000, at_once=True)
@@ -157,9 +148,8 @@ def test_retention_may_delete_the_first_files_and_be_killed(
 
 
 def test_missing_first_files_are_rebuilt_from_the_log(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 130)
     store.close(NOW)
     for start in (0, 50):
@@ -171,9 +161,8 @@ def test_missing_first_files_are_rebuilt_from_the_log(
 
 
 def test_many_damaged_queues_are_counted(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     for n in range(30):
         store.append(draft(queue_id=n), NOW)
     store.close(NOW)
@@ -188,9 +177,8 @@ def test_many_damaged_queues_are_counted(
 
 
 def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.flush_all(NOW)
     old = store_dir.files.read(store_dir.path("queue-ends"))
@@ -202,9 +190,8 @@ def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
 
 
 def test_ends_that_cannot_be_read_are_named(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     read = store_dir.files.read
@@ -219,9 +206,7 @@ def test_ends_that_cannot_be_read_are_named(
         store_dir.open()
 
 
-def test_saved_ends_of_unused_queues_are_kept(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_saved_ends_of_unused_queues_are_kept(store_dir: StoreDirectory) -> None:
     for topic in "TU":
         store = store_dir.open()
         store.append(draft(b"x", topic), NOW)
@@ -241,13 +226,12 @@ def test_saved_ends_of_unused_queues_are_kept(
     ],
 )
 def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     caplog: pytest.LogCaptureFixture,
     entry: tuple[int, ...],
     is_astray: bool,
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     fill(store, 100, topic="U")
     store.close(NOW)
@@ -260,9 +244,8 @@ def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
 
 
 def test_a_last_entry_into_a_damaged_part_of_the_log_keeps_its_offset(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     fill(store, 100, topic="U")
     store.close(NOW)
@@ -276,9 +259,8 @@ def test_a_last_entry_into_a_damaged_part_of_the_log_keeps_its_offset(
 
 
 def test_entries_of_a_cut_log_that_a_loss_of_power_brings_back_are_no_messages(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 40)
     fill(store, 3, topic="V")
     store.flush_all(NOW)
@@ -314,9 +296,8 @@ def test_an_entry_after_the_end_of_the_log_is_a_fault(
 
 
 def test_a_queue_copied_from_elsewhere_is_a_fault(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     store.close(NOW)
     other = type(store_dir)()
@@ -333,9 +314,8 @@ def test_a_queue_copied_from_elsewhere_is_a_fault(
 
 
 def test_a_queue_that_ends_with_a_file_is_checked_in_both_files(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 50)
     store.close(NOW)
     store_dir.files.create(store_dir.path(name(50)), FILE_SIZE)
@@ -347,9 +327,8 @@ def test_a_queue_that_ends_with_a_file_is_checked_in_both_files(
 
 
 def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     for n in range(20):
         store.append(draft(b"%d" % n), NOW)
     store.flush_all(NOW)
@@ -361,8 +340,7 @@ def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
     assert "T/0 is rebuilt from the log: its entry of offset 19 is damaged" in caplog.text
 
 
-def test_counting_continues_at_the_known_end(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_counting_continues_at_the_known_end(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 50)
     store.flush_all(NOW)
     fill(store, 70)
@@ -374,9 +352,8 @@ def test_counting_continues_at_the_known_end(store_dir: "StoreDirectory", fill: 
 
 
 def test_a_checkpoint_without_our_note_is_logged(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 5)
     store.close(NOW)
     store_dir.content("checkpoint")[1024:1100] = bytes(76)
@@ -385,9 +362,8 @@ def test_a_checkpoint_without_our_note_is_logged(
 
 
 def test_a_log_that_lost_its_first_files_is_distinguished_from_an_expired_one(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 300)
     store.close(NOW)
     names = sorted(n for n in store_dir.files.list(store_dir.path("commitlog")) if n.isdigit())

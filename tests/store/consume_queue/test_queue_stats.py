@@ -1,30 +1,22 @@
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, fill
 
 from roquet.rules.retention import DiskUsage
 from roquet.store.store import Store
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, StoreDirectory
-
-NOW = 1_700_000_000_000
-
 
 @pytest.fixture
-def store(store_dir: "StoreDirectory") -> Store:
+def store(store_dir: StoreDirectory) -> Store:
     return store_dir.open()
 
 
-def test_queues_in_use_are_listed_with_their_ends(store: Store, fill: "Fill") -> None:
+def test_queues_in_use_are_listed_with_their_ends(store: Store) -> None:
     fill(store, 3)
     fill(store, 1, topic="U", queue_id=2)
     assert sorted(store.queue_stats.ends()) == [("T", 0, 3), ("U", 2, 1)]
 
 
-def test_a_queue_unused_since_the_opening_is_not_listed(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_a_queue_unused_since_the_opening_is_not_listed(store_dir: StoreDirectory) -> None:
     first = store_dir.open()
     fill(first, 3)
     first.close(NOW)
@@ -34,7 +26,7 @@ def test_a_queue_unused_since_the_opening_is_not_listed(
     assert list(store.queue_stats.ends()) == [("T", 0, 3)]
 
 
-def test_only_existing_queues_are_known(store: Store, fill: "Fill") -> None:
+def test_only_existing_queues_are_known(store: Store) -> None:
     fill(store, 1)
     queue_stats = store.queue_stats
     assert queue_stats.has("T", 0)
@@ -45,7 +37,7 @@ def test_only_existing_queues_are_known(store: Store, fill: "Fill") -> None:
     assert queue_stats.entries("U", 0, 0, 9) == []
 
 
-def test_sizes_and_entries_are_those_of_the_records(store: Store, fill: "Fill") -> None:
+def test_sizes_and_entries_are_those_of_the_records(store: Store) -> None:
     stored = fill(store, 120)  # over files of 50 entries
     sizes = [one.size for one in stored]
     queue_stats = store.queue_stats
@@ -59,14 +51,14 @@ def test_sizes_and_entries_are_those_of_the_records(store: Store, fill: "Fill") 
     assert queue_stats.entries("T", 0, 120, 5) == queue_stats.entries("T", 0, 0, 0) == []
 
 
-def test_messages_after_a_position_are_counted(store: Store, fill: "Fill") -> None:
+def test_messages_after_a_position_are_counted(store: Store) -> None:
     fill(store, 5)
     position = store.end_position
     fill(store, 2)
     assert store.queue_stats.offset_since("T", 0, position) == 5
 
 
-def test_expired_messages_are_not_counted(store: Store, fill: "Fill") -> None:
+def test_expired_messages_are_not_counted(store: Store) -> None:
     fill(store, 200)
     store.flush_all(NOW)
     gone = store.expire(NOW + 10**12, DiskUsage(100, 20))

@@ -5,9 +5,12 @@ import pytest
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.consume_queue.queue import ConsumeQueue
-from roquet.store.consume_queue.queues import ConsumeQueues, RemovedQueues
+from roquet.store.consume_queue.queue_ends import QueueEnd, unpack_ends
+from roquet.store.consume_queue.queues import CheckpointEnds, ConsumeQueues, RemovedQueues
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.filesystem.segments import Segments
+from roquet.store.layout import ENTRY_SIZE
 
 
 def make_queues(files: MemoryFiles, file_entries: int = 10) -> ConsumeQueues:
@@ -161,3 +164,43 @@ def test_clearing_deletes_every_removed_directory() -> None:
     removed.move_in(make_directory(files, Path("/cq/T")))
     removed.clear()
     assert not files.list(REMOVED)
+
+
+NAME = ("T", 0)
+
+
+@pytest.fixture
+def queue() -> ConsumeQueue:
+    pool = MapPool(MemoryFiles(), 9)
+    return ConsumeQueue("T", 0, Segments(pool, Path("/cq/T/0"), 10 * ENTRY_SIZE), 60)
+
+
+def packed(ends: CheckpointEnds) -> dict[tuple[str, int], QueueEnd]:
+    unpacked = unpack_ends(ends.pack(0, 1_000))
+    assert unpacked is not None
+    return dict(unpacked.ends)
+
+
+def test_a_noted_queue_is_recorded_with_its_last_position(queue: ConsumeQueue) -> None:
+    ends = CheckpointEnds()
+    ends.note(queue)
+    assert packed(ends) == {}, "it has no messages"
+    put(queue, 100)
+    put(queue, 105)
+    ends.note(queue)
+    assert packed(ends) == {NAME: QueueEnd(0, 2, 105)}
+    ends.note(queue)
+    assert packed(ends) == {NAME: QueueEnd(0, 2, 105)}
+    ends.forget(NAME)
+    assert packed(ends) == {}
+
+
+def test_ends_of_the_last_checkpoint_stay_until_a_queue_is_noted(queue: ConsumeQueue) -> None:
+    ends = CheckpointEnds()
+    assert not ends.has_checkpoint
+    ends.load({NAME: QueueEnd(0, 1, 70), ("U", 3): QueueEnd(4, 4, -1)})
+    assert ends.has_checkpoint
+    put(queue, 100)
+    put(queue, 110)
+    ends.note(queue)
+    assert packed(ends) == {NAME: QueueEnd(0, 2, 110), ("U", 3): QueueEnd(4, 4, -1)}

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.conftest import NOW
 
 from roquet.store.config import DELAY_LEVELS_MS
 from roquet.store.consume_queue import rebuild
@@ -13,8 +14,6 @@ from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.layout import FILLER_SIZE
 from roquet.wire.records.partial_decode import PartialRecord
-
-NOW = 1_700_000_000_000
 
 
 @pytest.fixture

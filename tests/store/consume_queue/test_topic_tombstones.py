@@ -2,9 +2,9 @@
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.rules.retention import HOUR_MS, DiskUsage
@@ -13,10 +13,6 @@ from roquet.store.consume_queue.topic_tombstones import FILE_NAME, TopicTombston
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-
-NOW = 1_700_000_000_000
 DIRECTORY = Path("/data")
 
 
@@ -61,9 +57,8 @@ def test_a_file_that_cannot_be_read_is_named(text: bytes) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False], ids=["behind the checkpoint", "before it"])
 def test_a_kill_right_after_brings_no_deleted_topic_back(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", flushed: bool
+    store_dir: StoreDirectory, store: Store, flushed: bool
 ) -> None:
-    store = store_dir.open()
     fill(store, 5, topic="U")
     if flushed:
         store.flush_all(NOW)
@@ -72,30 +67,28 @@ def test_a_kill_right_after_brings_no_deleted_topic_back(
     store.delete_topic("T")
     store = store_dir.open_after_kill()
     assert store.topics() == ["U"]
-    assert len(bodies(store, "U")) == 10
+    assert len(read_bodies(store, "U")) == 10
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).problems == ()
 
 
 def test_a_recreated_topic_has_only_its_new_messages(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 20)
     store.delete_topic("T")
     for n in range(3):
         assert store.append(draft(b"new %d" % n), NOW).queue_offset == n
     for _ in range(2):
         store = store_dir.open_after_kill()
-        assert bodies(store) == [b"new 0", b"new 1", b"new 2"]
+        assert read_bodies(store) == [b"new 0", b"new 1", b"new 2"]
     store.delete_topic("T")
     store.append(draft(b"newer"), NOW)
-    assert bodies(store_dir.open_after_kill()) == [b"newer"]
+    assert read_bodies(store_dir.open_after_kill()) == [b"newer"]
 
 
 def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 20)
     fill(store, 20, topic="U")
     store.delete_topic("T")
@@ -104,35 +97,33 @@ def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
     store_dir.files.remove(store_dir.path("consumequeue"))
     store = store_dir.open()
     assert store.topics() == ["U"]
-    assert len(bodies(store, "U")) == 20
+    assert len(read_bodies(store, "U")) == 20
 
 
-def powerless(store_dir: "StoreDirectory", seed: int) -> Store:
+def powerless(store_dir: StoreDirectory, seed: int) -> Store:
     store_dir.files = store_dir.files.after_power_loss(Random(seed))
     return store_dir.open()
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies", seed: int
+    store_dir: StoreDirectory, store: Store, seed: int
 ) -> None:
-    store = store_dir.open()
     fill(store, 20)
     store.flush_all(NOW)
     fill(store, 20)
     store.delete_topic("T")
     if seed % 2:
         store = powerless(store_dir, seed)
-        assert bodies(store) == []
+        assert read_bodies(store) == []
     store.append(draft(b"new"), NOW)
     store.flush_log()
-    assert bodies(powerless(store_dir, seed)) == [b"new"]
+    assert read_bodies(powerless(store_dir, seed)) == [b"new"]
 
 
 def test_queues_that_came_back_are_deleted_once_more(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 20)
     store.flush_all(NOW)
     before = store_dir.files.copy()
@@ -147,9 +138,8 @@ def test_queues_that_came_back_are_deleted_once_more(
 
 @pytest.mark.parametrize("empty", [1, 2])
 def test_a_queue_that_came_back_empty_does_not_keep_the_others(
-    store_dir: "StoreDirectory", fill: "Fill", empty: int
+    store_dir: StoreDirectory, store: Store, empty: int
 ) -> None:
-    store = store_dir.open()
     for queue_id in range(3):
         fill(store, 20, queue_id=queue_id)
     store.flush_all(NOW)
@@ -165,10 +155,7 @@ def test_a_queue_that_came_back_empty_does_not_keep_the_others(
     assert store_dir.open().topics() == []
 
 
-def test_a_topic_without_messages_leaves_no_tombstone(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_topic_without_messages_leaves_no_tombstone(store: Store) -> None:
     store.delete_topic("T")
     assert store.deleted_before("T") == 0
     fill(store, 3)
@@ -176,10 +163,7 @@ def test_a_topic_without_messages_leaves_no_tombstone(
     assert store.deleted_before("T") == store.end_position
 
 
-def test_tombstones_are_removed_with_the_files_of_the_log(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_tombstones_are_removed_with_the_files_of_the_log(store: Store) -> None:
     fill(store, 3)
     store.delete_topic("T")
     for day in range(10):
@@ -201,10 +185,7 @@ def test_a_list_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -
         TopicTombstones(files, Path("/data"))
 
 
-def test_a_topic_has_messages_until_it_is_deleted(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_topic_has_messages_until_it_is_deleted(store: Store) -> None:
     assert not store.has_messages("T")
     fill(store, 1)
     assert store.has_messages("T")
@@ -237,9 +218,8 @@ def test_a_tombstone_that_may_be_on_the_disk_is_undone() -> None:
 
 
 def test_a_tombstone_that_cannot_be_undone_ends_writing(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     monkeypatch.setattr(
         store_dir.files, "replace", FilesThatReportFailure.replace.__get__(FilesThatReportFailure())

@@ -1,31 +1,27 @@
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import parts
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts
 
 from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
 from roquet.store.config import StoreConfig
-from roquet.store.key_index.dispatch import Dispatcher
-from roquet.store.key_index.hasher import HashedKeys, hash_keys
+from roquet.store.key_index.dispatch import Dispatcher, HashedKeys, hash_key, hash_keys, key_hashes
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.store import Draft, Store
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.partial_decode import index_keys
 from roquet.wire.records.record import encode_properties
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
 
 pytestmark = pytest.mark.usefixtures("form")
 
-NOW = 1_700_000_000_000
 DISPATCH = "roquet.store.key_index.dispatch"
 
 
-def test_the_index_follows_the_log_in_steps(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_the_index_follows_the_log_in_steps(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 100)
     opened.log.unindexed.drop_before(store.end_position)
@@ -36,35 +32,27 @@ def test_the_index_follows_the_log_in_steps(store_dir: "StoreDirectory", fill: "
     assert store.indexed_position == store.end_position
 
 
-def test_a_late_index_takes_more_records_at_once(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_late_index_takes_more_records_at_once(store: Store) -> None:
     fill(store, 1_000)
     assert [store.dispatch(30) for _ in range(8)] == [500, 250, 125, 62, 31, 30, 2, 0]
     assert store.indexed_position == store.end_position
 
 
-def test_a_late_index_that_reads_the_log_stays_slow(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_a_late_index_that_reads_the_log_stays_slow(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 1_000)
     opened.log.unindexed.drop(1)
     assert store.dispatch(30) == 30
 
 
-def test_rolled_back_messages_are_not_found(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_rolled_back_messages_are_not_found(store: Store) -> None:
     store.append(draft(sys_flag=12), NOW)
     store.append(draft(sys_flag=8), NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     assert len(store.query("T", "U1").positions) == 1
 
 
-def test_a_hole_in_the_log_is_stepped_over(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_hole_in_the_log_is_stepped_over(store_dir: StoreDirectory, store: Store) -> None:
     appended = fill(store, 20)
     store_dir.bytes_at(appended[5].position, 60)[:] = bytes(60)
     while store.dispatch(4):
@@ -72,24 +60,19 @@ def test_a_hole_in_the_log_is_stepped_over(store_dir: "StoreDirectory", fill: "F
     assert len(store.query("T", "U1", count_max=99).positions) == 19
 
 
-def test_records_that_expired_before_they_were_indexed_are_skipped(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_records_that_expired_before_they_were_indexed_are_skipped(store: Store) -> None:
     for day in range(10):
         store.append(draft(b"x" * 7000), NOW + day * 24 * HOUR_MS)
     store.flush_all(NOW)
     store.expire(NOW + 9 * 24 * HOUR_MS, DiskUsage(100, 20))
     assert store.indexed_position < store.begin_position
-    while store.dispatch():
-        pass
+    index_all(store)
     positions = store.query("T", "U1", count_max=99).positions
     assert positions[0] == store.begin_position
     assert store.indexed_position == store.end_position
 
 
-def test_the_index_waits_while_the_disk_is_full(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_the_index_waits_while_the_disk_is_full(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 60)
     store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 500
     while store.dispatch(10):
@@ -107,7 +90,7 @@ def entries(opened: OpenDirectory) -> list[tuple[int, int, int, int]]:
     return [file.entry(number) for file in files for number in range(1, file.next)]
 
 
-def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
+def mixed(store: Store, kinds: list[int]) -> None:
     """Messages of all kinds: alone, in a batch, in a transaction, without keys, long ones."""
     for n, kind in enumerate(kinds):
         if kind == 0:
@@ -136,13 +119,13 @@ KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 @example([([2, 3, 3], 3)])
 @example([([0, 0, 0, 3, 3], 1)])
 def test_buffered_records_are_indexed_like_those_read_from_the_log(
-    new_store_dir: "type[StoreDirectory]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
+    rounds: list[tuple[list[int], int]],
 ) -> None:
-    followed, followed_parts = new_store_dir().open_parts()
-    read, read_parts = new_store_dir().open_parts()
+    followed, followed_parts = StoreDirectory().open_parts()
+    read, read_parts = StoreDirectory().open_parts()
     for kinds, count_max in rounds:
         for store in (followed, read):
-            mixed(store, draft, kinds)
+            mixed(store, kinds)
         read_parts.log.unindexed.drop_before(read.end_position)
         taken = followed.dispatch(count_max)
         assert read.dispatch(taken or count_max) == taken
@@ -158,7 +141,7 @@ def test_buffered_records_are_indexed_like_those_read_from_the_log(
 
 
 def test_records_that_left_the_buffer_are_read_from_the_log(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 10)
     store, opened = store_dir.open_parts()
@@ -171,7 +154,7 @@ def test_records_that_left_the_buffer_are_read_from_the_log(
 
 
 def test_ordinary_messages_are_not_read_again(
-    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 20)
@@ -182,9 +165,7 @@ def test_ordinary_messages_are_not_read_again(
     assert len(store.query("T", "U1", count_max=99).positions) == 40
 
 
-def test_long_properties_do_not_fill_the_memory(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_long_properties_do_not_fill_the_memory(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
@@ -195,9 +176,8 @@ def test_long_properties_do_not_fill_the_memory(
 
 
 def test_a_kill_leaves_no_record_unindexed_or_indexed_twice(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 30)
     store.dispatch(10)
     store.flush_all(NOW)
@@ -210,9 +190,7 @@ def test_a_kill_leaves_no_record_unindexed_or_indexed_twice(
     assert [position for _, position, _, _ in entries(opened)] == [a.position for a in appended]
 
 
-def test_keys_that_may_be_indexed_already_are_searched_first(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_keys_that_may_be_indexed_already_are_searched_first(store_dir: StoreDirectory) -> None:
     store, opened = store_dir.open_parts()
     appended = fill(store, 20)
     store.dispatch(8)
@@ -235,10 +213,7 @@ def fail_hashes_of_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_record_that_cannot_be_indexed_is_reported_and_the_others_are_indexed(
-    store_dir: "StoreDirectory",
-    draft: "MakeDraft",
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, opened = store_dir.open_parts()
     keys = [{"UNIQ_KEY": "U1", **({"KEYS": "bad"} if n == 5 else {})} for n in range(20)]
@@ -273,13 +248,8 @@ def test_a_record_that_cannot_be_indexed_is_reported_and_the_others_are_indexed(
 @pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize("error", [StoreError("gone"), OSError(5, "EIO")])
 def test_an_error_of_the_disk_is_raised_and_skips_no_record(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    is_alone: bool,
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception, is_alone: bool
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
 
     def fail(*_: object) -> None:
@@ -294,9 +264,8 @@ def test_an_error_of_the_disk_is_raised_and_skips_no_record(
 
 
 def test_a_record_that_is_indexed_alone_waits_while_the_disk_is_full(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     fail_hashes_of_several_keys(monkeypatch)
     monkeypatch.setattr(KeyIndex, "put_many", lambda *_: 0)
@@ -305,9 +274,8 @@ def test_a_record_that_is_indexed_alone_waits_while_the_disk_is_full(
 
 
 def test_the_index_is_at_the_end_when_no_record_can_be_read(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     store_dir.bytes_at(0, store.end_position)[:] = bytes(store.end_position)
     fail_hashes_of_several_keys(monkeypatch)
@@ -315,35 +283,118 @@ def test_the_index_is_at_the_end_when_no_record_can_be_read(
     assert store.indexed_position == store.end_position
 
 
-def keyed(draft: "MakeDraft", count: int) -> "Draft":
+def keyed(count: int) -> "Draft":
     return draft(properties={"KEYS": " ".join(f"k{n}" for n in range(count))})
 
 
-def test_a_step_takes_few_messages_with_thousands_of_keys(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_a_step_takes_few_messages_with_thousands_of_keys(store_dir: StoreDirectory) -> None:
     config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=100_000)
     store = Store.open(None, config, now_ms=NOW)
     for _ in range(10):
-        store.append(keyed(draft, 4_800), NOW)
+        store.append(keyed(4_800), NOW)
     assert [store.dispatch(1_000) for _ in range(3)] == [1_000] * 3
     assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 3
-    while store.dispatch():
-        pass
+    index_all(store)
     assert store.indexed_position == store.end_position
     assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 10
 
 
-def test_a_late_index_takes_so_many_keys_at_once(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_a_late_index_takes_so_many_keys_at_once(store_dir: StoreDirectory) -> None:
     config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=500_000)
     store = Store.open(None, config, now_ms=NOW)
     for _ in range(1_000):
-        store.append(keyed(draft, 100), NOW)
+        store.append(keyed(100), NOW)
     assert store.dispatch(30) == 500
     assert len(store.query("T", "k99", count_max=999, bytes_max=1 << 30).positions) == 64
-    while store.dispatch():
-        pass
+    index_all(store)
     assert store.indexed_position == store.end_position
     assert len(store.query("T", "k99", count_max=9_999, bytes_max=1 << 30).positions) == 1_000
+
+
+NAMES = st.text("ab#é😀\x00z", max_size=30)
+ASCII_NAMES = st.text(st.characters(max_codepoint=127, exclude_characters="\x01\x02 "), max_size=40)
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(
+            [b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02", b"a", b"b c", b" ", b"\0", b"\xc3\xa9", b"\xff",
+             b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01u2\x02", b"KEYS\x01k\x02", b"XUNIQ_KEY\x01x\x02"]
+        ),
+        max_size=5,
+    ).map(b"".join),
+    max_size=5,
+)  # fmt: skip
+
+
+def java(topic: str, key: str) -> int:
+    """The least number has no absolute value."""
+    signed = hash_code(f"{topic}#{key}")
+    return abs(signed) if signed != -(2**31) else 0
+
+
+def unique(key: str) -> bytes:
+    return f"UNIQ_KEY\x01{key}\x02".encode()
+
+
+@given(NAMES, st.lists(NAMES, max_size=5))
+def test_hashes_are_javas_made_not_negative(topic: str, keys: list[str]) -> None:
+    for key in keys:
+        assert hash_key(topic.encode(), key.encode()) == java(topic, key)
+
+
+def test_the_least_number_counts_as_zero() -> None:
+    assert hash_code("T#DWIECHC") == -(2**31)
+    assert hash_key(b"T", b"DWIECHC") == 0
+
+
+def test_a_key_that_is_not_utf_8_is_read_as_java_does_it() -> None:
+    assert hash_key(b"T", b"a\xffb") == java("T", "a\ufffdb")
+
+
+@pytest.mark.usefixtures("form")
+class TestManyRecords:
+    @given(NAMES, st.lists(ASCII_NAMES, max_size=30))
+    @example("T", [f"7F0000015AB4{n:020X}" for n in range(1000, 1300)])
+    @example("T", ["hash"] * 9)
+    @example("T", ["DWIECHC", "DWIECHD"])
+    def test_hashes_of_unique_keys_are_those_of_each(self, topic: str, keys: list[str]) -> None:
+        hashes, owners = hash_keys([topic.encode()] * len(keys), list(map(unique, keys)))
+        named = [(owner, key) for owner, key in enumerate(keys) if key]
+        assert owners == [owner for owner, _ in named]
+        assert hashes == [java(topic, key) for _, key in named]
+
+    @given(TEXTS, st.lists(NAMES, min_size=5, max_size=5))
+    @example([b"UNIQ_KEY\x01u%d\x02TAGS\x01t\x02" % n for n in range(5)], ["T"] * 5)
+    @example([b"KEYS\x01k%d\x02UNIQ_KEY\x01u\x02" % n for n in range(5)], ["T"] * 5)
+    @example([b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01v\x02", b"\0"], ["T"] * 5)
+    @example([b"UNIQ_KEY\x01u1\x02", b"UNIQ_KEY\x01\x02u\x02"], ["T"] * 5)
+    @example([b"aUNIQ_KEY\x01u\x02", b"\x02UNIQ_KEY\x01u\x02"], ["T"] * 5)
+    @example([b"UNIQ_KEY\x01u\x02", b"UNIQ_KEY\x01uu"], ["T"] * 5)
+    @example([b"UNIQ_KEY\x01u"], ["é"] * 5)
+    def test_each_record_has_all_its_keys(self, texts: list[bytes], names: list[str]) -> None:
+        topics = [name.encode() for name in names[: len(texts)]]
+        hashes, owners = hash_keys(topics, texts)
+        expected = [
+            (owner, hash_key(topics[owner], key))
+            for owner, text in enumerate(texts)
+            for key in index_keys(text)
+        ]
+        assert list(zip(owners, hashes, strict=True)) == expected
+
+    def test_hashes_stay_right_from_message_to_message(self) -> None:
+        for topic in ("T", "T#7F", "Flüge"):
+            keys = [f"7F0000015AB4{n:016X}" for n in range(3_000)]
+            hashes, owners = hash_keys([topic.encode()] * 3_000, list(map(unique, keys)))
+            assert owners == list(range(3_000))
+            assert hashes == [java(topic, key) for key in keys]
+
+    def test_an_error_of_one_key_is_raised(self) -> None:
+        def fail(topic: bytes, key: bytes) -> int:
+            raise OverflowError("odd")
+
+        with pytest.raises(OverflowError, match="odd"):
+            key_hashes([b"T"], [unique("é")], fail)
+
+    def test_topics_and_texts_of_unequal_number_are_a_bug(self) -> None:
+        with pytest.raises(ValueError, match="zip"):
+            hash_keys([b"T"], [])

@@ -1,24 +1,19 @@
-from collections.abc import Callable
 from pathlib import Path
 from struct import pack
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.key_index.index import IndexFile, KeyIndex, link_entries
 from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD
-
-if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, StoreDirectory
+from roquet.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("form")
-
-NOW = 1_700_000_000_000
 
 
 def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 10) -> KeyIndex:
@@ -184,9 +179,8 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, head: bytes
+    store_dir: StoreDirectory, store: Store, number: int, head: bytes
 ) -> None:
-    store = store_dir.open()
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
         store.dispatch()
@@ -195,16 +189,8 @@ def test_an_index_file_with_a_damaged_head_is_made_again(
     assert len(names) == 3
     store_dir.content(f"index/{names[number]}")[:40] = head
     store = store_dir.open()
-    while store.dispatch():
-        pass
+    index_all(store)
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))
-
-
-SLOT_NUMBERS = st.sampled_from([0, 1, 2, 3, 5, -1, 2**31 - 1, -(2**31)])
-NUMBERS = st.one_of(
-    st.integers(0, 20), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 2**31, 2**64])
-)
-TIMES = st.one_of(st.integers(NOW - 9, NOW + 9), st.integers(-(2**63), 2**63 - 1))
 
 
 def encode_slots(numbers: list[int]) -> bytearray:
@@ -246,26 +232,3 @@ def test_entries_need_a_slot_and_columns_of_one_length() -> None:
     for hashes, positions, times in (([1, 2], [2], [NOW]), ([1], [], [NOW]), ([1], [2], [])):
         with pytest.raises(ValueError, match="zip"):
             link_entries(memoryview(bytearray(8)), hashes, positions, times, NOW, 1)
-
-
-@given(
-    st.lists(SLOT_NUMBERS, max_size=5),
-    st.lists(st.tuples(st.integers(0, 2**31 - 1), NUMBERS, TIMES), max_size=8),
-    TIMES,
-    st.sampled_from([1, 1, 5, 2**31 - 3, 2**31 - 1]),
-)
-def test_both_forms_link_the_same_entries(
-    outcome_of_both: Callable[[Callable[[], object]], object],
-    numbers: list[int],
-    rows: list[tuple[int, int, int]],
-    begin_ms: int,
-    first: int,
-) -> None:
-    hashes, positions, times = ([row[column] for row in rows] for column in range(3))
-
-    def link() -> object:
-        slots = encode_slots(numbers)
-        linked = link_entries(memoryview(slots), hashes, positions, times, begin_ms, first)
-        return linked, bytes(slots)
-
-    outcome_of_both(link)

@@ -2,20 +2,17 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.store.key_index import index_check
 from roquet.store.layout import INDEX_HEAD, index_name
 from roquet.store.store import Store
 
-if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, StoreDirectory
-
 pytestmark = pytest.mark.usefixtures("form")
 
-NOW = 1_700_000_000_000
 COUNT = 330
 ENTRIES_AT = INDEX_HEAD.size + 20 * 4
 
@@ -24,14 +21,13 @@ Opened = TypeVar("Opened")
 Damage = Callable[[memoryview], object]
 
 
-def closed(store_dir: "StoreDirectory", draft: "MakeDraft") -> list[str]:
+def closed(store_dir: StoreDirectory) -> list[str]:
     """A store with four index files; gives their names."""
     store = store_dir.open()
     for n in range(COUNT):
         keys = {"KEYS": f"k{n} all"} if n % 3 else {"FLAG": "none"}
         store.append(draft(properties=keys, tag_code=0), NOW + n * 1_000)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     names = sorted(p.name for p in store_dir.files.contents if p.parent.name == "index")
     assert len(names) == 5
@@ -55,13 +51,12 @@ def opened_as_large(open_store: Callable[[], Opened]) -> Opened:
         return open_store()
 
 
-def scrubbed(store_dir: "StoreDirectory") -> Store:
+def scrubbed(store_dir: StoreDirectory) -> Store:
     """A store whose index was compared by the scrub, not by a query."""
     store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
-    while store.dispatch():
-        pass
+    index_all(store)
     return store
 
 
@@ -97,9 +92,9 @@ DAMAGE: dict[str, Damage] = {
 @pytest.mark.parametrize("number", [0, 2, -1])
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_index_file_loses_no_key(
-    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, what: str
+    store_dir: StoreDirectory, number: int, what: str
 ) -> None:
-    names = closed(store_dir, draft)
+    names = closed(store_dir)
     DAMAGE[what](store_dir.content(f"index/{names[number]}"))
     damaged = store_dir.files.copy()
     assert lost(scrubbed(store_dir)) == []
@@ -108,20 +103,16 @@ def test_a_damaged_index_file_loses_no_key(
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, -1])
-def test_a_missing_index_file_loses_no_key(
-    store_dir: "StoreDirectory", draft: "MakeDraft", number: int
-) -> None:
-    store_dir.files.remove(store_dir.path(f"index/{closed(store_dir, draft)[number]}"))
+def test_a_missing_index_file_loses_no_key(store_dir: StoreDirectory, number: int) -> None:
+    store_dir.files.remove(store_dir.path(f"index/{closed(store_dir)[number]}"))
     missing = store_dir.files.copy()
     assert lost(scrubbed(store_dir)) == []
     store_dir.files = missing
     assert lost(store_dir.open()) == []
 
 
-def test_files_that_changed_places_lose_no_key(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    names = closed(store_dir, draft)
+def test_files_that_changed_places_lose_no_key(store_dir: StoreDirectory) -> None:
+    names = closed(store_dir)
     for one, other in ((0, 1), (1, -1)):
         paths = [store_dir.path(f"index/{names[number]}") for number in (one, other)]
         contents = store_dir.files.contents
@@ -131,10 +122,8 @@ def test_files_that_changed_places_lose_no_key(
         store_dir.files = store_dir.files.copy()
 
 
-def test_a_kill_while_the_index_is_made_again_loses_no_key(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    names = closed(store_dir, draft)
+def test_a_kill_while_the_index_is_made_again_loses_no_key(store_dir: StoreDirectory) -> None:
+    names = closed(store_dir)
     garbage(ENTRIES_AT + 100, 100)(store_dir.content(f"index/{names[0]}"))
     store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
@@ -145,15 +134,14 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(
             store.dispatch(20)
         if pieces % 3 == 0:
             store.flush_all(NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     assert lost(store) == []
 
 
 def test_an_undamaged_index_is_not_changed(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed(store_dir, draft)
+    closed(store_dir)
     before = {p: bytes(c) for p, c in store_dir.files.contents.items() if p.parent.name == "index"}
     store = scrubbed(store_dir)
     assert lost(store) == []
@@ -164,9 +152,9 @@ def test_an_undamaged_index_is_not_changed(
 
 @pytest.mark.parametrize("budget", [1, 7])
 def test_a_check_continues_where_it_stopped(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch, budget: int
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
-    names = closed(store_dir, draft)
+    names = closed(store_dir)
     garbage(ENTRIES_AT + 20 * 60, 20)(store_dir.content(f"index/{names[2]}"))
     monkeypatch.setattr(index_check, "ENTRIES_MAX", budget)
     monkeypatch.setattr(index_check.IndexCheck.resume, "__defaults__", (budget,))
@@ -178,9 +166,9 @@ def test_a_check_continues_where_it_stopped(
 
 
 def test_records_indexed_during_the_check_are_in_the_newest_file(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed(store_dir, draft)
+    closed(store_dir)
     store = opened_as_large(store_dir.open)
     n = 0
     while store.scrub(3_000):
@@ -191,8 +179,8 @@ def test_records_indexed_during_the_check_are_in_the_newest_file(
     assert lost(store) == []
 
 
-def test_files_may_expire_during_a_check(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    closed(store_dir, draft)
+def test_files_may_expire_during_a_check(store_dir: StoreDirectory) -> None:
+    closed(store_dir)
     store, opened = opened_as_large(store_dir.open_parts)
     for _ in range(3):
         store.scrub(3_000)
@@ -204,9 +192,7 @@ def test_files_may_expire_during_a_check(store_dir: "StoreDirectory", draft: "Ma
     assert all(store.query("T", f"k{n}").records for n in range(kept, COUNT) if n % 3)
 
 
-def test_an_index_of_another_time_or_store_is_rebuilt(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_an_index_of_another_time_or_store_is_rebuilt(store_dir: StoreDirectory) -> None:
     """Files of a backup, of another store, and none at all."""
     store = store_dir.open()
     for n in range(40):
@@ -214,7 +200,7 @@ def test_an_index_of_another_time_or_store_is_rebuilt(
     store.close(NOW)
     old = {p: c for p, c in store_dir.files.copy().contents.items() if p.parent.name == "index"}
     fresh = type(store_dir)()
-    names = closed(fresh, draft)
+    names = closed(fresh)
     for name in names:
         fresh.files.remove(fresh.path(f"index/{name}"))
     none = fresh.files.copy()
@@ -225,9 +211,9 @@ def test_an_index_of_another_time_or_store_is_rebuilt(
 
 
 def test_an_index_that_ends_after_the_log_is_rebuilt(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = closed(store_dir, draft)
+    names = closed(store_dir)
     view = store_dir.content(f"index/{names[1]}")
     view[24:32] = (1 << 40).to_bytes(8, "big")
     assert lost(scrubbed(store_dir)) == []
@@ -235,9 +221,8 @@ def test_an_index_that_ends_after_the_log_is_rebuilt(
 
 
 def test_an_empty_index_of_a_log_without_keys_is_whole(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     for n in range(1_200):
         store.append(draft(b"", properties={}, tag_code=0), NOW + n)
     store.close(NOW)
@@ -249,7 +234,7 @@ def test_an_empty_index_of_a_log_without_keys_is_whole(
 
 
 def test_records_that_cannot_be_found_by_a_key_are_not_missed(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rolled back record, and one whose keys cannot be indexed."""
     store = store_dir.open()
@@ -265,15 +250,14 @@ def test_records_that_cannot_be_found_by_a_key_are_not_missed(
 
 @pytest.mark.parametrize("count", [20, 1_100])
 def test_keys_after_messages_without_keys_are_found(
-    store_dir: "StoreDirectory", draft: "MakeDraft", count: int, caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A few records are examined when the store opens, very many by the scrub."""
     store = store_dir.open()
     for n in range(count + 1):
         keys = {"KEYS": "k"} if n in (0, count) else {}
         store.append(draft(b"", properties=keys, tag_code=0), NOW + n)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     store, opened = store_dir.open_parts()
     newest = opened.index.files[-1]
@@ -285,15 +269,14 @@ def test_keys_after_messages_without_keys_are_found(
 
 
 def test_an_index_may_lead_in_front_of_the_log(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retention keeps the newest file, and later messages have no keys."""
     store = store_dir.open()
     store.append(draft(properties={"KEYS": "k"}, tag_code=0), NOW)
     for _ in range(200):
         store.append(draft(properties={}, tag_code=0), NOW)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.flush_all(NOW)
     assert store.expire(NOW + 10**12, at_once=True)
     store.close(NOW)
@@ -302,9 +285,8 @@ def test_an_index_may_lead_in_front_of_the_log(
 
 
 def test_an_index_file_that_was_made_and_never_filled_is_whole(
-    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     store.append(draft(properties={}, tag_code=0), NOW)
     store.close(NOW)
     store, opened = store_dir.open_parts()

@@ -1,28 +1,21 @@
 """Readers see nothing behind the confirmed position."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.store.conftest import NOW, StoreDirectory, draft, index_all
 
 from roquet.store.store import AppendResult, Store
-
-if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, StoreDirectory
-
-NOW = 1_700_000_000_000
 
 Filled = tuple[Store, list[AppendResult]]
 
 
 @pytest.fixture(scope="module")
-def filled(new_store_dir: type["StoreDirectory"], draft: "MakeDraft") -> Filled:
+def filled() -> Filled:
     """Sixty messages in two queues, each a millisecond younger, all with one key."""
-    store = new_store_dir().open()
+    store = StoreDirectory().open()
     results = [store.append(draft(b"x" * 99, queue_id=n % 2), NOW + n) for n in range(60)]
-    while store.dispatch():
-        pass
+    index_all(store)
     return store, results
 
 
@@ -64,10 +57,7 @@ def test_every_read_ends_at_the_last_confirmed_record(filled: Filled, data: st.D
     assert store.bounds("T", 0) == (0, 30)
 
 
-def test_offsets_go_on_behind_what_is_confirmed(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_offsets_go_on_behind_what_is_confirmed(store: Store) -> None:
     first = store.append(draft(), NOW)
     store.set_confirmed(first.position + first.size)
     assert store.append(draft(), NOW).queue_offset == 1
@@ -79,10 +69,7 @@ def test_offsets_go_on_behind_what_is_confirmed(
     assert store.confirmed_position == store.end_position
 
 
-def test_a_queue_whose_confirmed_records_expired_is_empty(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_queue_whose_confirmed_records_expired_is_empty(store: Store) -> None:
     for n in range(200):
         store.append(draft(b"x" * 99, queue_id=n % 2), NOW)
     store.flush_all(NOW)
@@ -95,9 +82,8 @@ def test_a_queue_whose_confirmed_records_expired_is_empty(
 
 
 def test_the_checkpoint_keeps_the_confirmed_position(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     assert store.confirmed_at_open == 0
     results = [store.append(draft(), NOW) for _ in range(5)]
     store.set_confirmed(results[3].position)

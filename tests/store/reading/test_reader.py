@@ -1,9 +1,9 @@
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.conftest import NOW, StoreDirectory, draft, fill
 
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
@@ -11,24 +11,17 @@ from roquet.store.reading.entry_scan import UNPACK_MAX
 from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode_many
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
-
 pytestmark = pytest.mark.usefixtures("form")
 
-NOW = 1_700_000_000_000
 
-
-def test_contiguous_records_are_one_part(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_contiguous_records_are_one_part(store: Store) -> None:
     fill(store, 20)
     found = store.read("T", 0, 3, count_max=10)
     assert (len(found.parts), found.count, found.next_offset) == (1, 10, 13)
     assert found.size == len(found.parts[0])
 
 
-def test_records_apart_are_joined_in_order(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_records_apart_are_joined_in_order(store: Store) -> None:
     for n in range(12):
         store.append(draft(b"%02d" % n, queue_id=n % 3 // 2), NOW)
     found = store.read("T", 0, 0)
@@ -39,15 +32,13 @@ def test_records_apart_are_joined_in_order(store_dir: "StoreDirectory", draft: "
     assert (found.count, found.size) == (8, len(part))
 
 
-def test_a_read_crosses_files_of_log_and_queue(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_read_crosses_files_of_log_and_queue(store: Store) -> None:
     fill(store, 130)
     found = store.read("T", 0, 0, count_max=1000, bytes_max=1 << 20)
     assert (found.count, found.next_offset, len(found.parts)) == (130, 130, 1)
 
 
-def test_limits_of_count_and_bytes(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_limits_of_count_and_bytes(store: Store) -> None:
     (one, *_) = fill(store, 20)
     assert store.read("T", 0, 0, bytes_max=3 * one.size).count == 3
     assert store.read("T", 0, 0, bytes_max=3 * one.size - 1).count == 2
@@ -56,7 +47,7 @@ def test_limits_of_count_and_bytes(store_dir: "StoreDirectory", fill: "Fill") ->
 
 
 def test_a_read_looks_at_few_records_that_do_not_fit(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of an earlier process are looked at before they are sent, perhaps from the disk."""
     store = store_dir.open()
@@ -77,17 +68,13 @@ def test_a_read_looks_at_few_records_that_do_not_fit(
 
 
 @pytest.mark.parametrize(("offset", "following"), [(-1, 0), (20, 20), (99, 20)])
-def test_outside_of_the_queue_there_is_nothing(
-    store_dir: "StoreDirectory", fill: "Fill", offset: int, following: int
-) -> None:
-    store = store_dir.open()
+def test_outside_of_the_queue_there_is_nothing(store: Store, offset: int, following: int) -> None:
     fill(store, 20)
     found = store.read("T", 0, offset)
     assert (found.parts, found.count, found.next_offset) == ([], 0, following)
 
 
-def test_an_unknown_queue_has_nothing(store_dir: "StoreDirectory") -> None:
-    store = store_dir.open()
+def test_an_unknown_queue_has_nothing(store: Store) -> None:
     assert store.read("T", 0, 5).next_offset == 0
     assert store.bounds("T", 0) == (0, 0)
     assert store.offset_by_time("T", 0, NOW) == 0
@@ -96,8 +83,7 @@ def test_an_unknown_queue_has_nothing(store_dir: "StoreDirectory") -> None:
     assert store.queue_ids("T") == []
 
 
-def test_only_wanted_tags_are_read(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_only_wanted_tags_are_read(store: Store) -> None:
     for n in range(30):
         store.append(draft(b"%d" % n, tag_code=n % 3), NOW)
     found = store.read("T", 0, 4, count_max=4, wanted={0}.__contains__)
@@ -105,10 +91,7 @@ def test_only_wanted_tags_are_read(store_dir: "StoreDirectory", draft: "MakeDraf
     assert store.read("T", 0, 0, wanted={9}.__contains__).next_offset == 30
 
 
-def test_a_read_with_a_filter_comes_to_an_end(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_read_with_a_filter_comes_to_an_end(store: Store) -> None:
     for n in range(900):
         store.append(draft(b"", tag_code=n), NOW)
     found = store.read("T", 0, 0, wanted={899}.__contains__)
@@ -116,10 +99,7 @@ def test_a_read_with_a_filter_comes_to_an_end(
     assert store.read("T", 0, 800, wanted={899}.__contains__).count == 1
 
 
-def test_a_read_with_a_tag_filter_may_examine_more_entries(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_read_with_a_tag_filter_may_examine_more_entries(store: Store) -> None:
     for n in range(1100):
         store.append(draft(b"%d" % n, tag_code=n), NOW)
     assert store.read("T", 0, 0, wanted=frozenset({1050})).next_offset == 800
@@ -148,8 +128,7 @@ def test_a_predicate_of_tag_codes_finds_the_same_messages_as_a_set(
     store.close(NOW)
 
 
-def test_a_block_is_what_a_read_finds(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
-    store = store_dir.open()
+def test_a_block_is_what_a_read_finds(store: Store) -> None:
     one, *_ = [store.append(draft(b"%03d" % n, queue_id=n % 3 // 2), NOW) for n in range(150)]
     whole = store.read("T", 0, 3, count_max=40, bytes_max=1 << 20)
     block = store.read_block("T", 0, 3, count_max=40, bytes_max=1 << 20)
@@ -166,8 +145,7 @@ def test_a_block_is_what_a_read_finds(store_dir: "StoreDirectory", draft: "MakeD
         assert (block.data, block.edges, block.next_offset) == (b"", [0], following)
 
 
-def test_a_block_leaves_out_what_is_lost(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_block_leaves_out_what_is_lost(store_dir: StoreDirectory, store: Store) -> None:
     appended = fill(store, 40)
     store.close(NOW)
     store = store_dir.open()
@@ -187,7 +165,7 @@ def test_a_block_leaves_out_what_is_lost(store_dir: "StoreDirectory", fill: "Fil
 
 @pytest.mark.parametrize("begin", [3 << 32, (4 << 32) - 8192])
 def test_a_block_far_back_in_the_log_is_read_like_any_other(
-    store_dir: "StoreDirectory", fill: "Fill", begin: int
+    store_dir: StoreDirectory, begin: int
 ) -> None:
     """Positions above 4 GiB differ in more than their low words."""
     path = store_dir.path(f"commitlog/{begin:020d}")
@@ -200,10 +178,7 @@ def test_a_block_far_back_in_the_log_is_read_like_any_other(
     assert (len(block.edges), block.next_offset) == (46, 45)
 
 
-def test_offsets_by_time_are_the_first_since_and_the_last_until(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_offsets_by_time_are_the_first_since_and_the_last_until(store: Store) -> None:
     for ms in (10, 20, 20, 30):
         store.append(draft(), NOW + ms)
     first = [store.offset_by_time("T", 0, NOW + ms) for ms in (0, 10, 11, 20, 21, 30, 31)]
@@ -215,8 +190,7 @@ def test_offsets_by_time_are_the_first_since_and_the_last_until(
     assert store.earliest_time("T", 0) == NOW + 10
 
 
-def test_times_are_found_around_damage(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_times_are_found_around_damage(store_dir: StoreDirectory, store: Store) -> None:
     appended = fill(store, 20)
     for n in (9, 10, 19):
         store_dir.bytes_at(appended[n].position, 60)[:] = bytes(60)
@@ -224,10 +198,7 @@ def test_times_are_found_around_damage(store_dir: "StoreDirectory", fill: "Fill"
     assert store.store_time_at("T", 0, 9) == -1
 
 
-def test_a_position_inside_a_record_is_no_message(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_a_position_inside_a_record_is_no_message(store: Store) -> None:
     appended = fill(store, 3)
     assert store.message_at(appended[1].position) is not None
     assert store.message_at(appended[1].position + 1) is None
@@ -235,8 +206,7 @@ def test_a_position_inside_a_record_is_no_message(
     assert store.message_at(-1) is None
 
 
-def test_records_in_hand_outlive_the_store(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_records_in_hand_outlive_the_store(store: Store) -> None:
     fill(store, 3)
     part = store.read("T", 0, 0).parts[0]
     before = bytes(part)
@@ -245,9 +215,8 @@ def test_records_in_hand_outlive_the_store(store_dir: "StoreDirectory", fill: "F
 
 
 def test_damage_is_said_once(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 20)
     store.close(NOW)
     store_dir.bytes_at(appended[4].position, 8)[:] = bytes(8)
@@ -261,10 +230,7 @@ def test_damage_is_said_once(
     ]
 
 
-def test_a_long_read_is_cut_where_its_limits_are(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_long_read_is_cut_where_its_limits_are(store_dir: StoreDirectory, store: Store) -> None:
     one, *_ = [store.append(draft(b"x", queue_id=n % 2), NOW) for n in range(600)]
     for reopened in (False, True):
         if reopened:
@@ -279,9 +245,8 @@ def test_a_long_read_is_cut_where_its_limits_are(
 
 
 def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 40)
     store.close(NOW)
     for n in (4, 5, 30):
@@ -298,9 +263,8 @@ def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
 
 
 def test_a_hole_is_said_once_whatever_number_of_messages_was_there(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
     store_dir.bytes_at(0, 8192)[:] = bytes(8192)
@@ -313,8 +277,7 @@ def test_a_hole_is_said_once_whatever_number_of_messages_was_there(
     assert [str(d) for d in store.damage] == ["positions 0 to 8191: T queue 0 offsets 0 to 37"]
 
 
-def test_a_hole_at_the_end_of_the_log_ends_there(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_hole_at_the_end_of_the_log_ends_there(store_dir: StoreDirectory, store: Store) -> None:
     last = fill(store, 3)[-1]
     store_dir.bytes_at(last.position, 8)[:] = bytes(8)
     store.close(NOW)

@@ -8,9 +8,10 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.store.conftest import StoreDirectory, draft, fill, index_all, read_bodies
 from tests.unpacking import unpack
 
 from roquet.model.errors import StoreError
@@ -19,9 +20,6 @@ from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.wire.records.record import decode, decode_properties
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "store"
 KINDS = [
@@ -120,8 +118,7 @@ def test_offsets_by_time_are_those_of_5_5(genuine: Genuine) -> None:
 def test_messages_are_found_by_key(genuine: Genuine) -> None:
     """After a crash 4.9.7 lacks messages that it had; we find those and the rest."""
     store, cases, kind, _ = genuine
-    while store.dispatch():
-        pass
+    index_all(store)
     for given, out in cases["index"]:
         found = store.query(given["topic"], given["key"], count_max=given["max"])
         assert [decode(record).position for record in found.records] == found.positions
@@ -138,9 +135,8 @@ def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> N
 
 
 def test_sizes_are_taken_from_the_files_of_an_apache_directory(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("checkpoint"))
@@ -155,9 +151,8 @@ def test_sizes_are_taken_from_the_files_of_an_apache_directory(
 
 @pytest.mark.parametrize("name", ["commitlog/00000000000000008192", "consumequeue/T/0/" + "0" * 20])
 def test_a_file_of_odd_size_is_named_and_nothing_changes(
-    store_dir: "StoreDirectory", fill: "Fill", name: str
+    store_dir: StoreDirectory, store: Store, name: str
 ) -> None:
-    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
     if "queue" in name:  # without a checkpoint the configured size may be the wrong one
@@ -173,9 +168,8 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
 
 @pytest.mark.parametrize("size", [0, 77, 3000])
 def test_an_index_file_of_odd_size_is_made_again(
-    store_dir: "StoreDirectory", fill: "Fill", size: int, caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 150)
     store.close(NOW)
     path = min(p for p in store_dir.files.contents if p.parent.name == "index")
@@ -185,8 +179,7 @@ def test_an_index_file_of_odd_size_is_made_again(
     assert f"{path} has {size} bytes instead of" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_named(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_missing_file_in_the_middle_is_named(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 120)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("commitlog/00000000000000008192"))
@@ -194,10 +187,7 @@ def test_a_missing_file_in_the_middle_is_named(store_dir: "StoreDirectory", fill
         store_dir.open()
 
 
-def test_a_missing_last_file_is_noticed(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
-) -> None:
-    store = store_dir.open()
+def test_a_missing_last_file_is_noticed(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 120)
     store.close(NOW)
     for start in (16384, 24576):
@@ -214,9 +204,8 @@ def test_a_missing_last_file_is_noticed(
 
 
 def test_foreign_files_are_left_alone_with_a_warning(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     names = ["commitlog/notes.txt", "index/x", "consumequeue/T/zero/x", "consumequeue/T/0/y"]
@@ -230,9 +219,8 @@ def test_foreign_files_are_left_alone_with_a_warning(
 
 
 def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     store_dir.files.contents[store_dir.path("commitlog/00000000000000008192")] = b""
@@ -240,9 +228,8 @@ def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
 
 
 def test_a_clean_apache_log_with_preallocated_files_opens(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     end = store.end_position
     store.close(NOW)
@@ -260,9 +247,7 @@ def test_a_path_that_is_a_file_is_an_error(tmp_path: Path) -> None:
         Store.open(tmp_path / "data", now_ms=NOW)
 
 
-def test_a_real_directory_survives_being_copied_while_open(
-    tmp_path: Path, fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_a_real_directory_survives_being_copied_while_open(tmp_path: Path) -> None:
     config = StoreConfig(
         log_file_size=1 << 16, queue_file_entries=100, index_slots=9, index_entries=99
     )
@@ -270,7 +255,7 @@ def test_a_real_directory_survives_being_copied_while_open(
     fill(store, 300, size=500)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     twin = Store.open(tmp_path / "b", config, now_ms=NOW, pid=5)
-    assert bodies(twin) == bodies(store)
+    assert read_bodies(twin) == read_bodies(store)
     assert (tmp_path / "b" / "abort").read_text() == "5"
     twin.close(NOW)
     store.close(NOW)
@@ -278,7 +263,7 @@ def test_a_real_directory_survives_being_copied_while_open(
     assert check(tmp_path / "b", config).verdict == "whole"
 
 
-def test_two_thousand_queues_need_few_maps(draft: "MakeDraft") -> None:
+def test_two_thousand_queues_need_few_maps() -> None:
     config = StoreConfig(
         log_file_size=1 << 20, queue_file_entries=50, index_slots=9, index_entries=99,
         queue_step=1000, maps_max=100,
@@ -298,7 +283,7 @@ def test_two_thousand_queues_need_few_maps(draft: "MakeDraft") -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(
-    store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
@@ -312,9 +297,8 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
 
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_start_on_a_disk_that_fails_says_why(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     if not was_killed:
         store.close(0)
@@ -334,12 +318,11 @@ def test_a_start_on_a_disk_that_fails_says_why(
 
 
 def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
-    store_dir: "StoreDirectory",
-    fill: "Fill",
+    store_dir: StoreDirectory,
+    store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
     fill(store, 2)
     store.flush_all(0)
     remove = store_dir.files.remove
@@ -355,9 +338,8 @@ def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
 
 @pytest.mark.parametrize("text", [b"2", b"10\n", b"", b"one", b"\xff"])
 def test_a_directory_of_a_later_format_is_refused_and_left_alone(
-    store_dir: "StoreDirectory", fill: "Fill", text: bytes
+    store_dir: StoreDirectory, store: Store, text: bytes
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     path = store_dir.path("store-format")

@@ -1,23 +1,17 @@
 """Recovery step by step; test_store has the random walks."""
 
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
+from roquet.store.store import Store
 from roquet.wire.records.partial_decode import PartialRecord
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
-    from roquet.store.store import Store
-
-NOW = 1_700_000_000_000
-
-
-def reads(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def reads(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the records that a recovery examines."""
     from roquet.store.commit_log import log
     from roquet.wire.records.partial_decode import decode_partly
@@ -35,9 +29,8 @@ def reads(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def test_a_recovery_reads_only_what_the_checkpoint_does_not_cover(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     store.dispatch()
     store.flush_all(NOW)
@@ -49,9 +42,8 @@ def test_a_recovery_reads_only_what_the_checkpoint_does_not_cover(
 
 
 def test_a_closed_store_is_opened_without_reading_it(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     store.close(NOW)
     seen = reads(store_dir, monkeypatch)
@@ -60,44 +52,37 @@ def test_a_closed_store_is_opened_without_reading_it(
 
 
 def test_a_recovery_without_a_note_begins_like_apaches_broker(
-    store_dir: "StoreDirectory",
-    draft: "MakeDraft",
-    bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     for n in range(200):
         store.append(draft(b"%03d" % n), NOW + n * 1000)
-    before = bodies(store)
-    while store.dispatch():
-        pass
+    before = read_bodies(store)
+    index_all(store)
     store.flush_all(NOW)
     safe_ms = NOW + 150_000
     page = pack_checkpoint(StoreCheckpoint(log_ms=safe_ms, queues_ms=safe_ms, index_ms=NOW + 10**9))
     store_dir.content("checkpoint")[:] = page
     seen = reads(store_dir, monkeypatch)
     store = store_dir.open_after_kill()
-    assert bodies(store) == before
+    assert read_bodies(store) == before
     assert min(p for p in seen if p % 8192) > 8192
 
 
 @pytest.mark.parametrize("log_ms", [0, NOW + 10**9])
 def test_no_content_of_an_apache_checkpoint_loses_a_message(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", log_ms: int
+    store_dir: StoreDirectory, store: Store, log_ms: int
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
-    before = bodies(store)
+    before = read_bodies(store)
     store_dir.files.create(store_dir.path("checkpoint"), 4096)
     page = pack_checkpoint(StoreCheckpoint(log_ms=log_ms, queues_ms=log_ms, flushed_position=77))
     store_dir.content("checkpoint")[:] = page
-    assert bodies(store_dir.open_after_kill()) == before
+    assert read_bodies(store_dir.open_after_kill()) == before
 
 
 def test_damage_before_durable_records_of_an_apache_log_is_no_torn_tail(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 60)
     store_dir.files.create(store_dir.path("checkpoint"), 4096)
     page = pack_checkpoint(StoreCheckpoint(log_ms=NOW + 59, queues_ms=NOW + 59))
@@ -105,14 +90,13 @@ def test_damage_before_durable_records_of_an_apache_log_is_no_torn_tail(
     store_dir.bytes_at(appended[20].position, 40)[:] = bytes(40)
     store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 60)
-    assert len(bodies(store)) == 59
+    assert len(read_bodies(store)) == 59
     assert [x.first for d in store.damage for x in d.lost] == [20]
 
 
 def test_a_clean_apache_log_keeps_the_records_of_its_queues(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     appended = fill(store, 20)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("checkpoint"))
@@ -121,13 +105,12 @@ def test_a_clean_apache_log_keeps_the_records_of_its_queues(
     assert store.bounds("T", 0) == (0, 20)
     assert store.end_position == appended[-1].position + appended[-1].size
     assert [x.first for d in store.damage for x in d.lost] == [19]
-    assert len(bodies(store)) == 19
+    assert len(read_bodies(store)) == 19
 
 
 def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     lost = store.append(draft(b"lost", "U"), NOW)
     fill(store, 3)
@@ -138,14 +121,13 @@ def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
     store = store_dir.open_after_kill()
     assert [store.bounds(topic, 0) for topic in "TUV"] == [(0, 6), (0, 1), (0, 1)]
     assert store.append(draft(b"next", "U"), NOW).queue_offset == 1
-    assert bodies(store, "U") == [b"next"]
+    assert read_bodies(store, "U") == [b"next"]
     assert sorted(x.topic for d in store.damage for x in d.lost) == ["U", "V"]
 
 
 def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 10)
     end = store.end_position
     store.flush_all(NOW)
@@ -157,21 +139,18 @@ def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
 
 
 def test_a_recovery_with_an_unreadable_note_begins_like_apaches_broker(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 100)
     store.flush_all(NOW)
-    before = bodies(store)
+    before = read_bodies(store)
     page = store_dir.content("checkpoint")
     page[1030] ^= 1
     assert unpack_checkpoint(bytes(page)).note is None
-    assert bodies(store_dir.open_after_kill()) == before
+    assert read_bodies(store_dir.open_after_kill()) == before
 
 
-def test_entries_left_of_a_lost_end_do_not_come_back(
-    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_entries_left_of_a_lost_end_do_not_come_back(store_dir: StoreDirectory) -> None:
     """Its position has been written again by then, by a message of another queue."""
     store = store_dir.open()
     fill(store, 2)
@@ -184,13 +163,12 @@ def test_entries_left_of_a_lost_end_do_not_come_back(
     store_dir.content(f"consumequeue/U/0/{0:020d}")[:] = stale
     store = store_dir.open_after_kill()
     assert store.bounds("U", 0) == (0, 0)
-    assert len(bodies(store)) == 6
+    assert len(read_bodies(store)) == 6
 
 
 def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
     end = store.end_position
     store.flush_all(NOW)
@@ -199,10 +177,10 @@ def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
     store = store_dir.open_after_kill()
     assert store.end_position in (end, place.position)
     store.append(draft(b"z"), NOW)
-    assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 1]
+    assert [len(body) for body in read_bodies(store_dir.open_after_kill())] == [6000, 1]
 
 
-def small_blank(store: "Store", draft: "MakeDraft") -> int:
+def small_blank(store: Store) -> int:
     """Fill a file so that no record fits behind its last one; gives where that ends."""
     size = store.append(draft(b"x"), NOW).size - 1
     place = store.append(draft(b"x" * (8192 - 2 * size - 1 - 40)), NOW)
@@ -211,20 +189,18 @@ def small_blank(store: "Store", draft: "MakeDraft") -> int:
     return end
 
 
-def test_a_blank_that_a_loss_of_power_took_is_written_again(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_a_blank_that_a_loss_of_power_took_is_written_again(store_dir: StoreDirectory) -> None:
     """Apache's broker ends its log at zeros, and a replica could not cut its log there."""
     store = store_dir.open()
     store.flush_all(NOW)
-    blank = small_blank(store, draft)
+    blank = small_blank(store)
     kept = store.append(draft(b"kept"), NOW)
     assert kept.position == 8192
     head = bytes(store_dir.bytes_at(blank, 8))
     store_dir.bytes_at(blank, 8)[:] = bytes(8)
     store = store_dir.open_after_kill()
     assert store.end_position == kept.position + kept.size
-    assert bodies(store)[-1] == b"kept"
+    assert read_bodies(store)[-1] == b"kept"
     assert store_dir.bytes_at(blank, 8) == head
     store.flush_all(NOW)
     store_dir.files = store_dir.files.after_power_loss(Random(0))
@@ -235,10 +211,9 @@ def test_a_blank_that_a_loss_of_power_took_is_written_again(
 
 
 def test_a_lost_blank_at_the_durable_end_is_written_again(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    blank = small_blank(store, draft)
+    blank = small_blank(store)
     lost = store.append(draft(b"damaged later"), NOW)
     store.flush_all(NOW)
     head = bytes(store_dir.bytes_at(blank, 8))
@@ -249,13 +224,9 @@ def test_a_lost_blank_at_the_durable_end_is_written_again(
     assert store_dir.bytes_at(blank, 8) == head
 
 
-def test_an_index_older_than_the_note_is_caught_up(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
-    store = store_dir.open()
+def test_an_index_older_than_the_note_is_caught_up(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 150)
-    while store.dispatch():
-        pass
+    index_all(store)
     store.close(NOW)
     name = max(p.name for p in store_dir.files.contents if p.parent.name == "index")
     whole, short = store_dir.files.copy(), store_dir.files.copy()
@@ -267,9 +238,8 @@ def test_an_index_older_than_the_note_is_caught_up(
 
 
 def test_a_missing_next_file_of_the_log_is_logged_after_a_kill(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = store_dir.open()
     fill(store, 10)
     store.flush_all(NOW)
     fill(store, 90)
@@ -286,9 +256,8 @@ def test_a_missing_next_file_of_the_log_is_logged_after_a_kill(
 
 
 def test_queues_without_log_and_checkpoint_are_logged(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 10)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("commitlog"))
@@ -297,9 +266,7 @@ def test_queues_without_log_and_checkpoint_are_logged(
         store_dir.open()
 
 
-def test_queues_end_where_the_log_says_when_nothing_else_knows(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_queues_end_where_the_log_says_when_nothing_else_knows(store_dir: StoreDirectory) -> None:
     """Both what says where a queue ended and its end are damaged, and each start is killed."""
     store = store_dir.open()
     fill(store, 30)
@@ -309,15 +276,14 @@ def test_queues_end_where_the_log_says_when_nothing_else_knows(
     store_dir.content(f"consumequeue/T/0/{0:020d}")[400:] = bytes(600)
     for _ in range(3):
         store = store_dir.open_after_kill()
-        assert len(bodies(store)) == 30
+        assert len(read_bodies(store)) == 30
         assert store.bounds("T", 0) == (0, 30)
 
 
 @pytest.mark.parametrize("start", [0, 8192])
 def test_a_zeroed_file_in_front_of_the_durable_end_is_damage_and_no_blank(
-    store_dir: "StoreDirectory", draft: "MakeDraft", start: int
+    store_dir: StoreDirectory, store: Store, start: int
 ) -> None:
-    store = store_dir.open()
     for _ in range(120):
         store.append(draft(bytes(100)), NOW)
     store.close(NOW)
@@ -332,9 +298,8 @@ def test_a_zeroed_file_in_front_of_the_durable_end_is_damage_and_no_blank(
 
 
 def test_a_zeroed_file_in_front_of_the_durable_end_of_a_log_that_ends_with_it_is_damage(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     for _ in range(40):
         last = store.append(draft(bytes(100)), NOW)
     store.close(NOW)

@@ -1,19 +1,16 @@
 """Directories in which Apache's broker keeps tables in RocksDB are refused, and left alone."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from tests.store.conftest import StoreDirectory, fill
 
 from roquet.model.errors import StoreError
 from roquet.store.backup.contents import check_is_store
 from roquet.store.check import check
 from roquet.store.config import StoreConfig
 from roquet.store.store import Store
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, StoreDirectory
 
 NOW = 1_795_250_000_000
 DATABASES = (
@@ -30,9 +27,8 @@ DATABASES = (
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_a_directory_with_tables_in_rocksdb_is_refused_by_name_and_left_alone(
-    store_dir: "StoreDirectory", fill: "Fill", name: str
+    store_dir: StoreDirectory, store: Store, name: str
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     store_dir.files.replace(store_dir.path(f"{name}/CURRENT"), b"MANIFEST-000005\n")
@@ -107,9 +103,8 @@ SETTINGS = ("storeType=defaultRocksDB", "configManagerVersion=v2")
 
 
 def test_settings_of_rocksdb_are_refused_over_messages_of_an_apache_broker(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     # Apache's broker writes other times into the first bytes, and our note counts no more.
@@ -120,7 +115,7 @@ def test_settings_of_rocksdb_are_refused_over_messages_of_an_apache_broker(
 
 
 def test_settings_of_rocksdb_do_not_matter_where_roquet_wrote_or_nobody_did(
-    store_dir: "StoreDirectory", fill: "Fill"
+    store_dir: StoreDirectory,
 ) -> None:
     store_dir.config = replace(store_dir.config, rocksdb_settings=SETTINGS)
     for _ in range(2):

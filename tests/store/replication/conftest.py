@@ -1,14 +1,11 @@
 """A master's store and a replica's, and bytes that go from one to the other."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 
-import pytest
+from tests.store.conftest import index_all
 
 from roquet.store.store import Store
-
-Copy = Callable[..., None]
-Frames = Callable[..., Iterator[tuple[int, bytes]]]
 
 
 def frames_of(
@@ -37,15 +34,4 @@ def dispatch_all(store: Store, count_max: int = 1000) -> None:
     while before < store.raw.dispatched:
         before = store.raw.dispatched
         store.raw.dispatch(count_max)
-    while store.dispatch():
-        pass
-
-
-@pytest.fixture(scope="session")
-def copy() -> Copy:
-    return copy_log
-
-
-@pytest.fixture(scope="session")
-def frames() -> Frames:
-    return frames_of
+    index_all(store)

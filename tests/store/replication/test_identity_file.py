@@ -3,13 +3,19 @@
 from pathlib import Path
 
 import pytest
+from tests.wire.replication.conftest import VECTORS
 
 from roquet.model.errors import FieldError, StoreError
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.replication.identity_file import FILE_NAME, IdentityFile
-from roquet.wire.replication.broker_identity import BrokerIdentity
+from roquet.store.replication.identity_file import (
+    FILE_NAME,
+    BrokerIdentity,
+    IdentityFile,
+    check_code,
+    decode_identity,
+)
 
-GENUINE = Path(__file__).parents[2] / "vectors/replication/brokerIdentity"
+GENUINE = (VECTORS / "brokerIdentity").read_text("ascii")
 CONFIRMED = BrokerIdentity(cluster="C", broker_name="bc", broker_id=1)
 APPLIED = BrokerIdentity(
     cluster="C", broker_name="bc", broker_id=1, check_code="127.0.0.1:10911;1700000000000"
@@ -18,11 +24,11 @@ APPLIED = BrokerIdentity(
 
 def test_a_genuine_file_is_written_to_the_byte() -> None:
     files, path = MemoryFiles(), Path("/data") / FILE_NAME
-    files.replace(path, GENUINE.read_bytes())
+    files.replace(path, GENUINE.encode())
     identity = IdentityFile(path, files).load()
     assert identity is not None
     IdentityFile(path, files).save(identity)
-    assert files.read(path) == GENUINE.read_bytes()
+    assert files.read(path) == GENUINE.encode()
 
 
 def test_an_application_stands_beside_the_id_until_it_is_removed(tmp_path: Path) -> None:
@@ -59,3 +65,31 @@ def test_a_directory_that_fails_is_an_error_of_the_store(tmp_path: Path) -> None
         IdentityFile(tmp_path / FILE_NAME).load()
     with pytest.raises(StoreError):
         IdentityFile(tmp_path / "missing" / FILE_NAME).remove()
+
+
+def test_a_genuine_file_is_read_and_written_to_the_byte() -> None:
+    identity = decode_identity(GENUINE)
+    assert identity == BrokerIdentity(cluster="C", broker_name="bc", broker_id=1)
+    assert identity.text() == GENUINE
+
+
+def test_an_application_has_a_check_code() -> None:
+    code = check_code("127.0.0.1:21941", 1_795_364_362_996)
+    assert code == "127.0.0.1:21941;1795364362996", "as the genuine broker has it in request 1013"
+    applying = BrokerIdentity(cluster="C", broker_name="bc", broker_id=1, check_code=code)
+    assert applying.text() == f"C#bc#1#{code}"
+    assert decode_identity(applying.text()) == applying
+
+
+@pytest.mark.parametrize(
+    "text", ["", "C#bc", "C#bc#", "#bc#1", "C##1", "C#bc#x", "C#bc#-1", "C#bc#1#", "C#bc#1#a;1#b"]
+)
+def test_a_damaged_file_is_refused(text: str) -> None:
+    with pytest.raises(FieldError, match="broker identity"):
+        decode_identity(text)
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("a#b", "c"), ("a", "b#c"), ("", "c"), ("a", "")])
+def test_names_that_would_be_read_as_others_are_refused(cluster: str, name: str) -> None:
+    with pytest.raises(FieldError, match="may not be empty"):
+        BrokerIdentity(cluster=cluster, broker_name=name, broker_id=1).text()

@@ -3,12 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import parts
+from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
+from tests.store.replication.conftest import copy_log, frames_of
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.config import DELAY_LEVELS_MS
@@ -17,12 +18,6 @@ from roquet.store.consume_queue.rebuild import EntryTagCodes
 from roquet.store.replication.replicated_log import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
 from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, encode_properties, pack
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-    from tests.store.replication.conftest import Copy, Frames
-
-NOW = 1_700_000_000_000
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -44,7 +39,7 @@ MESSAGES = st.fixed_dictionaries(
 STEPS = st.lists(MESSAGES | st.lists(st.binary(max_size=60), min_size=1, max_size=9), max_size=60)
 
 
-def store_message(store: Store, draft: "MakeDraft", row: dict[str, Any], now_ms: int) -> None:
+def store_message(store: Store, row: dict[str, Any], now_ms: int) -> None:
     """Store a message as a broker would: with the tag code that its topic asks for."""
     properties = {"TAGS": row["tag"], "UNIQ_KEY": row["key"], "KEYS": "k1 k2"}
     if row["topic"].startswith("SCHEDULE"):
@@ -60,7 +55,7 @@ def store_message(store: Store, draft: "MakeDraft", row: dict[str, Any], now_ms:
     store.append(made, now_ms)
 
 
-def contents(directory: "StoreDirectory") -> dict[Path, bytes]:
+def contents(directory: StoreDirectory) -> dict[Path, bytes]:
     """Files of log, queues and index, without the zeros at their ends."""
     return {
         path: data.rstrip(b"\0")
@@ -72,23 +67,21 @@ def contents(directory: "StoreDirectory") -> dict[Path, bytes]:
 @given(STEPS, st.lists(st.integers(1, 5000), min_size=1, max_size=8), st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
 def test_a_copy_equals_its_master_to_the_byte(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", copy: "Copy",
-    steps: list[Any], sizes: list[int], count_max: int,
+    steps: list[Any], sizes: list[int], count_max: int
 ) -> None:  # fmt: skip
-    one, two = new_store_dir(), new_store_dir()
+    one, two = StoreDirectory(), StoreDirectory()
     master, replica = one.open(), two.open()
     for number, step in enumerate(steps):
         if isinstance(step, dict):
-            store_message(master, draft, step, NOW + number * 700)
+            store_message(master, step, NOW + number * 700)
         else:
             text = encode_properties({"UNIQ_KEY": f"B{number}"})
             rows = [(0, body, text, 0) for body in step]
             master.append_batch(draft(topic="B"), parts(rows), NOW + number * 700)
         if number % 7 == 0:
-            copy(master, replica, sizes)
-    copy(master, replica, sizes)
-    while master.dispatch():
-        pass
+            copy_log(master, replica, sizes)
+    copy_log(master, replica, sizes)
+    index_all(master)
     assert (replica.raw.dispatched, replica.raw.end) == (master.raw.end, master.raw.end)
     master.close(NOW)
     replica.close(NOW)
@@ -96,15 +89,14 @@ def test_a_copy_equals_its_master_to_the_byte(
 
 
 @pytest.fixture
-def pair(new_store_dir: type["StoreDirectory"]) -> Pair:
-    return new_store_dir().open(), new_store_dir().open()
+def pair() -> Pair:
+    return StoreDirectory().open(), StoreDirectory().open()
 
 
 # -- read ----------------------------------------------------------------------------------------
 
 
-def test_a_read_ends_with_the_file_or_the_log(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_a_read_ends_with_the_file_or_the_log(store: Store) -> None:
     assert bytes(store.raw.read(0, 100)) == b""
     results = fill(store, 60)
     raw = store.raw
@@ -126,7 +118,7 @@ def test_a_read_ends_with_the_file_or_the_log(store_dir: "StoreDirectory", fill:
 # -- append --------------------------------------------------------------------------------------
 
 
-def test_bytes_are_appended_at_the_end_alone(pair: Pair, fill: "Fill") -> None:
+def test_bytes_are_appended_at_the_end_alone(pair: Pair) -> None:
     master, replica = pair
     fill(master, 10)
     data = bytes(master.raw.read(0, 300))
@@ -143,13 +135,13 @@ def test_bytes_are_appended_at_the_end_alone(pair: Pair, fill: "Fill") -> None:
     assert (replica.raw.end, bytes(replica.raw.read(0, 999))) == (300, data)
 
 
-def test_a_negative_position_begins_no_log(store_dir: "StoreDirectory") -> None:
+def test_a_negative_position_begins_no_log(store_dir: StoreDirectory) -> None:
     with pytest.raises(StoreError, match="from -8192"):
         store_dir.open().raw.append(-8192, b"x")
 
 
 def test_a_full_disk_takes_no_bytes_but_queues_are_built(
-    pair: Pair, fill: "Fill", store_dir: "StoreDirectory"
+    pair: Pair, store_dir: StoreDirectory
 ) -> None:
     master, replica = pair
     fill(master, 5)
@@ -162,8 +154,7 @@ def test_a_full_disk_takes_no_bytes_but_queues_are_built(
     replica.raw.append(500, master.raw.read(500, 99))
 
 
-def test_a_file_that_finds_no_room_is_tried_again(store_dir: "StoreDirectory") -> None:
-    store = store_dir.open()
+def test_a_file_that_finds_no_room_is_tried_again(store_dir: StoreDirectory, store: Store) -> None:
     files = store_dir.files
     files.capacity = sum(files.blocks.values())
     for _ in range(2):
@@ -175,8 +166,7 @@ def test_a_file_that_finds_no_room_is_tried_again(store_dir: "StoreDirectory") -
     assert (store.raw.begin, store.raw.end) == (8192, 8202)
 
 
-def test_a_closed_store_takes_nothing(store_dir: "StoreDirectory") -> None:
-    store = store_dir.open()
+def test_a_closed_store_takes_nothing(store: Store) -> None:
     store.close(NOW)
     with pytest.raises(StoreError, match="is closed"):
         store.raw.append(0, b"x")
@@ -186,8 +176,7 @@ def test_a_closed_store_takes_nothing(store_dir: "StoreDirectory") -> None:
         store.raw.cut_torn()
 
 
-def test_a_failed_store_takes_nothing(store_dir: "StoreDirectory") -> None:
-    store = store_dir.open()
+def test_a_failed_store_takes_nothing(store: Store) -> None:
     store.fail("the disk is gone")
     with pytest.raises(StoreFailed):
         store.raw.append(0, b"x")
@@ -195,9 +184,7 @@ def test_a_failed_store_takes_nothing(store_dir: "StoreDirectory") -> None:
         store.raw.dispatch()
 
 
-def test_messages_of_its_own_wait_until_all_is_dispatched(
-    pair: Pair, fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_messages_of_its_own_wait_until_all_is_dispatched(pair: Pair) -> None:
     master, replica = pair
     fill(master, 5)
     replica.raw.append(0, master.raw.read(0, 1 << 20))
@@ -207,32 +194,29 @@ def test_messages_of_its_own_wait_until_all_is_dispatched(
             replica.append(draft(), NOW)
     replica.raw.dispatch()
     assert replica.append(draft(b"own"), NOW).queue_offset == 5
-    assert bodies(replica)[-1] == b"own"
+    assert read_bodies(replica)[-1] == b"own"
 
 
 @pytest.mark.parametrize("count", range(70, 90))
 def test_a_promoted_replica_goes_on_where_its_log_ends(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", draft: "MakeDraft", copy: "Copy",
-    bodies: "ReadBodies", count: int,
+    count: int
 ) -> None:  # fmt: skip
     """Also in front of a blank, behind one, and at a file's very end."""
-    master, directory = new_store_dir().open(), new_store_dir()
+    master, directory = StoreDirectory().open(), StoreDirectory()
     replica = directory.open()
     fill(master, count)
-    copy(master, replica)
+    copy_log(master, replica)
     for _ in range(60):
         assert (
             replica.append(draft(b"y" * 50), NOW).position
             == master.append(draft(b"y" * 50), NOW).position
         )
-    assert bodies(replica) == bodies(master)
-    assert bodies(directory.open_after_kill()) == bodies(master)
+    assert read_bodies(replica) == read_bodies(master)
+    assert read_bodies(directory.open_after_kill()) == read_bodies(master)
 
 
-def test_a_file_filled_to_its_end_is_followed_by_another(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", draft: "MakeDraft", copy: "Copy"
-) -> None:
-    master, replica = new_store_dir().open(), new_store_dir().open()
+def test_a_file_filled_to_its_end_is_followed_by_another() -> None:
+    master, replica = StoreDirectory().open(), StoreDirectory().open()
     fill(master, 60)
     replica.raw.append(0, master.raw.read(0, 1 << 20))
     replica.raw.dispatch()
@@ -243,14 +227,12 @@ def test_a_file_filled_to_its_end_is_followed_by_another(
 # -- begin ---------------------------------------------------------------------------------------
 
 
-def test_an_empty_log_begins_at_any_file(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", frames: "Frames", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_an_empty_log_begins_at_any_file() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     fill(master, 200)
     replica = directory.open()
     replica.flush_all(NOW)
-    for position, data in frames(master, 16384, [1000]):
+    for position, data in frames_of(master, 16384, [1000]):
         replica.raw.append(position, data)
     while replica.raw.dispatch(7):
         pass
@@ -258,7 +240,7 @@ def test_an_empty_log_begins_at_any_file(
     assert replica.raw.begin == replica.begin_position == 16384
     for store in (replica, directory.open_after_kill(), directory.open_after_kill()):
         assert store.bounds("T", 0) == (least, 200)
-        assert bodies(store) == bodies(master)[least:]
+        assert read_bodies(store) == read_bodies(master)[least:]
         assert not store.damage
     store.close(NOW)
     store = directory.open()
@@ -267,18 +249,16 @@ def test_an_empty_log_begins_at_any_file(
     assert (store.raw.begin, store.bounds("T", 0), store.damage) == (16384, (least, 200), [])
 
 
-def test_a_log_begins_inside_a_file(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", frames: "Frames", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_a_log_begins_inside_a_file() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     start = fill(master, 200)[100].position
     replica = directory.open()
-    for position, data in frames(master, start, [1000]):
+    for position, data in frames_of(master, start, [1000]):
         replica.raw.append(position, data)
     replica.raw.dispatch()
     for store in (replica, directory.open_after_kill(), directory.open_after_kill()):
         assert (store.raw.begin, store.bounds("T", 0)) == (start, (100, 200))
-        assert bodies(store) == bodies(master)[100:]
+        assert read_bodies(store) == read_bodies(master)[100:]
         while store.scrub(5000):
             pass
         assert not store.damage
@@ -289,13 +269,11 @@ def test_a_log_begins_inside_a_file(
     directory.files.remove(directory.path("checkpoint"))
 
 
-def test_an_empty_log_begins_again_elsewhere(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", frames: "Frames", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_an_empty_log_begins_again_elsewhere() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     fill(master, 200)
     replica = directory.open()
-    for position, data in frames(master, 24576, [1000]):
+    for position, data in frames_of(master, 24576, [1000]):
         replica.raw.append(position, data)
     replica.raw.dispatch()
     replica.flush_all(NOW)
@@ -304,20 +282,18 @@ def test_an_empty_log_begins_again_elsewhere(
     replica = directory.open_after_kill()
     assert (replica.raw.begin, replica.raw.end) == (24576, 24576)
     replica.flush_all(NOW)
-    for position, data in frames(master, 8192, [1000]):
+    for position, data in frames_of(master, 8192, [1000]):
         replica.raw.append(position, data)
     replica.raw.dispatch()
     for store in (replica, directory.open_after_kill()):
         assert store.raw.begin == 8192
         least, end = store.bounds("T", 0)
-        assert (bodies(store), end) == (bodies(master)[least:], 200)
+        assert (read_bodies(store), end) == (read_bodies(master)[least:], 200)
         assert not store.damage
 
 
-def test_a_log_that_cannot_begin_anew_fails_the_store(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = new_store_dir()
+def test_a_log_that_cannot_begin_anew_fails_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = StoreDirectory()
     store = directory.open()
     fill(store, 3)
     store.raw.truncate(0)
@@ -333,7 +309,7 @@ def test_a_log_that_cannot_begin_anew_fails_the_store(
 # -- dispatch ------------------------------------------------------------------------------------
 
 
-def test_a_step_tells_what_came_into_which_queue(pair: Pair, draft: "MakeDraft") -> None:
+def test_a_step_tells_what_came_into_which_queue(pair: Pair) -> None:
     master, replica = pair
     for n in range(6):
         master.append(draft(queue_id=n % 2, tag_code=112785), NOW)
@@ -353,10 +329,8 @@ def test_a_step_tells_what_came_into_which_queue(pair: Pair, draft: "MakeDraft")
 
 @given(st.integers(1, 700))
 @settings(deadline=None)
-def test_part_of_a_record_waits_for_the_rest(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", cut: int
-) -> None:
-    master, replica = new_store_dir().open(), new_store_dir().open()
+def test_part_of_a_record_waits_for_the_rest(cut: int) -> None:
+    master, replica = StoreDirectory().open(), StoreDirectory().open()
     results = [master.append(draft(b"x" * 90), NOW) for _ in range(4)]
     replica.raw.append(0, master.raw.read(0, cut))
     replica.raw.dispatch()
@@ -370,12 +344,10 @@ def test_part_of_a_record_waits_for_the_rest(
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 50, 8191])
-def test_blanks_may_come_in_parts(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", frames: "Frames", size: int
-) -> None:
-    master, replica = new_store_dir().open(), new_store_dir().open()
+def test_blanks_may_come_in_parts(size: int) -> None:
+    master, replica = StoreDirectory().open(), StoreDirectory().open()
     fill(master, 60)
-    for position, data in frames(master, 0, [size]):
+    for position, data in frames_of(master, 0, [size]):
         replica.raw.append(position, data)
         replica.raw.dispatch()
     assert replica.raw.dispatched == master.raw.end
@@ -383,26 +355,22 @@ def test_blanks_may_come_in_parts(
 
 
 @pytest.mark.parametrize("size", range(8, 120, 6))
-def test_a_short_end_of_a_file_is_passed_once_it_is_there(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", frames: "Frames", size: int
-) -> None:
+def test_a_short_end_of_a_file_is_passed_once_it_is_there(size: int) -> None:
     """Less than a record and a blank need is no place for a record."""
-    master, replica = new_store_dir().open(), new_store_dir().open()
+    master, replica = StoreDirectory().open(), StoreDirectory().open()
     first = master.append(draft(b""), NOW)
     master.append(draft(b"x" * (8192 - 2 * first.size - size)), NOW)
     master.append(draft(b"y" * 200), NOW)
-    for position, data in frames(master, 0, [8192 - size - 1, 3, 1]):
+    for position, data in frames_of(master, 0, [8192 - size - 1, 3, 1]):
         replica.raw.append(position, data)
         replica.raw.dispatch()
         assert replica.raw.dispatched in {0, first.size, 8192 - size, 8192, master.raw.end}
     assert replica.raw.dispatched == master.raw.end
 
 
-def test_an_offset_that_leaves_a_hole_or_goes_back_is_named(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft"
-) -> None:
+def test_an_offset_that_leaves_a_hole_or_goes_back_is_named() -> None:
     for offset, sys_flag in ((0, 0), (2, 0), (9, 8), (2_000_000, 0)):
-        master, replica = new_store_dir().open(), new_store_dir().open()
+        master, replica = StoreDirectory().open(), StoreDirectory().open()
         master.append(draft(b"a" * 50), NOW)
         data = bytes(master.raw.read(0, 1 << 20))
         data += record(len(data), offset, sys_flag=sys_flag)
@@ -427,9 +395,7 @@ def record(
     )  # fmt: skip
 
 
-def test_a_topic_made_anew_goes_on_once_it_is_deleted_here(
-    pair: Pair, draft: "MakeDraft", bodies: "ReadBodies", copy: "Copy"
-) -> None:
+def test_a_topic_made_anew_goes_on_once_it_is_deleted_here(pair: Pair) -> None:
     master, replica = pair
     master.append(draft(b"old"), NOW)
     master.delete_topic("T")
@@ -440,15 +406,13 @@ def test_a_topic_made_anew_goes_on_once_it_is_deleted_here(
         replica.raw.dispatch()
     replica.delete_topic(found.value.topic)
     replica.raw.dispatch()
-    assert bodies(replica) == [b"new"]
+    assert read_bodies(replica) == [b"new"]
     assert replica.raw.dispatched == master.raw.end
 
 
-def test_records_of_a_deleted_topic_get_no_entries(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_records_of_a_deleted_topic_get_no_entries() -> None:
     """As in a recovery: a tombstone says up to where."""
-    master, directory = new_store_dir().open(), new_store_dir()
+    master, directory = StoreDirectory().open(), StoreDirectory()
     for n in range(4):
         master.append(draft(b"%d" % n), NOW)
         master.append(draft(b"%d" % n, topic="U"), NOW)
@@ -457,12 +421,12 @@ def test_records_of_a_deleted_topic_get_no_entries(
     opened.tombstones.add("T", master.raw.end)
     replica.raw.append(master.raw.end, record(master.raw.end, 0))
     replica.raw.dispatch()
-    assert bodies(replica, "U") == [b"0", b"1", b"2", b"3"]
-    assert bodies(replica, "T") == [b"b"]
+    assert read_bodies(replica, "U") == [b"0", b"1", b"2", b"3"]
+    assert read_bodies(replica, "T") == [b"b"]
 
 
 def test_a_name_that_no_queue_can_have_is_passed(
-    store_dir: "StoreDirectory", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, data = store_dir.open(), b""
     for topic, queue_id, flag in ((b"a/b", 0, 0), (b"\xff", 0, 0), (b"T", -1, 0), (b"..", 0, 8)):
@@ -477,7 +441,7 @@ def test_a_name_that_no_queue_can_have_is_passed(
 
 
 def test_impossible_names_without_end_are_not_all_remembered(
-    store_dir: "StoreDirectory", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, position = store_dir.open(), 0
     for n in range(130):
@@ -494,9 +458,7 @@ def test_impossible_names_without_end_are_not_all_remembered(
     assert store.topics() == []
 
 
-def test_damaged_bytes_are_passed_once_a_record_follows(
-    pair: Pair, fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_damaged_bytes_are_passed_once_a_record_follows(pair: Pair) -> None:
     master, replica = pair
     results = fill(master, 30)
     hole = results[10]
@@ -512,7 +474,7 @@ def test_damaged_bytes_are_passed_once_a_record_follows(
     replica.raw.dispatch()
     assert replica.raw.dispatched == master.raw.end
     assert replica.bounds("T", 0) == (0, 30)
-    assert numbers(bodies(replica)) == [n for n in range(30) if n not in (10, 11)]
+    assert numbers(read_bodies(replica)) == [n for n in range(30) if n not in (10, 11)]
     assert [(known.start, known.stop) for known in replica.damage] == [(hole.position, stop)]
 
 
@@ -521,9 +483,7 @@ def numbers(bodies: list[bytes]) -> list[int]:
     return [int(body.split()[0]) for body in bodies]
 
 
-def test_damage_up_to_the_end_of_a_file_is_passed_with_it(
-    pair: Pair, fill: "Fill", bodies: "ReadBodies"
-) -> None:
+def test_damage_up_to_the_end_of_a_file_is_passed_with_it(pair: Pair) -> None:
     master, replica = pair
     results = fill(master, 60)
     data = bytearray(master.raw.read(0, 1 << 20))
@@ -537,15 +497,13 @@ def test_damage_up_to_the_end_of_a_file_is_passed_with_it(
     replica.raw.dispatch()
     assert replica.raw.dispatched == master.raw.end
     assert replica.bounds("T", 0) == (0, 60)
-    assert numbers(bodies(replica)) == [
+    assert numbers(read_bodies(replica)) == [
         n for n in range(60) if n not in (first.queue_offset, first.queue_offset + 1)
     ]
 
 
-def test_a_queue_without_room_goes_on_when_there_is_some(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_a_queue_without_room_goes_on_when_there_is_some() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     for n in range(120):
         master.append(draft(b"%03d" % n, queue_id=n % 2), NOW)
     replica = directory.open()
@@ -562,13 +520,13 @@ def test_a_queue_without_room_goes_on_when_there_is_some(
     files.capacity = 1 << 40
     while replica.raw.dispatch():
         pass
-    assert [len(bodies(replica, "T", n)) for n in (0, 1)] == [60, 60]
+    assert [len(read_bodies(replica, "T", n)) for n in (0, 1)] == [60, 60]
 
 
 def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_later(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+    master, directory = StoreDirectory().open(), StoreDirectory()
     results = [master.append(draft(b"%03d" % n), NOW) for n in range(10)]
     replica, start = directory.open(), results[4].position
     replica.raw.append(start, master.raw.read(start, 1 << 20))
@@ -587,10 +545,8 @@ def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_la
     assert replica.read("T", 0, 4).next_offset == master.read("T", 0, 4).next_offset == 10
 
 
-def test_a_queue_that_has_files_waits_for_room_for_the_next(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_a_queue_that_has_files_waits_for_room_for_the_next() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     for n in range(10):
         master.append(draft(b"%03d" % n), NOW)
     replica = directory.open()
@@ -608,14 +564,13 @@ def test_a_queue_that_has_files_waits_for_room_for_the_next(
     files.capacity = 1 << 40
     while replica.raw.dispatch():
         pass
-    assert len(bodies(replica, "T", 0)) == 150
+    assert len(read_bodies(replica, "T", 0)) == 150
 
 
 def test_entries_of_a_step_that_failed_half_way_are_not_written_twice(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies",
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    master, directory = new_store_dir().open(), new_store_dir()
+    master, directory = StoreDirectory().open(), StoreDirectory()
     for n in range(20):
         master.append(draft(b"%03d" % n, queue_id=n % 2), NOW)
     replica, opened = directory.open_parts()
@@ -633,7 +588,7 @@ def test_entries_of_a_step_that_failed_half_way_are_not_written_twice(
         assert [arrival.queue_id for arrival in replica.raw.dispatch()] == [0]
         assert replica.raw.dispatched == 0
     replica.raw.dispatch()
-    assert [len(bodies(replica, "T", n)) for n in (0, 1)] == [10, 10]
+    assert [len(read_bodies(replica, "T", n)) for n in (0, 1)] == [10, 10]
     assert replica.raw.dispatched == master.raw.end
 
 
@@ -643,11 +598,10 @@ def test_entries_of_a_step_that_failed_half_way_are_not_written_twice(
 @given(st.integers(1, 30_000), st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_a_half_record_is_cut_off(
-    new_store_dir: type["StoreDirectory"], fill_store: Any, frames: "Frames", cut: int,
-    is_dispatched: bool,
+    fill_store: Any, cut: int, is_dispatched: bool
 ) -> None:  # fmt: skip
     master, results = fill_store
-    directory = new_store_dir()
+    directory = StoreDirectory()
     replica = directory.open()
     cut = min(cut, master.raw.end)
     while replica.raw.end < cut:
@@ -665,21 +619,21 @@ def test_a_half_record_is_cut_off(
     assert replica.raw.end == whole
     replica.raw.dispatch()
     assert replica.raw.dispatched == whole
-    for position, data in frames(master, whole, [777]):
+    for position, data in frames_of(master, whole, [777]):
         replica.raw.append(position, data)
     replica.raw.dispatch()
     assert replica.bounds("T", 0) == master.bounds("T", 0)
 
 
 def test_a_half_record_is_cut_off_without_a_look_at_the_queues(
-    pair: Pair, fill: "Fill", copy: "Copy", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def visit(*_: object) -> None:
         raise AssertionError("none of them can have an entry of it")
 
     master, replica = pair
     fill(master, 50)
-    copy(master, replica)
+    copy_log(master, replica)
     end = replica.raw.end
     fill(master, 1)
     replica.raw.append(end, master.raw.read(end, 40))
@@ -689,41 +643,37 @@ def test_a_half_record_is_cut_off_without_a_look_at_the_queues(
         patched.setattr(ConsumeQueues, "packed_ends", visit)
         replica.raw.cut_torn()
     assert (replica.raw.end, replica.raw.dispatched) == (end, end)
-    copy(master, replica)
-    assert bodies(replica) == bodies(master)
+    copy_log(master, replica)
+    assert read_bodies(replica) == read_bodies(master)
 
 
 @pytest.fixture(scope="module")
-def fill_store(new_store_dir: type["StoreDirectory"], draft: "MakeDraft") -> Any:
-    store = new_store_dir().open()
+def fill_store() -> Any:
+    store = StoreDirectory().open()
     return store, [store.append(draft(b"x" * (n * 7 % 400)), NOW + n) for n in range(80)]
 
 
-def test_a_tail_that_was_not_flushed_may_be_lost(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", bodies: "ReadBodies", copy: "Copy"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_a_tail_that_was_not_flushed_may_be_lost() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     fill(master, 50)
     replica = directory.open()
-    copy(master, replica)
+    copy_log(master, replica)
     replica.raw.truncate(replica.raw.end)
     assert replica.flush_log() == replica.flushed_position == master.raw.end
     replica.flush_all(NOW)
     fill(master, 50)
-    copy(master, replica, [300])
+    copy_log(master, replica, [300])
     directory.files = directory.files.after_power_loss(Random(3))
     after = directory.open()
     count = after.bounds("T", 0)[1]
     assert 50 <= count <= 100
-    assert bodies(after) == bodies(master)[:count]
-    copy(master, after)
-    assert bodies(after) == bodies(master)
+    assert read_bodies(after) == read_bodies(master)[:count]
+    copy_log(master, after)
+    assert read_bodies(after) == read_bodies(master)
 
 
-def test_the_checkpoint_of_a_replica_names_what_is_dispatched(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_the_checkpoint_of_a_replica_names_what_is_dispatched() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     fill(master, 40)
     replica = directory.open()
     replica.raw.append(0, master.raw.read(0, 3000))
@@ -734,20 +684,18 @@ def test_the_checkpoint_of_a_replica_names_what_is_dispatched(
     replica = directory.open()
     assert 5 < replica.bounds("T", 0)[1] < 40
     assert replica.raw.dispatched == replica.raw.end <= 3000
-    assert bodies(replica) == bodies(master)[: replica.bounds("T", 0)[1]]
+    assert read_bodies(replica) == read_bodies(master)[: replica.bounds("T", 0)[1]]
 
 
-def test_retention_deletes_copied_files(
-    new_store_dir: type["StoreDirectory"], fill: "Fill", copy: "Copy", bodies: "ReadBodies"
-) -> None:
-    master, directory = new_store_dir().open(), new_store_dir()
+def test_retention_deletes_copied_files() -> None:
+    master, directory = StoreDirectory().open(), StoreDirectory()
     fill(master, 200)
     replica = directory.open()
     for position in range(0, master.raw.end, 8192):
         replica.raw.append(position, master.raw.read(position, 8192))
     later = NOW + 100 * 86_400_000
     assert replica.expire(later, at_once=True) == [], "nothing is dispatched"
-    copy(master, replica)
+    copy_log(master, replica)
     replica.flush_all(NOW)
     assert replica.expire(later, at_once=True)
     assert replica.raw.begin == replica.begin_position > 0
@@ -755,12 +703,10 @@ def test_retention_deletes_copied_files(
     assert (least > 0, end) == (True, 200)
     after = directory.open_after_kill()
     assert (after.bounds("T", 0), after.raw.begin) == ((least, 200), replica.raw.begin)
-    assert bodies(after) == bodies(master)[least:]
+    assert read_bodies(after) == read_bodies(master)[least:]
 
 
-def test_a_message_that_fits_no_file_is_still_the_senders_fault(
-    pair: Pair, fill: "Fill", draft: "MakeDraft"
-) -> None:
+def test_a_message_that_fits_no_file_is_still_the_senders_fault(pair: Pair) -> None:
     master, replica = pair
     fill(master, 2)
     replica.raw.append(0, master.raw.read(0, 1 << 20))
@@ -768,25 +714,21 @@ def test_a_message_that_fits_no_file_is_still_the_senders_fault(
         replica.append(draft(b"x" * 9000), NOW)
 
 
-def test_the_last_record_is_the_same_at_master_and_replica(
-    pair: Pair, fill: "Fill", copy: "Copy"
-) -> None:
+def test_the_last_record_is_the_same_at_master_and_replica(pair: Pair) -> None:
     master, replica = pair
     assert replica.raw.last_record() is None
     results = fill(master, 30)
-    copy(master, replica)
+    copy_log(master, replica)
     last = master.raw.last_record()
     assert last is not None
     assert last == replica.raw.last_record() == (results[-1].position, last[1])
     assert last[1] == master.message_at(results[-1].position)
 
 
-def test_the_last_record_in_front_of_a_position_is_found_through_the_queues(
-    pair: Pair, fill: "Fill", copy: "Copy"
-) -> None:
+def test_the_last_record_in_front_of_a_position_is_found_through_the_queues(pair: Pair) -> None:
     master, replica = pair
     results = fill(master, 60)
-    copy(master, replica)
+    copy_log(master, replica)
     for store in (master, replica):
         for before, result in pairwise(results):
             found = store.raw.last_record(result.position)

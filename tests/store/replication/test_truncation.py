@@ -4,24 +4,28 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import PowerLossFiles
+from tests.store.conftest import (
+    NOW,
+    PowerLossFiles,
+    StoreDirectory,
+    draft,
+    fill,
+    index_all,
+    read_bodies,
+)
 
 from roquet.model.errors import StoreError, StoreFailed
+from roquet.store.replication.truncation import has_blank_at, is_boundary, last_record, whole_end
 from roquet.store.store import AppendResult, Store
 from roquet.wire.records.record import decode
 
-if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
-NOW = 1_700_000_000_000
-
-
-def fill_queues(store: Store, draft: "MakeDraft", count: int, size: int = 90) -> list[AppendResult]:
+def fill_queues(store: Store, count: int, size: int = 90) -> list[AppendResult]:
     """Messages with a key of their own in three queues."""
     return [
         store.append(
@@ -32,12 +36,11 @@ def fill_queues(store: Store, draft: "MakeDraft", count: int, size: int = 90) ->
     ]
 
 
-def assert_holds(store: Store, count: int, bodies: "ReadBodies") -> None:
+def assert_holds(store: Store, count: int) -> None:
     """Assert that a store has the first messages of `fill_queues`, and nothing of the others."""
-    numbers = sorted(int(body[:3]) for n in range(3) for body in bodies(store, "T", n))
+    numbers = sorted(int(body[:3]) for n in range(3) for body in read_bodies(store, "T", n))
     assert numbers == list(range(count))
-    while store.dispatch():
-        pass
+    index_all(store)
     for n in range(count + 5):
         found = store.query("T", f"K{n}")
         assert [decode(record).body[:3] for record in found.records] == [b"%03d" % n] * (n < count)
@@ -46,12 +49,11 @@ def assert_holds(store: Store, count: int, bodies: "ReadBodies") -> None:
 @given(st.integers(0, 60), st.integers(0, 60), st.booleans(), st.sampled_from([0, 7, 100]))
 @settings(max_examples=60, deadline=None)
 def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies",
-    left: int, flushed_at: int, is_indexed: bool, size: int,
+    left: int, flushed_at: int, is_indexed: bool, size: int
 ) -> None:  # fmt: skip
-    directory = new_store_dir()
+    directory = StoreDirectory()
     store = directory.open()
-    results = fill_queues(store, draft, flushed_at, size)
+    results = fill_queues(store, flushed_at, size)
     store.flush_all(NOW)
     results += [
         store.append(
@@ -65,8 +67,8 @@ def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
     store.raw.truncate(results[left].position)
     assert store.end_position == store.raw.dispatched == results[left].position
     assert store.flushed_position <= store.end_position
-    assert_holds(store, left, bodies)
-    assert_holds(directory.open_after_kill(), left, bodies)
+    assert_holds(store, left)
+    assert_holds(directory.open_after_kill(), left)
     store = directory.open_after_kill()
     for n in range(left, 70):
         again = store.append(
@@ -74,16 +76,16 @@ def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
             NOW + n,
         )
         assert again.queue_offset == n // 3
-    assert_holds(store, 70, bodies)
+    assert_holds(store, 70)
     store.close(NOW)
     store = directory.open()
-    assert_holds(store, 70, bodies)
+    assert_holds(store, 70)
     assert not store.damage
 
 
-def test_it_is_known_before_a_cut_where_queues_will_end(draft: "MakeDraft") -> None:
+def test_it_is_known_before_a_cut_where_queues_will_end() -> None:
     store = Store.open(None, now_ms=NOW)
-    stored = fill_queues(store, draft, 10)
+    stored = fill_queues(store, 10)
     assert store.raw.ends_at(stored[4].position) == {("T", 0): 2, ("T", 1): 1, ("T", 2): 1}
     assert store.raw.ends_at(store.raw.begin) == {("T", n): 0 for n in range(3)}
     store.set_confirmed(stored[4].position)
@@ -92,16 +94,15 @@ def test_it_is_known_before_a_cut_where_queues_will_end(draft: "MakeDraft") -> N
 
 
 def test_queues_that_nobody_has_used_since_the_start_are_cut_too(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
-    results = fill_queues(store, draft, 61)
+    results = fill_queues(store, 61)
     store.close(NOW)
     store = store_dir.open()
     store.raw.truncate(results[20].position)
-    assert_holds(store, 20, bodies)
+    assert_holds(store, 20)
     store.close(NOW)
-    assert_holds(store_dir.open(), 20, bodies)
+    assert_holds(store_dir.open(), 20)
 
 
 class Killed(BaseException):
@@ -143,12 +144,11 @@ COUNT = 130
 @pytest.mark.parametrize("flushed", [0, 20, COUNT])
 @pytest.mark.parametrize("left", [0, 1, 20, 33, 50, COUNT - 1])
 def test_a_crash_leaves_the_old_log_or_the_cut_one(
-    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies",
-    left: int, flushed: int, has_power: bool,
+    left: int, flushed: int, has_power: bool
 ) -> None:  # fmt: skip
     outcomes, kill_at, is_done = list[int](), 0, False
     while not is_done:
-        directory = new_store_dir()
+        directory = StoreDirectory()
         directory.files = files = KillFiles()
         store = directory.open()
         if not flushed:
@@ -175,7 +175,7 @@ def test_a_crash_leaves_the_old_log_or_the_cut_one(
         count = COUNT if after.end_position > results[left].position else left
         assert after.end_position == (results[-1].position + results[-1].size if count == COUNT else
                                       results[left].position)  # fmt: skip
-        assert_holds(after, count, bodies)
+        assert_holds(after, count)
         assert not after.damage
         outcomes.append(count)
         kill_at += 1
@@ -185,9 +185,8 @@ def test_a_crash_leaves_the_old_log_or_the_cut_one(
 
 
 def test_a_log_is_cut_at_records_blanks_and_files_alone(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     results = fill(store, 100)
     file_size = store.raw.file_size
     last = max((r for r in results if r.position < file_size), key=lambda r: r.position)
@@ -201,54 +200,41 @@ def test_a_log_is_cut_at_records_blanks_and_files_alone(
     with pytest.raises(StoreError):
         store.raw.truncate(-1)
     store.raw.truncate(store.end_position)
-    assert len(bodies(store)) == 100
+    assert len(read_bodies(store)) == 100
     store.raw.truncate(file_size)
-    assert len(bodies(store)) == last.queue_offset + 1
+    assert len(read_bodies(store)) == last.queue_offset + 1
     store.raw.truncate(last.position + last.size)
-    assert (store.end_position, len(bodies(store))) == (
+    assert (store.end_position, len(read_bodies(store))) == (
         last.position + last.size, last.queue_offset + 1
     )  # fmt: skip
-    assert store.append(results_draft(), NOW).position == file_size
-    assert len(bodies(store_dir.open_after_kill())) == last.queue_offset + 2
+    assert store.append(draft(b"x" * 200), NOW).position == file_size
+    assert len(read_bodies(store_dir.open_after_kill())) == last.queue_offset + 2
 
 
-def results_draft() -> Any:
-    from tests.store.conftest import make_draft
-
-    return make_draft(b"x" * 200)
-
-
-def test_a_log_cut_to_nothing_begins_again(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_log_cut_to_nothing_begins_again(store_dir: StoreDirectory, store: Store) -> None:
     fill(store, 100)
     store.flush_all(NOW)
     store.raw.truncate(0)
     assert (store.raw.begin, store.raw.end, store.bounds("T", 0)) == (0, 0, (0, 0))
     assert fill(store, 3)[0].queue_offset == 0
-    assert len(bodies(store_dir.open_after_kill())) == 3
+    assert len(read_bodies(store_dir.open_after_kill())) == 3
 
 
 def test_a_flush_that_began_before_the_cut_leaves_the_checkpoint_alone(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     results = fill(store, 50)
     work = store.flush_task(NOW)
     work.write()
     store.raw.truncate(results[20].position)
     work()
     store = store_dir.open_after_kill()
-    assert len(bodies(store)) == 20
+    assert len(read_bodies(store)) == 20
     fill(store, 5)
-    assert len(bodies(store_dir.open_after_kill())) == 25
+    assert len(read_bodies(store_dir.open_after_kill())) == 25
 
 
-def test_a_scrub_goes_on_up_to_the_cut(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_a_scrub_goes_on_up_to_the_cut(store_dir: StoreDirectory, store: Store) -> None:
     results = fill(store, 100)
     store.close(NOW)
     store = store_dir.open()
@@ -257,14 +243,11 @@ def test_a_scrub_goes_on_up_to_the_cut(
     while store.scrub(1000):
         pass
     assert not store.damage
-    assert len(bodies(store)) == 40
+    assert len(read_bodies(store)) == 40
     assert store.query("T", "U1", count_max=99).positions[-1] == results[39].position
 
 
-def test_known_damage_behind_the_cut_is_forgotten(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
+def test_known_damage_behind_the_cut_is_forgotten(store_dir: StoreDirectory, store: Store) -> None:
     results = fill(store, 60)
     store.close(NOW)
     for number in (10, 50):
@@ -284,9 +267,8 @@ def bodies_of(store: Store) -> list[bytes]:
 
 
 def test_records_of_a_deleted_topic_get_no_entries_behind_a_cut(
-    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: StoreDirectory, store: Store
 ) -> None:
-    store = store_dir.open()
     first = store.append(draft(topic="U"), NOW)
     second = store.append(draft(topic="T"), NOW)
     store.delete_topic("T")
@@ -294,16 +276,15 @@ def test_records_of_a_deleted_topic_get_no_entries_behind_a_cut(
     assert store.deleted_before("T") == second.position
     store.append(draft(b"new", topic="T"), NOW)
     store = store_dir.open_after_kill()
-    assert bodies(store) == [b"new"]
-    assert len(bodies(store, "U")) == 1
+    assert read_bodies(store) == [b"new"]
+    assert len(read_bodies(store, "U")) == 1
     assert first.position == 0
 
 
 @pytest.mark.parametrize("name", ["sync", "remove"])
 def test_a_disk_that_fails_under_a_cut_fails_the_store(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, name: str
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    store = store_dir.open()
     results = fill(store, 100)
     store.flush_all(NOW)
 
@@ -320,9 +301,8 @@ def test_a_disk_that_fails_under_a_cut_fails_the_store(
 
 
 def test_queues_that_cannot_be_cut_fail_the_store(
-    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
     results = [store.append(draft(b"x"), NOW) for _ in range(120)]
     remove: Callable[[Path], None] = store_dir.files.remove
 
@@ -337,7 +317,7 @@ def test_queues_that_cannot_be_cut_fail_the_store(
 
 
 def test_the_end_of_a_queue_is_noted_anew_after_a_cut(
-    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Cut and filled again to the same offset, its last entry leads elsewhere."""
     store = store_dir.open()
@@ -349,3 +329,49 @@ def test_the_end_of_a_queue_is_noted_anew_after_a_cut(
     with caplog.at_level(logging.WARNING):
         assert store_dir.open().bounds("T", 0) == (0, 20)
     assert "rebuilt" not in caplog.text
+
+
+def test_records_blanks_and_files_begin_at_boundaries(store_dir: StoreDirectory) -> None:
+    store, opened = store_dir.open_parts()
+    results = fill(store, 60)
+    blank = max(r.position + r.size for r in results if r.position < 8192)
+    starts = {r.position for r in results} | {blank, 8192, store.end_position}
+    found = {at for at in range(store.end_position + 1) if is_boundary(opened.log, at)}
+    assert found == starts
+    assert has_blank_at(opened.log, blank)
+    assert not has_blank_at(opened.log, 0)
+    assert not has_blank_at(opened.log, store.end_position)
+
+
+def test_the_begin_of_a_torn_record_is_a_boundary() -> None:
+    master = StoreDirectory().open()
+    results = fill(master, 3)
+    replica, opened = StoreDirectory().open_parts()
+    stop = results[2].position
+    replica.raw.append(0, master.raw.read(0, stop + 50))
+    assert whole_end(opened.log) == stop
+    assert is_boundary(opened.log, stop)
+    assert not is_boundary(opened.log, stop + 1)
+    replica.raw.truncate(stop)
+    assert replica.raw.end == stop
+
+
+def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one() -> None:
+    master = StoreDirectory().open()
+    results = fill(master, 60)
+    replica, opened = StoreDirectory().open_parts()
+    assert last_record(opened.log, opened.log.last, opened.log.end) is None
+    for number in (3, 40, 59):
+        stop, last = results[number].position, results[number - 1]
+        while replica.raw.end < stop + 50:
+            at = replica.raw.end
+            replica.raw.append(at, master.raw.read(at, stop + 50 - at))
+        assert last_record(opened.log, opened.log.last, opened.log.end) == (
+            last.position,
+            last.size,
+        )
+        replica.raw.dispatch()
+        assert last_record(opened.log, opened.log.last, opened.log.end) == (
+            last.position,
+            last.size,
+        )

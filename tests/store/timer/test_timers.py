@@ -5,10 +5,11 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from tests.store.conftest import NOW, PowerLossFiles, StoreDirectory
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.delay.timer import DELETE
@@ -16,11 +17,7 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import CHECKPOINT, TimerUnit, unpack_checkpoint
 from roquet.store.timer.timers import CURSOR_NOT_BEGUN, TimerConfig, TimerStore
 
-if TYPE_CHECKING:
-    from tests.store.conftest import PowerLossFiles, StoreDirectory
-
 ROOT = Path("/data")
-NOW = 1_700_000_000_000
 SMALL = TimerConfig(wheel_slots=256, log_file_size=4096, log_step=1024)
 STORES = Path(__file__).parents[2] / "vectors" / "store"
 
@@ -339,9 +336,7 @@ def test_a_start_on_a_disk_that_fails_names_the_directory(monkeypatch: pytest.Mo
         opened(files)
 
 
-def test_changes_of_a_failed_save_are_saved_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changes_of_a_failed_save_are_saved_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     files = MemoryFiles()
     timers = opened(files)
     add(timers, 0, 5)
@@ -387,7 +382,7 @@ def test_units_of_expired_messages_are_removed_from_the_timer_log() -> None:
 class RandomTimerRun:
     """Random operations on timers, with a model of what was saved and what was delivered."""
 
-    def __init__(self, files: "PowerLossFiles", random: Random) -> None:
+    def __init__(self, files: PowerLossFiles, random: Random) -> None:
         self.files, self.random = files, random
         # Clocks go back by less than a wheel: else its slots no longer tell what was delivered.
         self.config = msgspec.structs.replace(SMALL, wheel_slots=8_192)
@@ -440,11 +435,9 @@ class RandomTimerRun:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_a_crash_leaves_is_what_was_saved(
-    new_store_dir: "type[StoreDirectory]", seed: int
-) -> None:
+def test_whatever_a_crash_leaves_is_what_was_saved(seed: int) -> None:
     random = Random(seed)
-    run = RandomTimerRun(new_store_dir().files, random)
+    run = RandomTimerRun(StoreDirectory().files, random)
     for _ in range(6):
         run.work()
         run.crash(power=random.random() < 0.7)
@@ -515,9 +508,7 @@ def test_an_apache_directory_is_continued(genuine: dict[str, dict[str, bytes]], 
                for name, data in contents.items())  # fmt: skip
 
 
-def test_files_equal_those_of_apaches_broker(
-    genuine: dict[str, dict[str, bytes]],
-) -> None:
+def test_files_equal_those_of_apaches_broker(genuine: dict[str, dict[str, bytes]]) -> None:
     contents = genuine["clean"]
     log = contents[f"timerlog/{0:020d}"]
     files = MemoryFiles()

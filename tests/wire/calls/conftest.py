@@ -1,11 +1,9 @@
 """Headers that Java's classes write and read, compared with ours."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.wire.call import Call, Reply
@@ -15,10 +13,8 @@ from roquet.wire.frame import FrameReader
 from roquet.wire.header_codec import HEADER_CODECS
 
 Struct = type[Call[Any]] | type[Reply]
-Agree = Callable[[str, Struct], None]
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "headers.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("headers.jsonl")
 
 
 def frame(stream: bytes) -> bytes:
@@ -68,17 +64,12 @@ def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> Non
             assert getattr(value, field.name) == expected, field.name
 
 
-@pytest.fixture
-def agree() -> Agree:
+def agree(java: str, ours: Struct) -> None:
     """Check that our class encodes and decodes like Java's."""
-
-    def check(java: str, ours: Struct) -> None:
-        lines = [(line["in"], line["out"]) for line in LINES if line["in"].get("class") == java]
-        assert lines, f"no vectors for {java}"
-        for vector, out in lines:
-            if vector["op"] == "encode":
-                check_encoded(vector, out, ours)
-            elif "error" not in out:
-                check_decoded(vector["ext"], out, ours)
-
-    return check
+    lines = [(line["in"], line["out"]) for line in LINES if line["in"].get("class") == java]
+    assert lines, f"no vectors for {java}"
+    for vector, out in lines:
+        if vector["op"] == "encode":
+            check_encoded(vector, out, ours)
+        elif "error" not in out:
+            check_decoded(vector["ext"], out, ours)

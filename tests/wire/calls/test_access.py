@@ -1,67 +1,22 @@
 """Users and ACLs on the wire."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.wire.calls.access import (
     AclInfo,
-    CreateAcl,
     CreateUser,
-    DeleteAcl,
-    DeleteUser,
-    GetAcl,
-    GetUser,
-    ListAcls,
-    ListUsers,
-    UpdateAcl,
     UpdateUser,
     UserInfo,
 )
 from roquet.wire.fastjson import codec
 
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[2] / "vectors"
-LINES = [json.loads(line) for line in (VECTORS / "auth" / "admin.jsonl").read_text().splitlines()]
+LINES = vector_lines("auth/admin.jsonl")
 BODIES = [
     line["out"]["body"] for line in LINES if line["out"]["body"]
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("CreateUserRequestHeader", CreateUser),
-        ("UpdateUserRequestHeader", UpdateUser),
-        ("DeleteUserRequestHeader", DeleteUser),
-        ("GetUserRequestHeader", GetUser),
-        ("ListUsersRequestHeader", ListUsers),
-        ("CreateAclRequestHeader", CreateAcl),
-        ("UpdateAclRequestHeader", UpdateAcl),
-        ("DeleteAclRequestHeader", DeleteAcl),
-        ("GetAclRequestHeader", GetAcl),
-        ("ListAclsRequestHeader", ListAcls),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(("java", "ours"), [("UserInfo", UserInfo), ("AclInfo", AclInfo)])
-def test_bodies_are_written_as_java_writes_them(java: str, ours: type[Any]) -> None:
-    lines = map(json.loads, (VECTORS / "bodies.jsonl").read_text().splitlines())
-    texts = [
-        line["out"]["text"]
-        for line in lines
-        if line["in"]["class"] == java and "text" in line["out"]
-    ]
-    assert texts
-    for text in texts:
-        assert codec.dumps(codec.loads(text, ours)).decode() == text
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -1,10 +1,10 @@
 """JSON bodies, against texts of Apache's classes."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model.queue import MessageQueue
@@ -35,8 +35,7 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.fastjson import codec
 from roquet.wire.fastjson.parser import quote_keys
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 CLASSES: dict[str, Any] = {
     "BrokerData": BrokerData,

@@ -1,11 +1,9 @@
 """Calls of a controller: headers and bodies against Apache's, and frames of a genuine one."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
@@ -18,13 +16,9 @@ from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
 from roquet.wire.frame import FrameReader
 
-Agree = Callable[[str, type[Any]], None]
 Json = dict[str, Any]
 
-VECTORS = Path(__file__).parents[2] / "vectors"
-BODIES = [json.loads(line) for line in (VECTORS / "bodies.jsonl").read_text().splitlines()]
-FRAMES = VECTORS / "replication" / "controller-frames.jsonl"
-CAPTURED: list[Json] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+CAPTURED = vector_lines("replication/controller-frames.jsonl")
 
 CALLS: dict[int, type[Call[Any]]] = {
     904: BrokerHeartbeat,
@@ -47,43 +41,6 @@ BODY_OF: dict[int, Any] = {
     1006: calls.SyncStateData,
     1008: calls.SyncStateSet,
 }
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("AlterSyncStateSetRequestHeader", calls.AlterSyncStateSet),
-        ("AlterSyncStateSetResponseHeader", calls.AlterSyncStateSetReply),
-        ("ApplyBrokerIdRequestHeader", calls.ApplyBrokerId),
-        ("ApplyBrokerIdResponseHeader", calls.ApplyBrokerIdReply),
-        ("CleanControllerBrokerDataRequestHeader", calls.CleanBrokerData),
-        ("ElectMasterRequestHeader", calls.ElectMaster),
-        ("ElectMasterResponseHeader", calls.ElectMasterReply),
-        ("GetMetaDataResponseHeader", calls.GetControllerMetadataReply),
-        ("GetNextBrokerIdRequestHeader", calls.GetNextBrokerId),
-        ("GetNextBrokerIdResponseHeader", calls.GetNextBrokerIdReply),
-        ("GetReplicaInfoRequestHeader", calls.GetReplicaInfo),
-        ("GetReplicaInfoResponseHeader", calls.GetReplicaInfoReply),
-        ("RegisterBrokerToControllerRequestHeader", calls.RegisterWithController),
-        ("RegisterBrokerToControllerResponseHeader", calls.RegisterWithControllerReply),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("BrokerReplicasInfo", calls.SyncStateData),
-        ("ElectMasterResponseBody", calls.ElectMasterBody),
-        ("SyncStateSet", calls.SyncStateSet),
-    ],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, ours: Any) -> None:
-    texts = [line["out"]["text"] for line in BODIES if line["in"]["class"] == java]
-    assert texts
-    assert [codec.dumps(codec.loads(text, ours)).decode() for text in texts] == texts
 
 
 @pytest.mark.parametrize(

@@ -1,45 +1,10 @@
 """Offsets: query, update, bounds, by time."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
 from roquet.wire.calls.offset import (
-    EarliestTime,
     MaxOffset,
-    MinOffset,
-    OffsetByTime,
-    OffsetReply,
-    QueryOffset,
-    TimeReply,
-    UpdateOffset,
 )
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("QueryConsumerOffsetRequestHeader", QueryOffset),
-        ("QueryConsumerOffsetResponseHeader", OffsetReply),
-        ("UpdateConsumerOffsetRequestHeader", UpdateOffset),
-        ("UpdateConsumerOffsetResponseHeader", UpdateOffset.reply),
-        ("GetMaxOffsetRequestHeader", MaxOffset),
-        ("GetMaxOffsetResponseHeader", OffsetReply),
-        ("GetMinOffsetRequestHeader", MinOffset),
-        ("GetMinOffsetResponseHeader", OffsetReply),
-        ("SearchOffsetRequestHeader", OffsetByTime),
-        ("SearchOffsetResponseHeader", OffsetReply),
-        ("GetEarliestMsgStoretimeRequestHeader", EarliestTime),
-        ("GetEarliestMsgStoretimeResponseHeader", TimeReply),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_the_end_of_a_queue_means_the_committed_one_unless_said_otherwise() -> None:

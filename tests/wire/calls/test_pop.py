@@ -1,9 +1,7 @@
 """Pop and its acknowledgements, compared with Java's headers and bodies."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,31 +13,10 @@ from roquet.wire.command import ROCKETMQ, decode
 from roquet.wire.fields import decode_call, encode_call
 from roquet.wire.frame import FrameReader
 
-Agree = Callable[[str, type[Any]], None]
-
 BODIES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "vectors" / "bodies.jsonl").read_text().splitlines()
 ]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("PopMessageRequestHeader", pop.Pop),
-        ("PopMessageResponseHeader", pop.PopReply),
-        ("AckMessageRequestHeader", pop.Ack),
-        ("ChangeInvisibleTimeRequestHeader", pop.ChangeInvisible),
-        ("ChangeInvisibleTimeResponseHeader", pop.ChangeInvisibleReply),
-        ("NotificationRequestHeader", pop.Notification),
-        ("NotificationResponseHeader", pop.NotificationReply),
-        ("PollingInfoRequestHeader", pop.PollingInfo),
-        ("PollingInfoResponseHeader", pop.PollingInfoReply),
-        ("PeekMessageRequestHeader", pop.Peek),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_the_code_that_the_compact_form_cuts_is_read_whole() -> None:

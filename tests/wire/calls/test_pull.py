@@ -1,26 +1,7 @@
 """Pull."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
-from roquet.wire.calls.pull import LitePull, Pull, PullReply
+from roquet.wire.calls.pull import LitePull, Pull
 from roquet.wire.codes import ResponseCode
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("PullMessageRequestHeader", Pull),
-        ("PullMessageRequestHeader", LitePull),
-        ("PullMessageResponseHeader", PullReply),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_an_empty_pull_is_an_answer_and_no_refusal() -> None:

@@ -1,28 +1,8 @@
 """Query by key and by position."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
-from roquet.wire.calls.query import QueryByKey, QueryReply, ViewMessage
+from roquet.wire.calls.query import QueryByKey
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("QueryMessageRequestHeader", QueryByKey),
-        ("QueryMessageResponseHeader", QueryReply),
-        ("ViewMessageRequestHeader", ViewMessage),
-        ("ViewMessageResponseHeader", ViewMessage.reply),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_a_query_for_a_unique_key_says_so_beside_its_header() -> None:

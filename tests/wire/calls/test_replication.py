@@ -1,13 +1,11 @@
 """Calls between brokers that replicate, their name server and their controller."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls import replication as calls
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -20,5 +18,5 @@ Agree = Callable[[str, type[Any]], None]
         ("ResetMasterFlushOffsetHeader", calls.ResetMasterFlushOffset),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)

@@ -1,7 +1,6 @@
 """Replies to requests."""
 
-from collections.abc import Callable
-from typing import Any
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.reply import PushReply, SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import SendReply
@@ -9,10 +8,8 @@ from roquet.wire.command import decode
 from roquet.wire.fields import decode_call, encode_call
 from roquet.wire.frame import FrameReader
 
-Agree = Callable[[str, type[Any]], None]
 
-
-def test_the_pushed_header_is_javas(agree: Agree) -> None:
+def test_the_pushed_header_is_javas() -> None:
     agree("ReplyMessageRequestHeader", PushReply)
 
 

@@ -1,9 +1,9 @@
 """Calls to the name server."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.route import (
     BrokerHeartbeat,
@@ -19,8 +19,6 @@ from roquet.wire.calls.route import (
     UnregisterBroker,
     ValueReply,
 )
-
-Agree = Callable[[str, type[Any]], None]
 
 
 @pytest.mark.parametrize(
@@ -40,5 +38,5 @@ Agree = Callable[[str, type[Any]], None]
         ("GetKVListByNamespaceRequestHeader", ListKV),
     ],
 )
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:
     agree(java, ours)

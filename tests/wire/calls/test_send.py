@@ -1,31 +1,12 @@
 """Send, alone and in batches, with both sets of field names; send back."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from roquet.wire.calls.send import STORED_CODES, Send, SendBack, SendBatch, SendLongNames, SendReply
+from roquet.wire.calls.send import STORED_CODES, Send, SendBatch, SendLongNames, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
 from roquet.wire.header_codec import HEADER_CODECS
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("SendMessageRequestHeaderV2", Send),
-        ("SendMessageRequestHeaderV2", SendBatch),
-        ("SendMessageRequestHeader", SendLongNames),
-        ("SendMessageResponseHeader", SendReply),
-        ("ConsumerSendMsgBackRequestHeader", SendBack),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_handlers_see_the_same_attributes_under_both_sets_of_names() -> None:

@@ -1,28 +1,8 @@
 """Recall, the timer's checkpoint and its metrics."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
 from roquet.model.topic import DataVersion
-from roquet.wire.calls.send import SendReply
-from roquet.wire.calls.timer import Recall, RecallReply, TimerMetricsBody, TopicTimerCount
+from roquet.wire.calls.timer import TimerMetricsBody, TopicTimerCount
 from roquet.wire.fastjson import codec
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("RecallMessageRequestHeader", Recall),
-        ("RecallMessageResponseHeader", RecallReply),
-        ("SendMessageResponseHeader", SendReply),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_the_metrics_are_the_genuine_ones() -> None:

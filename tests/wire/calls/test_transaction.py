@@ -1,30 +1,11 @@
 """End of a transaction, and the broker's check."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from roquet.model.errors import FieldError
-from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction, ResumeCheck
+from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call, to_ext
-
-Agree = Callable[[str, type[Any]], None]
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("EndTransactionRequestHeader", EndTransaction),
-        ("EndTransactionResponseHeader", EndTransaction.reply),
-        ("CheckTransactionStateRequestHeader", CheckTransactionState),
-        ("CheckTransactionStateResponseHeader", CheckTransactionState.reply),
-        ("ResumeCheckHalfMessageRequestHeader", ResumeCheck),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
 
 
 def test_an_end_names_its_half_message_twice() -> None:

@@ -3,7 +3,6 @@
 import json
 from contextlib import suppress
 from enum import IntFlag
-from pathlib import Path
 from typing import Any, get_origin
 from weakref import ref
 
@@ -11,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
@@ -27,8 +27,6 @@ from roquet.model.topic import DataVersion, OffsetTable, TopicConfig, TopicTable
 from roquet.wire.codes import Language
 from roquet.wire.fastjson.codec import EncodedTextCache, dumps, loads
 from roquet.wire.fastjson.parser import NESTING_MAX
-
-VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -89,7 +87,7 @@ CLASSES: dict[str, Any] = {
     "BatchAckMessageRequestBody": Ack,
     "OffsetWrapper": Offset,
 }
-BODIES = [json.loads(line) for line in (VECTORS / "bodies.jsonl").read_text().splitlines()]
+BODIES = vector_lines("bodies.jsonl")
 TEXTS = {
     (line["in"]["class"], line["out"]["text"])
     for line in BODIES
@@ -116,9 +114,7 @@ def test_others_texts_are_read_as_in_java(name: str, text: str, again: str) -> N
 
 QUEUE = MessageQueue("t", "a", 0)
 ROUTE = TopicRoute(
-    broker_datas=[
-        BrokerData(cluster="c", broker_name="a", broker_addrs={1: "h:2", 0: "h:1"}),
-    ],
+    broker_datas=[BrokerData(cluster="c", broker_name="a", broker_addrs={1: "h:2", 0: "h:1"})],
     filter_server_table={"b": [], "a": ["é"]},
 )
 

@@ -1,19 +1,18 @@
 """Batch bodies, against Java's."""
 
-import json
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.batch import (
     BatchItem,
+    block_count,
     decode_batch,
     decode_columns,
     encode_batch,
@@ -21,30 +20,15 @@ from roquet.wire.records.batch import (
     encode_items,
 )
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.speedups import use_compiled
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 items = st.builds(
     BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
 )
 
 
-@pytest.fixture(autouse=True, scope="module", params=["python", "compiled"])
-def form(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs against both forms; the compiled one is absent where no compiler was."""
-    use_compiled(request.param == "compiled")
-    yield
-    use_compiled(True)
-
-
-def vectors(op: str) -> list[tuple[Any, Any]]:
-    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-
-
-@pytest.mark.parametrize(("given_", "out"), vectors("batch_encode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_encode"))
 def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) -> None:
     batch = [
         BatchItem(m["flag"], bytes.fromhex(m["body"]), m["properties_string"].encode())
@@ -53,7 +37,7 @@ def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) 
     assert encode_batch(batch).hex() == out
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("batch_decode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_decode"))
 def test_a_batch_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     items = [
         {"flag": i.flag, "body": i.body.hex(), "properties": decode_properties(i.properties)}
@@ -142,3 +126,17 @@ def test_messages_may_change_the_list_that_is_encoded(count: int) -> None:
     messages: list[Any] = []
     messages[:] = [ChangingMessage(messages, count)] * 5
     assert encode_items(messages) == encode_item(1, b"body", b"") * count
+
+
+def test_messages_of_a_batch_are_counted() -> None:
+    items = [BatchItem(flag=0, body=b"x" * size, properties=b"") for size in (0, 1, 5_000)]
+    body = encode_batch(items)
+    assert block_count(body) == 3
+    assert block_count(memoryview(body)) == 3
+    assert block_count(body[:-1]) == 3
+    assert block_count(b"") == 0
+
+
+@pytest.mark.parametrize("size", [b"\0\0\0\0", b"\0\0\0\3", b"\xff\xff\xff\xff"])
+def test_an_impossible_size_ends_the_count(size: bytes) -> None:
+    assert block_count(size * 3) == 0

@@ -1,14 +1,13 @@
 """Message ids, against Java's."""
 
-import json
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import RecordError
 from roquet.wire.records.message_id import (
@@ -22,25 +21,18 @@ from roquet.wire.records.message_id import (
 
 pytestmark = pytest.mark.usefixtures("form")
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-
-
-def vectors(op: str) -> list[tuple[Any, Any]]:
-    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-
 
 def raw_host(fields: dict[str, Any]) -> bytes:
     port: int = fields["port"]
     return ip_address(fields["host"]).packed + port.to_bytes(4, "big")
 
 
-@pytest.mark.parametrize(("given_", "text"), vectors("message_id"))
+@pytest.mark.parametrize(("given_", "text"), vector_pairs("records.jsonl", "message_id"))
 def test_an_address_form_is_javas(given_: dict[str, Any], text: str) -> None:
     assert offset_message_id(raw_host(given_), given_["offset"]) == text
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("decode_message_id"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "decode_message_id"))
 def test_an_address_form_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     if "error" in out:
         with pytest.raises(RecordError, match="not 32 or 56"):
@@ -49,7 +41,7 @@ def test_an_address_form_is_read_as_java_reads_it(given_: dict[str, Any], out: A
         assert parse_offset_message_id(given_["id"]) == (raw_host(out), out["offset"])
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("uniq_id"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "uniq_id"))
 def test_a_unique_key_tells_its_origin(given_: dict[str, Any], out: Any) -> None:
     ip, pid = unique_key_origin(given_["id"])
     assert (ip_address(ip), pid) == (ip_address(out["ip"]), out["pid"])

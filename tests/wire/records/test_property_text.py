@@ -1,12 +1,11 @@
 """Property text, against Java's."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.wire.records.property_text import (
@@ -18,22 +17,16 @@ from roquet.wire.records.property_text import (
     lossless_text,
 )
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1)
 
 
-def vectors(op: str) -> list[tuple[Any, Any]]:
-    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-
-
-@pytest.mark.parametrize(("given_", "out"), vectors("string_to_properties"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "string_to_properties"))
 def test_a_text_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     assert decode_properties(given_["text"]) == out
     assert decode_properties(given_["text"].encode()) == out
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("properties_to_string"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "properties_to_string"))
 def test_properties_are_written_as_java_writes_them(given_: dict[str, Any], out: Any) -> None:
     present = {name: value for name, value in given_["properties"].items() if value is not None}
     assert encode_properties(present) == out.encode()

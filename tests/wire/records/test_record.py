@@ -1,8 +1,6 @@
 """Message records, against Java's, and after any damage."""
 
-import json
 from ipaddress import ip_address
-from pathlib import Path
 from struct import pack as struct_pack
 from typing import Any
 
@@ -10,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.vector_lines import vector_pairs
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.properties import PROPERTIES_SIZE_MAX
@@ -17,13 +16,6 @@ from roquet.wire.records import record
 from roquet.wire.records.record import Record
 
 pytestmark = pytest.mark.usefixtures("form")
-
-VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-
-
-def vectors(op: str) -> list[tuple[Any, Any]]:
-    return [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
 
 
 def host(fields: dict[str, Any], which: str) -> bytes:
@@ -78,7 +70,7 @@ def records(draw: st.DrawFn, bodies: st.SearchStrategy[bytes] = BODIES) -> Recor
     return msgspec.structs.replace(drawn, size=len(packed), crc=record.body_crc(drawn.body))
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("encode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "encode"))
 def test_a_record_is_packed_as_java_packs_it(given_: dict[str, Any], out: Any) -> None:
     m = given_["message"]
     packed = record.pack(
@@ -90,7 +82,7 @@ def test_a_record_is_packed_as_java_packs_it(given_: dict[str, Any], out: Any) -
     assert packed.hex() == out["record"]
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("decode"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "decode"))
 def test_a_record_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
     raw = bytes.fromhex(given_["record"])
     if out is None:
@@ -118,7 +110,7 @@ def assert_same(message: Any, out: Any) -> None:
         assert record.encode_host(text) == host(out, which)
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("decode_many"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "decode_many"))
 def test_records_of_a_reply_end_at_a_cut_tail_as_in_java(given_: dict[str, Any], out: Any) -> None:
     messages = [record.to_message(r) for r in record.decode_many(bytes.fromhex(given_["records"]))]
     assert len(messages) == len(out)
@@ -126,7 +118,7 @@ def test_records_of_a_reply_end_at_a_cut_tail_as_in_java(given_: dict[str, Any],
         assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("batch_store"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "batch_store"))
 def test_a_batch_becomes_the_records_java_makes_of_it(given_: dict[str, Any], out: Any) -> None:
     g = given_
     packed = [
@@ -140,7 +132,7 @@ def test_a_batch_becomes_the_records_java_makes_of_it(given_: dict[str, Any], ou
     assert b"".join(packed).hex() == out["records_with_zero_offsets"]
 
 
-@pytest.mark.parametrize(("given_", "out"), vectors("body_crc"))
+@pytest.mark.parametrize(("given_", "out"), vector_pairs("records.jsonl", "body_crc"))
 def test_a_bodys_checksum_is_javas(given_: dict[str, Any], out: Any) -> None:
     assert record.body_crc(bytes.fromhex(given_["body"])) == out
 

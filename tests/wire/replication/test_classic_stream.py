@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.wire.replication.conftest import conversation, sent_by
 
 from roquet.model.errors import RemoteProtocolError
+from roquet.wire.frame import LOG_BODY_SIZE_MAX
 from roquet.wire.replication.classic_stream import (
     LogFrame,
     LogFrameDecoder,
@@ -13,7 +14,6 @@ from roquet.wire.replication.classic_stream import (
     encode_frame_header,
     encode_report,
 )
-from roquet.wire.replication.stream import BODY_SIZE_MAX
 
 POSITIONS = st.integers(0, 2**63 - 1)
 LOG_FRAMES = st.lists(st.builds(LogFrame, POSITIONS, st.binary(max_size=50)), max_size=6)
@@ -63,7 +63,7 @@ def test_any_split_gives_the_same_frames(sent: list[LogFrame], step: int) -> Non
     assert [frame for chunk in chunks for frame in decoder.feed(chunk)] == sent
 
 
-@pytest.mark.parametrize("size", [-1, BODY_SIZE_MAX + 1])
+@pytest.mark.parametrize("size", [-1, LOG_BODY_SIZE_MAX + 1])
 def test_a_frame_of_impossible_size_ends_the_connection(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match="bytes of log"):
         LogFrameDecoder().feed(encode_frame_header(0, size))

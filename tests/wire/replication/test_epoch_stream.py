@@ -9,6 +9,7 @@ from tests.wire.replication.conftest import sent_by
 
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import RemoteProtocolError
+from roquet.wire.frame import LOG_BODY_SIZE_MAX
 from roquet.wire.replication.epoch_stream import (
     EPOCHS_MAX,
     HANDSHAKE,
@@ -27,7 +28,6 @@ from roquet.wire.replication.epoch_stream import (
     encode_replica_handshake,
     encode_replica_report,
 )
-from roquet.wire.replication.stream import BODY_SIZE_MAX
 
 NAMES = ["autoswitch-first-epoch", "autoswitch-rejoin", "autoswitch-fresh-four-epochs"]
 LONGS = st.integers(0, 2**63 - 1)
@@ -135,7 +135,7 @@ def test_a_handshake_of_impossible_size_ends_the_connection(size: int) -> None:
         MasterFrameDecoder().feed(struct.pack(">ii", HANDSHAKE, size))
 
 
-@pytest.mark.parametrize("size", [-1, BODY_SIZE_MAX + 1])
+@pytest.mark.parametrize("size", [-1, LOG_BODY_SIZE_MAX + 1])
 def test_a_frame_of_impossible_size_ends_the_connection(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"{size} bytes of log"):
         MasterFrameDecoder().feed(struct.pack(">ii", TRANSFER, size))

@@ -32,9 +32,7 @@ from roquet.broker.handlers.messages.timer import TimerHandler
 from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.wire.call import Call
 from roquet.wire.calls import access as access_calls
-from roquet.wire.calls import assignment as assignment_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
-from roquet.wire.calls import lock as lock_calls
 from roquet.wire.calls import offset as offset_calls
 from roquet.wire.calls import pop as pop_calls
 from roquet.wire.calls import pull as pull_calls
@@ -44,11 +42,8 @@ from roquet.wire.calls import reply as reply_calls
 from roquet.wire.calls import send as send_calls
 from roquet.wire.calls import timer as timer_calls
 from roquet.wire.calls import transaction as transaction_calls
-from roquet.wire.calls.admin import cleanup as cleanup_calls
 from roquet.wire.calls.admin import client_forwarding as forwarding_calls
-from roquet.wire.calls.admin import cold_reads as cold_reads_calls
 from roquet.wire.calls.admin import group as group_calls
-from roquet.wire.calls.admin import group_forbidden as forbidden_calls
 from roquet.wire.calls.admin import inspection as inspection_calls
 from roquet.wire.calls.admin import offset_reset as reset_calls
 from roquet.wire.calls.admin import settings as settings_calls
@@ -82,10 +77,10 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         heartbeat_calls.Unregister: HeartbeatHandler.unregister,
         heartbeat_calls.GetConsumers: HeartbeatHandler.consumers,
         heartbeat_calls.CheckSubscription: HeartbeatHandler.check_subscription,
-        lock_calls.LockQueues: LockHandler.lock,
-        lock_calls.UnlockQueues: LockHandler.unlock,
-        assignment_calls.QueryAssignment: AssignmentHandler.query,
-        assignment_calls.SetRequestMode: AssignmentHandler.set_mode,
+        heartbeat_calls.LockQueues: LockHandler.lock,
+        heartbeat_calls.UnlockQueues: LockHandler.unlock,
+        heartbeat_calls.QueryAssignment: AssignmentHandler.query,
+        heartbeat_calls.SetRequestMode: AssignmentHandler.set_mode,
         forwarding_calls.GetRunningInfo: ClientForwardingHandler.running_info,
         forwarding_calls.ConsumeDirectly: ClientForwardingHandler.consume_directly,
         group_calls.GetConnections: GroupHandler.connections,
@@ -125,19 +120,19 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         topic_calls.CreateGroup: TopicHandler.create_group,
         topic_calls.CreateGroups: TopicHandler.create_groups,
         topic_calls.DeleteGroup: TopicHandler.delete_group,
-        forbidden_calls.ForbidGroup: TopicHandler.forbid_group,
-        cold_reads_calls.SetColdReadLimits: ColdReadsHandler.put_limits,
-        cold_reads_calls.RemoveColdReadLimit: ColdReadsHandler.remove_limit,
-        cold_reads_calls.GetColdReadLimits: ColdReadsHandler.limits,
-        cold_reads_calls.SetReadAhead: ColdReadsHandler.read_ahead,
+        topic_calls.ForbidGroup: TopicHandler.forbid_group,
+        settings_calls.SetColdReadLimits: ColdReadsHandler.put_limits,
+        settings_calls.RemoveColdReadLimit: ColdReadsHandler.remove_limit,
+        settings_calls.GetColdReadLimits: ColdReadsHandler.limits,
+        settings_calls.SetReadAhead: ColdReadsHandler.read_ahead,
         settings_calls.UpdateSettings: SettingsHandler.update,
         settings_calls.GetSettings: SettingsHandler.settings,
         reset_calls.ResetOffset: ResetHandler.reset,
         reset_calls.GetGroupStatus: ResetHandler.status,
         reset_calls.CloneOffsets: ResetHandler.clone,
-        cleanup_calls.CleanQueues: CleaningHandler.clean_queues,
-        cleanup_calls.CleanTopics: CleaningHandler.clean_topics,
-        cleanup_calls.DeleteExpired: CleaningHandler.delete_expired,
+        settings_calls.CleanQueues: CleaningHandler.clean_queues,
+        settings_calls.CleanTopics: CleaningHandler.clean_topics,
+        settings_calls.DeleteExpired: CleaningHandler.delete_expired,
         topic_calls.GetGroups: TopicHandler.groups,
         topic_calls.GetGroup: TopicHandler.group,
         access_calls.CreateUser: AccessHandler.create_user,

@@ -13,7 +13,7 @@ from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
-from roquet.rules.delay.retry import tries_limit
+from roquet.rules.delay.delay_levels import tries_limit
 from roquet.wire.codes import ResponseCode
 
 DLQ_QUEUES: Final = 1

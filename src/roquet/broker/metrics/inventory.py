@@ -12,8 +12,7 @@ from roquet.metrics.text_format import MetricsPage
 from roquet.model.names import is_system_group
 from roquet.model.subscription import ConsumeType
 from roquet.net.router import Peer
-from roquet.wire.client_version import release_of
-from roquet.wire.codes import Language
+from roquet.wire.codes import Language, release_of
 
 POOLS: Final[Mapping[str, str]] = {
     "send": admission.SEND,

@@ -30,8 +30,16 @@ from roquet.rules.consumption.ordered_pop import OrderedPopLock, blocked_until, 
 from roquet.rules.consumption.pop import RETRY_FIRST_PERCENT, PopCheckpoint, bits_of
 from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_outcome
 from roquet.store.store import Slice
-from roquet.wire.pop_reply import offset_count_info, offset_info, queue_count_info, start_info
-from roquet.wire.receipt_handle import ORDER_QUEUE, RETRY_V1, ReceiptHandle, retry_kind
+from roquet.wire.receipt_handle import (
+    ORDER_QUEUE,
+    RETRY_V1,
+    ReceiptHandle,
+    offset_count_info,
+    offset_info,
+    queue_count_info,
+    retry_kind,
+    start_info,
+)
 from roquet.wire.records.property_text import lossless_bytes, lossless_text
 from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 

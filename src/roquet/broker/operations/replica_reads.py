@@ -11,7 +11,7 @@ from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.flags import PullFlag
 from roquet.model.topic import SubscriptionGroup
-from roquet.rules.replication.replica_reads import (
+from roquet.rules.replication.read_from import (
     ReadBacklog,
     replica_answer,
     returns_to_master,

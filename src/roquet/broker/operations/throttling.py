@@ -28,7 +28,7 @@ from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.calls.reply import SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
-from roquet.wire.records.block_count import block_count
+from roquet.wire.records.batch import block_count
 
 HELD_MS_MIN: Final = 1_000
 """Longest hold of a fetch that does not wait for messages: its client waits for 3 s or more."""

@@ -20,7 +20,7 @@ from roquet.log_records import logger
 from roquet.model.errors import CallError, FieldError
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
-from roquet.rules.replication.acting_master import acts_as_master
+from roquet.rules.replication.role_change import acts_as_master
 from roquet.wire.calls.admin.namesrv import BrokerMembersBody, GetBrokerMembers
 from roquet.wire.fastjson import codec
 

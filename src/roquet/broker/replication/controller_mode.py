@@ -42,7 +42,7 @@ from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.net.clock import Clock, every
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.rules.replication.replica_claims import patience_ms
+from roquet.rules.replication.transfer import patience_ms
 from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.replication.identity_file import IdentityFile
 from roquet.store.store import Store

@@ -30,7 +30,7 @@ from roquet.rules.allocate import (
     lag_weighted,
     sticky,
 )
-from roquet.rules.balance.lag_facts import QueueLag, estimated_lag, is_worth_moving
+from roquet.rules.balance.rebalance_cost import QueueLag, estimated_lag, is_worth_moving
 
 log = logger(__name__)
 

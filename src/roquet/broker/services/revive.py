@@ -30,7 +30,7 @@ from roquet.model import properties as props
 from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreError
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint, bits_of, offsets_of
-from roquet.rules.delay.retry import dead_letter_properties, times_after
+from roquet.rules.delay.delay_levels import dead_letter_properties, times_after
 from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.message_id import offset_message_id

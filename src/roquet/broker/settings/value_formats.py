@@ -24,7 +24,7 @@ from roquet.rules.quota import parse_quotas, write_quotas
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
 from roquet.wire.codes import RequestCode
-from roquet.wire.replication.stream import BODY_SIZE_MAX
+from roquet.wire.frame import LOG_BODY_SIZE_MAX
 from roquet.wire.signing import Credentials
 
 PORT: Final = 10_911
@@ -260,8 +260,8 @@ def _stream_address(value: str, where: str) -> str | None:
 
 
 def _batch_size(value: str, where: str) -> int:
-    if (size := _bytes(value, where)) > BODY_SIZE_MAX:
-        raise ConfigError(f"{where}: {value!r} is over {BODY_SIZE_MAX}, which no replica reads")
+    if (size := _bytes(value, where)) > LOG_BODY_SIZE_MAX:
+        raise ConfigError(f"{where}: {value!r} is over {LOG_BODY_SIZE_MAX}, which no replica reads")
     return size
 
 

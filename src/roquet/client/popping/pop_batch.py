@@ -9,10 +9,10 @@ from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.wire.calls.pop import PopAck, PopReply, encode_bits
-from roquet.wire.pop_reply import parse_starts
 from roquet.wire.receipt_handle import (
     ReceiptHandle,
     decode_receipt_handle,
+    parse_starts,
     retry_kind,
     stored_topic,
 )

@@ -18,7 +18,7 @@ from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import MASTER_ID
-from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.rules.consumption.pull import ConsumeWindow
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
 

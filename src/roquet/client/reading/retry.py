@@ -20,7 +20,7 @@ from roquet.model import properties as names
 from roquet.model.errors import CallRefused, ConnectFailed, RoquetError
 from roquet.model.names import retry_topic
 from roquet.model.queue import MessageQueue
-from roquet.rules.consumption.progress import retry_pause_ms
+from roquet.rules.consumption.pull import retry_pause_ms
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS, retry_level
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.send import Send, SendBack, SendReply

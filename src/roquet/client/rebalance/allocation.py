@@ -13,8 +13,8 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
 from roquet.rules.allocate import average, leaves_out
 from roquet.rules.balance.rebalance import member_queues
-from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignments
+from roquet.wire.calls.heartbeat import QueryAssignment
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 

@@ -14,7 +14,7 @@ from roquet.client.connection.session import Session
 from roquet.model.errors import RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.calls.heartbeat import LockQueues, UnlockQueues
 from roquet.wire.fastjson import codec
 
 RENEW_MS: Final = 20_000

@@ -8,7 +8,7 @@ from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.model.errors import CallError, CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
-from roquet.rules.latency_penalty import (
+from roquet.rules.queue_selection import (
     BrokerFault,
     BrokersToAvoid,
     brokers_to_avoid,

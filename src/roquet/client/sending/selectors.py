@@ -19,8 +19,13 @@ from roquet.client.config import Selector
 from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
-from roquet.rules.latency_penalty import BrokersToAvoid
-from roquet.rules.queue_selection import by_hash, by_random, in_machine_room, next_queue
+from roquet.rules.queue_selection import (
+    BrokersToAvoid,
+    by_hash,
+    by_random,
+    in_machine_room,
+    next_queue,
+)
 from roquet.wire.java_hash import hash_code
 
 

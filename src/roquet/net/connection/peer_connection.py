@@ -28,7 +28,7 @@ from roquet.net.router import (
     R,
 )
 from roquet.net.tls import certificate_name, tls_error
-from roquet.rules.fair_share import SLOW_MS
+from roquet.rules.admission import SLOW_MS
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, Language
 from roquet.wire.command import Command

@@ -18,7 +18,7 @@ from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import ReadBurst
 from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
-from roquet.rules.fair_share import SLOW_MS
+from roquet.rules.admission import SLOW_MS
 from roquet.wire.command import Command
 
 SERVER_BUFFER_HIGH: Final = 1024 * 1024

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from roquet.log_records import logger
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.rules.fair_share import LOG_AFTER_MS, pause_end_ms
+from roquet.rules.admission import LOG_AFTER_MS, pause_end_ms
 from roquet.wire.codes import RequestCode
 
 log = logger(__name__)

@@ -230,7 +230,6 @@ def _is_super(caller: User | None) -> bool:
 
 
 def _known(kinds: type[K], text: str) -> K | None:
-    """The member of an enumeration, without regard to case."""
     return next((kind for kind in kinds if kind.lower() == text.lower()), None)
 
 

@@ -94,7 +94,6 @@ def refusal_text(username: str, request: AccessRequest, ip: str, verdict: Access
 
 
 def _fits(entry: PolicyEntry, request: AccessRequest, ip: str) -> bool:
-    """Whether an entry says something on a request."""
     return (
         matches(entry.resource, request.resource)
         and _covers(entry.actions, request.actions)

@@ -166,7 +166,6 @@ def _entry(
 
 
 def _more(entry: PolicyEntry | None) -> Sequence[str]:
-    """Actions that an entry allows."""
     return [] if entry is None or entry.decision == "Deny" else [str(a) for a in entry.actions]
 
 

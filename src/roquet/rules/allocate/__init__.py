@@ -14,13 +14,23 @@ from roquet.rules.allocate.assignment import (
     MessageQueues,
     QueueOwners,
     Strategy,
+    faults,
     in_java_order,
+    unowned,
+    validated_assignment,
 )
 from roquet.rules.allocate.hashing import bounded_load, consistent_hash, md5_high, rendezvous
-from roquet.rules.allocate.machine_rooms import MachineRoomStrategy, machine_room, nearby
-from roquet.rules.allocate.rocketmq import ConfigStrategy, average, circle, from_config, leaves_out
+from roquet.rules.allocate.rocketmq import (
+    ConfigStrategy,
+    MachineRoomStrategy,
+    average,
+    circle,
+    from_config,
+    leaves_out,
+    machine_room,
+    nearby,
+)
 from roquet.rules.allocate.sticky_strategies import lag_weighted, sticky
-from roquet.rules.allocate.validation import faults, unowned, validated_assignment
 
 __all__ = [
     "BROKER_DECIDED",

@@ -55,9 +55,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hasher: Hasher = md5_hig
 
 
 def bounded_load(
-    percent: int = LOAD_PERCENT,
-    virtual_nodes: int = VIRTUAL_NODES,
-    hasher: Hasher = md5_high,
+    percent: int = LOAD_PERCENT, virtual_nodes: int = VIRTUAL_NODES, hasher: Hasher = md5_high
 ) -> Strategy:
     """BOUNDED_LOAD: the ring, but a member with a full share is skipped.
 

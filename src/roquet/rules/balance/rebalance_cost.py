@@ -1,6 +1,7 @@
-"""Rebalance cost: how even an assignment is, which queues move, and the fewest moves possible."""
+"""Rebalance cost: how even an assignment is, which queues move, and whether that is worth it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -59,3 +60,34 @@ def fewest_moves(
     kept = sum(min(size, count) for count in had)
     kept += min(larger, sum(count > size for count in had))
     return sum(queue in present for queue in owner_map(before)) - kept
+
+
+QueueLag = Mapping[MessageQueue, int]
+"""Number of waiting messages, by queue."""
+
+GAIN_PERCENT: Final = 25
+"""Required reduction of the fullest member's lag: each move stops a queue for a moment."""
+
+GAIN_MESSAGES: Final = 1_000
+"""Smaller gains are worked off sooner than queues have moved."""
+
+
+def estimated_lag(queues: Iterable[MessageQueue], known: QueueLag) -> dict[MessageQueue, int]:
+    """Lag of each queue; for unknown queues, the mean of the others.
+
+    So an unknown queue neither attracts members nor repels them.
+    """
+    wanted = list(queues)
+    counts = [known[queue] for queue in wanted if queue in known]
+    mean = sum(counts) // len(counts) if counts else 0
+    return {queue: known.get(queue, mean) for queue in wanted}
+
+
+def is_worth_moving(before: GroupAssignment, after: GroupAssignment, lag: QueueLag) -> bool:
+    """Whether the fullest member would have much less to do."""
+    old, new = _fullest(before, lag), _fullest(after, lag)
+    return old - new >= GAIN_MESSAGES and (old - new) * 100 >= old * GAIN_PERCENT
+
+
+def _fullest(shares: GroupAssignment, lag: QueueLag) -> int:
+    return max((sum(lag.get(queue, 0) for queue in share) for share in shares.values()), default=0)

@@ -283,10 +283,7 @@ def _first_election(
 
 
 def _best(
-    group: ReplicaGroup,
-    request: ElectionRequest,
-    facts: ElectionFacts,
-    members: Collection[int],
+    group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts, members: Collection[int]
 ) -> int | None:
     """The named broker, the master that still leads, or the best of these members; None: nobody."""
     eligible = [member for member in members if member in facts.live]

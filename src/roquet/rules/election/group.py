@@ -166,9 +166,7 @@ def apply_broker_id(
         return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
     replica = RegisteredReplica(check_code.partition(";")[0], check_code, is_unused=True)
     return replace(
-        group,
-        replicas={**replicas, broker_id: replica},
-        next_id=max(group.next_id, broker_id + 1),
+        group, replicas={**replicas, broker_id: replica}, next_id=max(group.next_id, broker_id + 1)
     )
 
 

@@ -12,7 +12,10 @@ certainly leads: its store has confirmed that after the request came.
 Where acknowledgements wait for the whole set, a member may be elected before the lease is over: it
 has all that was acknowledged, and as soon as it follows no master, nothing more is. Apache's
 controller has no leases: a master that was suspended acknowledges messages after it was replaced,
-and they are lost.
+and they are lost. Under it a master leads for a term from each heartbeat, which ends before the
+time-out that the master itself names (heartbeatTimeoutMills). Against an election because its
+connection was closed no clock helps: then only those messages are safe whose acknowledgement waited
+for the whole set.
 """
 
 from typing import Final
@@ -149,3 +152,22 @@ def may_replace_master(
     if lease.holder == winner:  # or a process elsewhere, which may lack what the holder has
         return lease.address == group.replicas[winner].address
     return lease.waits_for_all and winner in group.in_sync and lease.holder in group.in_sync
+
+
+HEARTBEAT_TIMEOUT_MS: Final = 10_000
+"""Default time-out that brokers name (controllerHeartBeatTimeoutMills)."""
+
+SCHEDULING_MS: Final = 500
+"""Time that the controller may take the heartbeat for earlier than it was sent: it notes the time
+at which its thread handles it, so this only covers clocks that are read in steps."""
+
+
+def term_by_heartbeat(epoch: int, sent_ms: int, timeout_ms: int, terms: LeaseTerms) -> MasterTerm:
+    """Term of a master that the controller confirmed after a heartbeat sent at `sent_ms`.
+
+    The confirmation is an answer to a request on the same connection, later than the heartbeat,
+    which names the master and this epoch. `terms` say how much the clocks may drift.
+    """
+    slow, fast = 1_000 - terms.drift_per_mille, 1_000 + terms.drift_per_mille
+    length_ms = max(timeout_ms - SCHEDULING_MS, 0) * slow // fast
+    return MasterTerm(epoch=epoch, until_ms=sent_ms + length_ms)

@@ -16,9 +16,12 @@ that is started again may have lost bytes that its replicas have, so it never go
 of its log. Source: Apache RocketMQ 5.5.0, ReplicasManager, whose restarted master goes on.
 """
 
+from collections.abc import Collection
 from typing import TypeAlias
 
 import msgspec
+
+from roquet.model.topic import MASTER_ID, DataVersion
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +119,6 @@ def _contradiction(view: GroupView, own: ObeyedTerm) -> str | None:
 
 
 def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """Lead a later epoch, adopt the set of the own one, or resign."""
     if view.epoch > own.epoch and view.members == {own.broker_id}:
         return LeadGroup(epoch=view.epoch, members=view.members, set_version=view.set_version)
     if not own.leads:
@@ -127,7 +129,6 @@ def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
 
 
 def _following(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """Follow another broker, unless it is followed already at this address."""
     assert view.master is not None, "somebody leads"
     assert view.address, "with an address"
     if (own.epoch, own.master, own.address) == (view.epoch, view.master, view.address):
@@ -147,10 +148,7 @@ def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
             )
         case FollowMaster():
             return ObeyedTerm(
-                broker_id=own.broker_id,
-                epoch=step.epoch,
-                master=step.master,
-                address=step.address,
+                broker_id=own.broker_id, epoch=step.epoch, master=step.master, address=step.address
             )
         case AdoptSet():
             return msgspec.structs.replace(own, set_version=step.set_version)
@@ -158,3 +156,35 @@ def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
             return ObeyedTerm(broker_id=own.broker_id, epoch=step.epoch)
         case StopLeading():
             return ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+
+
+class ReturnFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A master that returns, and a replica of its group."""
+
+    own_end: int
+    """Position of the end of the master's log."""
+    replica_end: int
+    """Position of the end of the replica's log."""
+
+
+def acts_as_master(members: Collection[int], broker_id: int) -> bool:
+    """Whether a broker stands in for the master, given the ids of its group that are alive.
+
+    It serves reads, progress and locks until the master returns and takes its progress over.
+    Source: Apache RocketMQ 5.5.0, BrokerController.updateMinBroker and BrokerPreOnlineService.
+    """
+    return MASTER_ID not in members and min(members, default=None) == broker_id
+
+
+def may_take_progress(facts: ReturnFacts) -> bool:
+    """Whether the replica's progress may be believed.
+
+    A longer log than the master's means that the master has lost messages: progress of deliveries
+    would cover some of them, and they would never come.
+    """
+    return facts.replica_end <= facts.own_end
+
+
+def is_as_new(theirs: DataVersion | None, own: DataVersion) -> bool:
+    """Whether a table of the replica is not older than the master's own."""
+    return theirs is not None and theirs.order >= own.order

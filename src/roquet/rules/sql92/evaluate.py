@@ -100,14 +100,8 @@ def _comparison(
         case tree.Comparison(left, sign, right):
             return _ordered(left, ORDERS[sign], right, look)
         case tree.Between(value, low, high, inverse):
-            least, most = number_of(low), number_of(high)
-            if isinstance(value, tree.PropertyRef) and least and most and least.read is most.read:
-                return _between(look(value.name), least, most, inverse=inverse)
             signs = ("<", ">") if inverse else (">=", "<=")
-            parts = (
-                tree.Comparison(value, signs[0], low),
-                tree.Comparison(value, signs[1], high),
-            )
+            parts = (tree.Comparison(value, signs[0], low), tree.Comparison(value, signs[1], high))
             return compile_predicate(tree.Or(parts) if inverse else tree.And(parts), look)
         case tree.InList(operand, values, inverse):
             return _in_list(look(operand.name), frozenset(values), inverse=inverse)
@@ -116,7 +110,6 @@ def _comparison(
 
 
 def _value(node: Node, look: PropertyLookup[Source]) -> ValueGetter[Source]:
-    """Compile a tree where any value is wanted."""
     if (number := number_of(node)) is not None:
         return lambda _: number.value
     match node:
@@ -143,9 +136,6 @@ def _nothing(value: ValueGetter[Source]) -> ValueGetter[Source]:
 
 
 def _and(parts: Sequence[Predicate[Source]]) -> Predicate[Source]:
-    if len(parts) == 2:
-        return _and_of_two(*parts)
-
     def test(source: Source) -> bool | None:
         result: bool | None = True
         for part in parts:
@@ -154,19 +144,6 @@ def _and(parts: Sequence[Predicate[Source]]) -> Predicate[Source]:
                     return False
                 result = None
         return result
-
-    return test
-
-
-def _and_of_two(first: Predicate[Source], second: Predicate[Source]) -> Predicate[Source]:
-    """AND of two parts, the usual case: without the loop it takes half the time."""
-
-    def test(source: Source) -> bool | None:
-        left = first(source)
-        if left is False:
-            return False
-        right = second(source)
-        return right if left or right is False else None
 
     return test
 
@@ -213,8 +190,6 @@ def _equal(
     if other is not None:
         # As in Java: a missing value on the right is unequal, one on the left is unknown.
         return _equals_number(_value(right, look), other, inverse, inverse=inverse)
-    if isinstance(left, tree.PropertyRef) and isinstance(right, tree.TextLiteral):
-        return _equals_text(look(left.name), right.value, inverse=inverse)
     return _equals_value(_value(left, look), _value(right, look), inverse=inverse)
 
 
@@ -230,14 +205,6 @@ def _equals_number(
         if isinstance(operand, bool):
             return inverse
         return (read(operand) == wanted) is not inverse
-
-    return test
-
-
-def _equals_text(get: PropertyGetter[Source], wanted: str, *, inverse: bool) -> Predicate[Source]:
-    def test(source: Source) -> bool | None:
-        value = get(source)
-        return None if value is None else (value == wanted) is not inverse
 
     return test
 
@@ -291,19 +258,6 @@ def _ordered_by_number(
     def test(source: Source) -> bool | None:
         operand = value(source)
         return None if operand is None else order(read(operand), bound)
-
-    return test
-
-
-def _between(
-    get: PropertyGetter[Source], least: NumberLiteral, most: NumberLiteral, *, inverse: bool
-) -> Predicate[Source]:
-    """BETWEEN of two numbers that are parsed alike: the value is read once."""
-    read, low, high = least.read, least.value, most.value
-
-    def test(source: Source) -> bool | None:
-        value = get(source)
-        return None if value is None else (low <= read(value) <= high) is not inverse
 
     return test
 

@@ -65,8 +65,6 @@ def parse(expression: str, *, compatible: bool = False) -> Node:
 
 
 class _Parser:
-    """Recursive-descent parser of one expression."""
-
     def __init__(self, expression: str, *, compatible: bool) -> None:
         self._tokens = Tokens(expression, compatible=compatible)
         self._compatible = compatible
@@ -154,7 +152,6 @@ class _Parser:
         return self._grown(Comparison(left, sign.text, right), sign, right)
 
     def _list(self) -> tuple[str, ...]:
-        """Texts of an IN."""
         self._expect("(")
         texts = [content(self._expect_text())]
         while self._tokens.accept(","):

@@ -20,13 +20,13 @@ from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.backoff import backoff_ms
-from roquet.rules.latency_penalty import (
+from roquet.rules.queue_selection import (
     ERROR_LATENCY_MS,
     BrokerFault,
     brokers_to_avoid,
+    next_queue,
     updated_fault,
 )
-from roquet.rules.queue_selection import next_queue
 from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, retry_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest

@@ -138,8 +138,6 @@ def _half_removed(target: Path) -> list[Path]:
 
 
 class _Backup:
-    """One backup that is being made."""
-
     def __init__(self, directory: Path, target: Path, now_ms: int) -> None:
         self._directory = directory
         self._target = target

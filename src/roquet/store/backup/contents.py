@@ -21,7 +21,7 @@ from roquet.store.consume_queue.topic_tombstones import FILE_NAME as TOMBSTONES_
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
-from roquet.store.filesystem.regular_files import read_unlinked
+from roquet.store.filesystem.private_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint, file_name, file_start, unpack_checkpoint
 from roquet.store.recovery.open_directory import check_format, load_log
 

@@ -11,8 +11,12 @@ import msgspec
 
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import RealFiles
-from roquet.store.filesystem.private_files import make_directories, open_private
-from roquet.store.filesystem.regular_files import open_regular, open_unlinked
+from roquet.store.filesystem.private_files import (
+    make_directories,
+    open_private,
+    open_regular,
+    open_unlinked,
+)
 
 PIECE_SIZE: Final = 1024 * 1024
 """Bytes read at a time."""
@@ -120,7 +124,6 @@ def content_end(path: Path, size_max: int) -> int:
 
 
 def _pieces(reader: FileIO, end: int) -> Iterator[bytes]:
-    """The bytes in front of `end`."""
     reader.seek(0)
     while end > 0 and (piece := reader.read(min(PIECE_SIZE, end))):
         end -= len(piece)

@@ -91,7 +91,6 @@ def restore(
 
 
 def _fill(backup: Path, partial: Path, manifest: BackupManifest) -> None:
-    """Copy all files, and compare their checksums."""
     make_directories(partial / "commitlog")
     for file in manifest.files:
         source = _source(backup, file)

@@ -2,10 +2,8 @@
 
 queue              one queue: entries written, read and searched
 queues             all queues of a directory, opened when they are first used
-entries            several entries at a time, by columns
-tag_search         entries with a tag, found without unpacking them
+entries            several entries at a time, by columns, or those with a tag
 queue_ends         where queues ended at the last checkpoint, as a file
-checkpoint_ends    these ends in memory, for the next checkpoint
 queue_check        compares these ends with the files when a store opens
 queue_repair       compares entries with the log when they are first read
 rebuild            makes entries again from the log

@@ -16,10 +16,10 @@ from roquet.store.consume_queue.entries import (
     count_entries,
     entry_columns,
     entry_extents,
+    find_tagged,
     sum_sizes,
 )
 from roquet.store.consume_queue.queue_ends import QueueEnd
-from roquet.store.consume_queue.tag_search import find_tagged
 from roquet.store.filesystem.mapped_file import MappedFile
 from roquet.store.filesystem.segments import Segments
 from roquet.store.layout import ENTRY_SIZE, FILLER, FILLER_SIZE

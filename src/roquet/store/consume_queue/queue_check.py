@@ -15,7 +15,7 @@ from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_ends import FILE_NAME, QueueEnd, QueueName, unpack_ends
 from roquet.store.consume_queue.queues import ConsumeQueues
-from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.files import read_if_exists
 from roquet.store.layout import ENTRY_SIZE, FILLER_SIZE, CheckpointNote
 from roquet.wire.records.record import ENTRY
 
@@ -36,12 +36,9 @@ def load_queue_ends(
     Queues of topics deleted since are left out. Raises StoreError for an unreadable file.
     """
     path = directory / FILE_NAME
-    try:
-        recorded = unpack_ends(queues.files.read(path))
-    except FileNotFoundError:
+    if (data := read_if_exists(queues.files, path)) is None:
         return
-    except OSError as error:
-        raise store_error(path, error) from error
+    recorded = unpack_ends(data)
     if note is None:
         log.warning(
             "%s is damaged, or Apache's broker has written it: the queue files themselves show"
@@ -58,9 +55,7 @@ def load_queue_ends(
 
 
 def find_faults(
-    queues: ConsumeQueues,
-    commit_log: CommitLog,
-    known: Mapping[QueueName, QueueEnd],
+    queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
 ) -> dict[QueueName, str]:
     """Each queue that differs from its known end, and how.
 

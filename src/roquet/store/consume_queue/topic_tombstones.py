@@ -13,8 +13,7 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed
-from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.filesystem.files import Files
+from roquet.store.filesystem.files import Files, read_if_exists
 
 log = logger(__name__)
 
@@ -65,12 +64,8 @@ class TopicTombstones:
             self._save({topic: min(at, end) for topic, at in self.positions.items()})
 
     def _read(self) -> dict[bytes, int]:
-        try:
-            text = self._files.read(self._path)
-        except FileNotFoundError:
+        if (text := read_if_exists(self._files, self._path)) is None:
             return {}
-        except OSError as error:
-            raise store_error(self._path, error) from error
         try:
             positions = msgspec.json.decode(text, type=dict[str, int])
             return {topic.encode(): end for topic, end in positions.items()}

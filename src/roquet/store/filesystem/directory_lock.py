@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
-from roquet.store.filesystem.private_files import make_directories
-from roquet.store.filesystem.regular_files import open_regular
+from roquet.store.filesystem.private_files import make_directories, open_regular
 
 _NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 

@@ -6,6 +6,7 @@ Bytes are durable after `sync` of their file, whether they were written through 
 new name is durable after `sync` of its directory. Except on Windows, a map shows at once what was
 written without it. `replace` shows either the old or the new content, whatever happens.
 """
+# ruff: noqa: D102 - the methods of RealFiles are described in Files
 
 import errno
 import mmap
@@ -20,9 +21,8 @@ from typing import Final, Protocol
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem import libc
 from roquet.store.filesystem.directory_lock import DirectoryLock, FileLock, store_error
-from roquet.store.filesystem.private_files import make_directories, open_private
-from roquet.store.filesystem.regular_files import open_regular
-from roquet.store.filesystem.syncfs import DiskSync, find_disk_sync
+from roquet.store.filesystem.libc import DiskSync, find_disk_sync
+from roquet.store.filesystem.private_files import make_directories, open_private, open_regular
 
 _PIECE_SIZE: Final = 64 * 1024
 
@@ -119,11 +119,20 @@ class Files(Protocol):
         """Size and free space of the disk that holds a directory."""
 
 
+def read_if_exists(files: Files, path: Path) -> bytes | None:
+    """All bytes of a small file; None if there is none. Raises StoreError."""
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise store_error(path, error) from error
+
+
 class RealFiles:
     """The operating system's files."""
 
     def list(self, directory: Path) -> dict[str, int | None]:
-        """See Files."""
         try:
             entries = os.scandir(directory)
         except FileNotFoundError:
@@ -134,7 +143,6 @@ class RealFiles:
             return {entry.name: size for entry in entries if (size := _size(entry)) != _GONE}
 
     def create(self, path: Path, size: int) -> None:
-        """See Files."""
         try:
             handle = _create(path)
             try:
@@ -146,7 +154,6 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def allocate(self, path: Path, start: int, size: int) -> None:
-        """See Files."""
         try:
             if sys.platform == "linux":
                 handle = open_regular(path, os.O_RDWR)
@@ -161,7 +168,6 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
-        """See Files."""
         try:
             # Not path.open: its buffers cost as much as the map, and there may be very many queues.
             descriptor = open_regular(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
@@ -173,18 +179,15 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def maps_max(self) -> int:
-        """See Files."""
         if not libc.maps_keep_descriptors():
             return MAPS_MAX
         return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
 
     def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
-        """See Files."""
         with closing(_DescriptorWriter(path)) as writer:
             writer.write(start, data)
 
     def open_writer(self, path: Path) -> FileWriter:
-        """See Files."""
         return _DescriptorWriter(path)
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
@@ -198,20 +201,17 @@ class RealFiles:
             memory.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
 
     def release_pages(self, view: memoryview, size: int) -> None:
-        """See Files."""
         memory = view.obj
         if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
             memory.madvise(mmap.MADV_DONTNEED, 0, size)
 
     def data_end(self, path: Path, size: int) -> int:
-        """See Files."""
         if not hasattr(os, "SEEK_DATA"):
             return size
         with open(path, "rb", opener=open_regular) as file:
             return _data_end(file.fileno(), size)
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
-        """See Files."""
         if view is not None and sys.platform != "linux" and isinstance(view.obj, mmap.mmap):
             view.obj.flush()  # Linux's fdatasync writes mapped pages by itself
         try:
@@ -227,16 +227,13 @@ class RealFiles:
             os.close(handle)
 
     def disk_sync(self, directory: Path) -> DiskSync | None:
-        """See Files."""
         return find_disk_sync(directory)
 
     def read(self, path: Path) -> bytes:
-        """See Files."""
         with open(path, "rb", opener=open_regular) as file:
             return file.read()
 
     def peek(self, path: Path, start: int, size: int) -> bytes:
-        """See Files."""
         try:
             handle = open_regular(path, os.O_RDWR | _O_BINARY)
             try:
@@ -250,7 +247,6 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
-        """See Files."""
         new = path.with_name(path.name + ".tmp")
         try:
             make_directories(path.parent, sync_directory)
@@ -265,7 +261,6 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def remove(self, path: Path) -> None:
-        """See Files."""
         try:
             if path.is_dir():
                 shutil.rmtree(path)
@@ -275,7 +270,6 @@ class RealFiles:
             raise store_error(path, error) from error
 
     def move(self, path: Path, target: Path) -> None:
-        """See Files."""
         try:
             make_directories(target.parent, sync_directory)
             if path.exists():
@@ -284,30 +278,24 @@ class RealFiles:
             raise store_error(target, error) from error
 
     def lock(self, path: Path, holder: str) -> DirectoryLock:
-        """See Files."""
         return FileLock(path, holder)
 
     def usage(self, directory: Path) -> DiskUsage:
-        """See Files."""
         usage = shutil.disk_usage(directory)
         # As `df` counts: blocks reserved for root are neither used nor free.
         return DiskUsage(usage.used + usage.free, usage.free)
 
 
 class _DescriptorWriter:
-    """A file open for writing, by its descriptor."""
-
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path) -> None:
         self._descriptor = open_regular(path, os.O_WRONLY | _O_BINARY)
 
     def write(self, start: int, data: bytes | memoryview) -> None:
-        """See FileWriter."""
         _write_at(self._descriptor, start, data)
 
     def close(self) -> None:
-        """See FileWriter."""
         os.close(self._descriptor)
 
 
@@ -339,7 +327,6 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _write_at(handle: int, start: int, data: bytes | memoryview) -> None:
-    """Write all bytes at a position of an open file."""
     if hasattr(os, "pwrite"):  # one call instead of two
         written = os.pwrite(handle, data, start)
         if written == len(data):
@@ -357,7 +344,6 @@ def _write_all(handle: int, data: bytes | memoryview) -> None:
 
 
 def _create(path: Path) -> int:
-    """A descriptor of a file, which is created with its directories if there is none."""
     # Not path.open: there may be very many queues, and each pays this before its first message.
     flags = os.O_RDWR | os.O_CREAT | _O_BINARY
     try:

@@ -276,6 +276,5 @@ class MapPool:
 
 
 def _is_too_many(error: StoreError) -> bool:
-    """Whether the process has reached its limit of open files or of maps."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENOMEM)

@@ -1,4 +1,5 @@
 """MemoryFiles: the store's files in memory, for `--memory` and tests."""
+# ruff: noqa: D102 - the methods are described in Files
 
 import errno
 import mmap
@@ -8,7 +9,7 @@ from typing import Final
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem.directory_lock import DirectoryLock, locked_error, store_error
 from roquet.store.filesystem.files import MAPS_MAX, FileWriter
-from roquet.store.filesystem.syncfs import DiskSync
+from roquet.store.filesystem.libc import DiskSync
 
 CHUNK_SIZE: Final = 64 * 1024
 EMPTY_CHUNK: Final = bytes(CHUNK_SIZE)
@@ -33,7 +34,6 @@ class MemoryFiles:
         return twin
 
     def list(self, directory: Path) -> dict[str, int | None]:
-        """See Files."""
         sizes: dict[str, int | None] = {}
         prefix = f"{directory}/"
         # A copy: a flush in another thread may add files.
@@ -44,14 +44,12 @@ class MemoryFiles:
         return sizes
 
     def create(self, path: Path, size: int) -> None:
-        """See Files."""
         old = self.contents.get(path, b"")
         if len(old) < size:
             self.contents[path] = content = mmap.mmap(-1, size)
             content[: len(old)] = old[:]
 
     def allocate(self, path: Path, start: int, size: int) -> None:
-        """See Files."""
         allocated = self.blocks.get(path, 0)
         more = max(0, start + size - allocated)
         if sum(self.blocks.values()) + more > self.capacity:
@@ -59,7 +57,6 @@ class MemoryFiles:
         self.blocks[path] = allocated + more
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
-        """See Files."""
         view = memoryview(self.contents[path])[:size]
         return view if writable else view.toreadonly()
 
@@ -68,14 +65,12 @@ class MemoryFiles:
         return MAPS_MAX
 
     def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
-        """See Files."""
         content = self.contents.get(path)
         if content is None:
             raise FileNotFoundError(str(path))
         memoryview(content)[start : start + len(data)] = data
 
     def open_writer(self, path: Path) -> FileWriter:
-        """See Files."""
         if path not in self.contents:
             raise FileNotFoundError(str(path))
         return _MemoryWriter(self, path)
@@ -87,7 +82,6 @@ class MemoryFiles:
         """Do nothing: the only copy of the bytes is here."""
 
     def data_end(self, path: Path, size: int) -> int:
-        """See Files."""
         return min(size, self.blocks.get(path, 0))
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
@@ -98,33 +92,28 @@ class MemoryFiles:
         return None
 
     def read(self, path: Path) -> bytes:
-        """See Files."""
         try:
             return bytes(self.contents[path])
         except KeyError:
             raise FileNotFoundError(str(path)) from None
 
     def peek(self, path: Path, start: int, size: int) -> bytes:
-        """See Files."""
         try:
             return self.contents[path][start : start + size]
         except KeyError:
             raise FileNotFoundError(str(path)) from None
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
-        """See Files."""
         if keep and path in self.contents:
             self.contents[path.with_name(path.name + ".bak")] = self.contents[path]
         self.contents[path] = data
 
     def remove(self, path: Path) -> None:
-        """See Files."""
         for removed in [p for p in self.contents if p == path or is_inside(p, path)]:
             self.contents.pop(removed)
             self.blocks.pop(removed, None)
 
     def move(self, path: Path, target: Path) -> None:
-        """See Files."""
         for moved in [p for p in self.contents if is_inside(p, path)]:
             name = target / moved.relative_to(path)
             self.contents[name] = self.contents.pop(moved)
@@ -132,14 +121,12 @@ class MemoryFiles:
                 self.blocks[name] = self.blocks.pop(moved)
 
     def lock(self, path: Path, holder: str) -> DirectoryLock:
-        """See Files."""
         if path in self._held:
             raise locked_error(path, holder)
         self._held.add(path)
         return _MemoryLock(self._held, path)
 
     def usage(self, _directory: Path) -> DiskUsage:
-        """See Files."""
         return DiskUsage(self.capacity, self.capacity - sum(self.blocks.values()))
 
 
@@ -148,7 +135,6 @@ class _MemoryWriter:
         self._files, self._path = files, path
 
     def write(self, start: int, data: bytes | memoryview) -> None:
-        """See FileWriter."""
         self._files.write(self._path, start, data)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The key index: from a message key to positions in the commit log.
 
 dispatch      follows the log, hashes keys, adds entries
-hasher        Java's hash of topic and key
 index         the files: slots and chains of entries
 index_check   compares the files with the log
 """

@@ -14,11 +14,42 @@ from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.commit_log.unindexed_buffer import RecordFacts
-from roquet.store.key_index.hasher import hash_keys
 from roquet.store.key_index.index import KeyIndex
-from roquet.wire.records.partial_decode import (
-    PartialRecord,
-)
+from roquet.wire.java_hash import hash_code
+from roquet.wire.records.partial_decode import PartialRecord, index_keys
+from roquet.wire.records.property_text import readable_text
+from roquet.wire.records.speedups import compiled
+
+_POSITIVE: Final = 0x7FFF_FFFF
+"""Mask of a negated hash; the least number has no absolute value and becomes 0."""
+
+HashedKeys = tuple[list[int], list[int]]
+"""Hashes of keys, and the index of each key's record."""
+
+
+def hash_key(topic: bytes, key: bytes) -> int:
+    """The hash of one key of a topic; invalid UTF-8 is decoded as Java does."""
+    return abs(hash_code(readable_text(topic + b"#" + key))) & _POSITIVE
+
+
+def hash_keys(topics: Sequence[bytes], texts: Sequence[bytes]) -> HashedKeys:
+    """Hashes of the keys of several records, given their topics and encoded properties."""
+    return key_hashes(topics, texts, hash_key)
+
+
+@compiled
+def key_hashes(
+    topics: Sequence[bytes], texts: Sequence[bytes], hash_of: Callable[[bytes, bytes], int]
+) -> HashedKeys:
+    """Hashes of the keys of several records, each computed by `hash_of`."""
+    hashes: list[int] = []
+    owners: list[int] = []
+    for owner, (topic, text) in enumerate(zip(topics, texts, strict=True)):
+        for key in index_keys(text):
+            hashes.append(hash_of(topic, key))
+            owners.append(owner)
+    return hashes, owners
+
 
 log = logger(__name__)
 
@@ -83,7 +114,6 @@ class Dispatcher:
             self._index_one(*first)
 
     def _step_one(self) -> int:
-        """Index the next record alone, or skip it."""
         first = self._first(max(self.position, self._log.begin))
         if first is None:
             self.position = self._log.dispatched
@@ -102,7 +132,6 @@ class Dispatcher:
         return 1
 
     def _first(self, position: int) -> tuple[int, PartialRecord] | None:
-        """The first record from a position on, and where it begins."""
         end = self._log.dispatched
         walk = self._log.walk(position, end, end, check_crc=False)
         return next(((at, record) for _, at, record in walk), None)
@@ -171,7 +200,6 @@ class Dispatcher:
         return last + record[0], 0
 
     def _collect(self, records: Sequence[tuple[int, PartialRecord]], keys: IndexKeys) -> None:
-        """Add the keys of records, given with their positions, that are not indexed yet."""
         kept = [
             (position, record)
             for position, record in records

@@ -14,8 +14,7 @@ from typing import Final
 from roquet.log_records import logger
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.key_index.dispatch import Dispatcher
-from roquet.store.key_index.hasher import hash_key, hash_keys
+from roquet.store.key_index.dispatch import Dispatcher, hash_key, hash_keys
 from roquet.store.key_index.index import IndexFile, KeyIndex, seconds_since
 from roquet.wire.records.partial_decode import PartialRecord, property_value
 

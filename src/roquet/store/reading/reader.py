@@ -9,16 +9,22 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.rules.recovery import LogDamage, LostMessages, RecordRange
-from roquet.store.commit_log.extents import IntColumn, LogExtents, merge_adjacent, select_rows
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_repair import CHECK_ENTRIES, QueueRepair
 from roquet.store.consume_queue.queues import ConsumeQueues
-from roquet.store.key_index.hasher import hash_key
+from roquet.store.key_index.dispatch import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
-from roquet.store.reading.contiguous_range import contiguous_range
-from roquet.store.reading.entry_scan import EntryScan, TagCodeFilter
+from roquet.store.reading.entry_scan import (
+    EntryScan,
+    IntColumn,
+    LogExtents,
+    TagCodeFilter,
+    contiguous_range,
+    merge_adjacent,
+    select_rows,
+)
 from roquet.wire.records.partial_decode import index_keys
 from roquet.wire.records.property_text import readable_text
 
@@ -158,41 +164,51 @@ class RecordReader:
         topic: str,
         queue_id: int,
         offset: int,
-        limits: tuple[int, int],
-        wanted: TagCodeFilter,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 256 * 1024,
+        wanted: TagCodeFilter = None,
         scan_max: int = 0,
     ) -> Slice:
-        """Records of one queue from an offset on; the limits are of count and of bytes."""
+        """Records from an offset on; the first always fits.
+
+        `wanted` selects by tag code: a set of codes or a predicate. Such a read examines up to
+        `scan_max` entries, or a few hundred if that is more.
+        """
         queue = self._queues.get(topic, queue_id)
         if queue is None or (end := self._end(queue, offset)) is None:
             return Slice([], 0, 0, self._nearest(queue, offset))
-        scan = limits[0] if wanted is None else max(limits[0], SCAN_MAX, scan_max)
+        scan = count_max if wanted is None else max(count_max, SCAN_MAX, scan_max)
         stop = min(end, offset + scan)
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, stop)
         if wanted is None and offset >= self._trusted_from(queue):
-            extents = queue.extents(offset, stop - offset, limits[1], least=1)
+            extents = queue.extents(offset, stop - offset, bytes_max, least=1)
             if extents.count == stop - offset:
                 part = self._log.read_ranges(extents.starts, extents.stops)
                 return Slice([part], extents.count, extents.size, stop)
-        return self._collect(EntryScan(queue, offset, stop, wanted), limits)
+        return self._collect(EntryScan(queue, offset, stop, wanted), count_max, bytes_max)
 
-    def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> RecordBlock:
-        """All records of one queue from an offset on, copied into one piece of memory."""
+    def read_block(
+        self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
+    ) -> RecordBlock:
+        """Records from an offset on, in one piece of memory."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or (end := self._end(queue, offset)) is None:
             return RecordBlock(b"", [0], self._nearest(queue, offset))
         if offset < queue.checked_from:
-            self._repair.ensure(queue, offset, min(end, offset + limits[0]))
-        positions, sizes, _ = queue.columns(offset, min(end - offset, limits[0]))
+            self._repair.ensure(queue, offset, min(end, offset + count_max))
+        positions, sizes, _ = queue.columns(offset, min(end - offset, count_max))
         edges = list(accumulate(sizes, initial=0))
-        fit = max(bisect_right(edges, limits[1]) - 1, 1)
+        fit = max(bisect_right(edges, bytes_max) - 1, 1)
         if offset >= self._trusted_from(queue) and edges[fit] < FILLER_SIZE:
             extents = queue.extents(offset, fit)
             data = bytes(self._log.read_ranges(extents.starts, extents.stops))
             return RecordBlock(data, edges[: fit + 1], offset + fit)
         if self._repair_entries(queue, range(offset, offset + fit)):
-            return self.block(topic, queue_id, offset, limits)
+            return self.read_block(
+                topic, queue_id, offset, count_max=count_max, bytes_max=bytes_max
+            )
         positions, sizes = self._readable(queue, offset, positions[:fit], sizes[:fit])
         starts, stops = merge_adjacent(positions, sizes) if positions else ([], [])
         data = bytes(self._log.read_ranges(starts, stops)) if starts else b""
@@ -201,7 +217,6 @@ class RecordReader:
     def _readable(
         self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
     ) -> tuple[list[int], list[int]]:
-        """The readable ones of consecutive records."""
         if self._has_all(positions, sizes):
             return positions, sizes
         picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
@@ -240,9 +255,8 @@ class RecordReader:
         end = queue.end if self.confirmed is None else self._confirmed_end(queue)
         return min(max(offset, queue.min_offset(self._log.begin)), end)
 
-    def _collect(self, rows: EntryScan, limits: tuple[int, int]) -> Slice:
-        """Join the records of entries in one part."""
-        (count_max, bytes_max), queue, pieces = limits, rows.queue, LogExtents()
+    def _collect(self, rows: EntryScan, count_max: int, bytes_max: int) -> Slice:
+        queue, pieces = rows.queue, LogExtents()
         sure_from = self._trusted_from(queue)
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
             if rows.wants_all and rows.offset >= sure_from:
@@ -274,11 +288,16 @@ class RecordReader:
         return Slice(parts, pieces.count, pieces.size, rows.offset)
 
     def read_together(
-        self, topic: str, offsets: Mapping[int, int], limits: tuple[int, int]
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        *,
+        bytes_max: int = 4 * 1024 * 1024,
+        bytes_least: int = 256 * 1024,
     ) -> Slice | None:
-        """Records of several queues in one part, the first queue's offset among them.
+        """Unverified records of several queues as they lie in the log, the first one's among them.
 
-        None when other records lie between, or damage is known there: read one queue at a time.
+        None when other queues' records lie between, or damage is known there.
         """
         requested = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
         queues = {queue: at for queue, at in requested.items() if queue is not None}
@@ -286,7 +305,7 @@ class RecordReader:
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)
         shared = (
-            contiguous_range(self._log, queues, limits, self.visible_end)
+            contiguous_range(self._log, queues, (bytes_least, bytes_max), self.confirmed_position)
             if len(queues) == len(offsets)
             else None
         )
@@ -299,7 +318,7 @@ class RecordReader:
 
     # -- by time -----------------------------------------------------------------------------
 
-    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
         """The first offset stored at `ms` or later; with `upper` the last stored until then."""
         queue = self._queues.get(topic, queue_id)
         if queue is None:
@@ -321,7 +340,6 @@ class RecordReader:
         return low
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int, stop: int) -> int | None:
-        """The store time of the first readable message in [offset, stop); None without one."""
         for candidate in range(offset, stop):
             position, _, _ = queue.entry(candidate)
             if (stored_ms := self._log.stored_ms(position)) is not None:
@@ -339,8 +357,11 @@ class RecordReader:
     # -- by position and by key --------------------------------------------------------------
 
     def message_at(self, position: int, *, only_confirmed: bool = True) -> bytes | None:
-        """The record that begins at a position; None without one."""
-        end = self.visible_end if only_confirmed else self._log.end
+        """The record that begins at a position of the log; None without one.
+
+        Without `only_confirmed` also one that readers do not see yet: for those who have stored it.
+        """
+        end = self.confirmed_position if only_confirmed else self._log.end
         if not self._log.begin <= position < end:
             return None
         known = self._log.skim_at(position)
@@ -351,41 +372,43 @@ class RecordReader:
 
     def record_at(self, position: int, size: int) -> memoryview | None:
         """The record of that size at a position, of which only the head is checked; or None."""
-        if position < self._log.begin or position + size > self.visible_end:
+        if position < self._log.begin or position + size > self.confirmed_position:
             return None
         return self._log.record(position, size)
 
     @property
-    def visible_end(self) -> int:
-        """The position behind which reads see nothing."""
+    def confirmed_position(self) -> int:
+        """Records that end behind this position are hidden; the log's end where none is."""
         return self._log.end if self.confirmed is None else min(self.confirmed, self._log.end)
 
     def query(
         self,
         topic: str,
         key: str,
-        limits: tuple[int, int],
-        times: tuple[int, int],
-        before: int,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 1 << 62,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        before: int = 1 << 62,
     ) -> QueryResult:
-        """Messages of a topic by one of their keys, stored between two times (inclusive).
+        """The newest messages with a key or unique key, in the order of the log.
 
-        Only those in front of the position `before` in the log.
-
-        The limits are of count and of bytes; the last message may pass the limit of bytes. If very
-        many messages have the key, the oldest are not examined.
+        Only those stored between two times (inclusive), in front of the position `before`. The
+        search ends once the messages have `bytes_max`. If very many messages have the key, the
+        oldest are not examined.
         """
         topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
-        (count_max, left), found_at = limits, dict[int, bytes]()
+        left, found_at = bytes_max, dict[int, bytes]()
         key_hash = hash_key(topic_bytes, key_bytes)
-        for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
+        for position in islice(self._index.find(key_hash, begin_ms), QUERY_MAX):
             if len(found_at) >= count_max or left <= 0:
                 break
             known = self._log.skim_at(position) if position < before else None
             # Equal hashes are not equal keys.
             if known is None or known[5] != topic_bytes or not _has_key(known[6], key):
                 continue
-            if not times[0] <= known[4] <= times[1]:
+            if not begin_ms <= known[4] <= end_ms:
                 continue
             if (record := self.message_at(position)) is not None:
                 found_at[position] = record
@@ -400,6 +423,5 @@ def _has_key(properties: bytes, key: str) -> bool:
 
 
 def _ends_by(queue: ConsumeQueue, offset: int, position: int) -> bool:
-    """Whether the record of an offset ends at or in front of a position."""
     begin, size, _ = queue.entry(offset)
     return begin + (0 if size == FILLER_SIZE else size) <= position

@@ -14,7 +14,7 @@ from roquet.store.consume_queue.queue_ends import QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
 from roquet.store.filesystem.directory_lock import DirectoryLock, store_error
-from roquet.store.filesystem.files import Files
+from roquet.store.filesystem.files import Files, read_if_exists
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.segments import common_size, sizes_by_start, wrong_size_error
 from roquet.store.flush import Flusher
@@ -166,12 +166,8 @@ def check_format(files: Files, directory: Path) -> None:
 
 def read_checkpoint(files: Files, directory: Path) -> StoreCheckpoint:
     """Read the checkpoint; a missing file gives an empty one."""
-    try:
-        return unpack_checkpoint(files.read(directory / "checkpoint"))
-    except FileNotFoundError:
-        return StoreCheckpoint()
-    except OSError as error:
-        raise store_error(directory / "checkpoint", error) from error
+    data = read_if_exists(files, directory / "checkpoint")
+    return StoreCheckpoint() if data is None else unpack_checkpoint(data)
 
 
 def _holder(files: Files, directory: Path) -> str:

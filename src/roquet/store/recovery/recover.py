@@ -27,11 +27,7 @@ from roquet.rules.recovery import (
     is_torn_tail,
 )
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queue_check import (
-    find_faults,
-    is_last_entry_wrong,
-    lost_in_blanks,
-)
+from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong, lost_in_blanks
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
@@ -114,16 +110,10 @@ def recover(
 def _wrong_last_entries(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
     """Damaged queues and their faults, found without knowing where queues ended."""
     faults: dict[QueueName, str] = {}
-    for name in queues.names():
-        was_loaded = name in queues.loaded
-        queue = queues.get(*name)
-        assert queue is not None
+    for queue in queues.visit_all():
         if is_last_entry_wrong(commit_log, queue):
-            faults[name] = f"its entry of offset {queue.end - 1} is damaged"
-        if was_loaded:
-            queues.ends.note(queue)
-        else:
-            queues.unload(queue)
+            faults[queue.topic, queue.queue_id] = f"its entry of offset {queue.end - 1} is damaged"
+        queues.ends.note(queue)
     return faults
 
 
@@ -134,7 +124,6 @@ def _rebuild_queues(
     known: Mapping[QueueName, QueueEnd],
     rebuilder: QueueRebuilder,
 ) -> None:
-    """Rebuild queues from the whole log."""
     for count, (name, fault) in enumerate(damaged.items()):
         if count < LOGGED_QUEUES_MAX:
             log.warning("consume queue %s/%d is rebuilt from the log: %s", *name, fault)
@@ -189,7 +178,6 @@ def choose_start(
 
 
 def _matches_log(commit_log: CommitLog, last_record: int, position: int) -> bool:
-    """Whether the record that the note names still ends where the note says."""
     if last_record < commit_log.begin:
         return True
     record = commit_log.skim_at(last_record)

@@ -17,11 +17,10 @@ from roquet.store.consume_queue.queue_ends import QueueName
 from roquet.store.reading.reader import RecordReader
 from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.recovery.scrub import Scrub
-from roquet.store.replication.boundaries import is_boundary, last_record, whole_end
 from roquet.store.replication.queue_builder import Arrival as Arrival
 from roquet.store.replication.queue_builder import QueueBuilder
 from roquet.store.replication.queue_builder import QueueOffsetMismatch as QueueOffsetMismatch
-from roquet.store.replication.truncation import Truncation
+from roquet.store.replication.truncation import Truncation, is_boundary, last_record, whole_end
 
 DISPATCH_MAX: Final = 8_192
 """Records of one step: a few milliseconds."""

@@ -14,11 +14,55 @@ from functools import partial
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed
+from roquet.store.commit_log.log import BLANK_SIZE, CommitLog
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName, pack_end, pack_ends
 from roquet.store.reading.reader import RecordReader
 from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.recovery.scrub import Scrub
-from roquet.store.replication.boundaries import has_blank_at
+from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC
+
+
+def is_boundary(commit_log: CommitLog, position: int) -> bool:
+    """Whether a record, a blank or a file begins at a position, or the log ends there."""
+    if position == commit_log.end or position % commit_log.segments.file_size == 0:
+        return True
+    record = commit_log.skim_at(position, check_crc=False)
+    if record is not None and position + record[0] <= commit_log.end:
+        return True
+    return has_blank_at(commit_log, position) or position == whole_end(commit_log)
+
+
+def has_blank_at(commit_log: CommitLog, position: int) -> bool:
+    """Whether a blank begins at a position and fills the rest of the file."""
+    file = commit_log.segments.file_at(position)
+    if file is None or position + BLANK_SIZE > min(commit_log.end, file.start + file.size):
+        return False
+    at = position - file.start
+    return TOTAL_AND_MAGIC.unpack_from(file.view(), at) == (file.size - at, MAGIC_BLANK)
+
+
+def whole_end(commit_log: CommitLog) -> int:
+    """The position behind the last whole record or blank; the log's end unless that is torn."""
+    stop, end = commit_log.dispatched, commit_log.end
+    for _, position, record in commit_log.walk(stop, end, end, check_crc=False):
+        if position + record[0] > end:  # its last bytes are still zeros
+            break
+        stop = position + record[0]
+    return commit_log.behind_blank(stop, end)
+
+
+def last_record(commit_log: CommitLog, known: int, stop: int) -> tuple[int, int] | None:
+    """Position and size of the last whole record in front of `stop`; None without one.
+
+    `known` is the position of a record in front of it, the later the faster; -1 for none.
+    """
+    start = max(commit_log.begin, commit_log.origin, known)
+    found = None
+    for _, position, record in commit_log.walk(start, stop, commit_log.end, check_crc=False):
+        if position + record[0] <= stop:
+            found = position, record[0]
+    return found
+
 
 log = logger(__name__)
 
@@ -92,7 +136,6 @@ class Truncation:
         return max((known.last for known in self._ends_at(position).values()), default=-1)
 
     def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd]) -> bytes:
-        """The file of queue ends for a log that ends at a position."""
         rows = [pack_end(name, known) for name, known in ends.items() if known.end]
         return pack_ends(self._log.begin, position, rows)
 
@@ -116,28 +159,20 @@ class Truncation:
         commit_log.unindexed.drop_before(ALL_POSITIONS)
 
     def _ends_at(self, position: int) -> dict[QueueName, QueueEnd]:
-        """Where each queue will end."""
         ends: dict[QueueName, QueueEnd] = {}
-        for name in self._queues.names():
-            was_loaded = name in self._queues.loaded
-            queue = self._queues.get(*name)
-            assert queue is not None
+        for queue in self._queues.visit_all():
             begin, end = queue.begin, queue.offset_of(position)
-            ends[name] = QueueEnd(begin, end, queue.entry(end - 1)[0] if end > begin else -1)
-            if not was_loaded:
-                self._queues.unload(queue)
+            last = queue.entry(end - 1)[0] if end > begin else -1
+            ends[queue.topic, queue.queue_id] = QueueEnd(begin, end, last)
         return ends
 
     def _cut_rest(self, position: int, ends: dict[QueueName, QueueEnd]) -> None:
         for name, known in ends.items():
-            was_loaded = name in self._queues.loaded
-            queue = self._queues.get(*name)
-            assert queue is not None
-            if queue.end > known.end:
-                queue.truncate(known.end)
-                self._queues.ends.forget(name)
-            if not was_loaded:
-                self._queues.unload(queue)
+            with self._queues.visiting(*name) as queue:
+                assert queue is not None
+                if queue.end > known.end:
+                    queue.truncate(known.end)
+                    self._queues.ends.forget(name)
         self._index.cut(position)
         self._dispatcher.restart()
         self._tombstones.limit(position)

@@ -169,7 +169,6 @@ def _trusted_end(
 def _add_to_wheel(
     wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms: int
 ) -> None:
-    """Make the wheel lead to the units of [start, end)."""
     for position, unit in timer_log.units(start):
         if position >= end:
             return
@@ -239,5 +238,4 @@ def _set(wheel: TimerWheel, time_ms: int, slot: TimerSlot) -> None:
 
 
 def _count_change(unit: TimerUnit) -> int:
-    """A unit's contribution to its slot's count."""
     return -1 if is_delete(unit.magic) else 1

@@ -22,7 +22,7 @@ from roquet.model.errors import StoreFailed
 from roquet.rules.delay.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.config import MIB
 from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.filesystem.files import Files
+from roquet.store.filesystem.files import Files, read_if_exists
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.timer.layout import (
     CHECKPOINT_SIZE,
@@ -35,13 +35,7 @@ from roquet.store.timer.layout import (
     unpack_checkpoint,
 )
 from roquet.store.timer.log import TimerLog
-from roquet.store.timer.recovery import (
-    DISCARDED,
-    TimerOffsetLookup,
-    discard,
-    is_plausible,
-    recover,
-)
+from roquet.store.timer.recovery import DISCARDED, TimerOffsetLookup, discard, is_plausible, recover
 from roquet.store.timer.wheel import SLOTS_PER_STEP, TimerWheel
 
 log = logger(__name__)
@@ -132,12 +126,8 @@ class TimerStore:
         self.unsaved = False
 
     def _read(self) -> TimerCheckpoint:
-        try:
-            return unpack_checkpoint(self._files.read(self._path))
-        except FileNotFoundError:
-            return TimerCheckpoint()
-        except OSError as error:
-            raise store_error(self._path, error) from error
+        data = read_if_exists(self._files, self._path)
+        return TimerCheckpoint() if data is None else unpack_checkpoint(data)
 
     # -- look --------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Access: users and their ACLs, managed over the network (ACL 2.0)."""
+"""Access: users and their ACLs, managed over the network (ACL 2.0).
+
+The `access_key` of a call is the user who asks: the signature adds it.
+"""
 
 from typing import ClassVar
 
@@ -61,7 +64,6 @@ class CreateUser(Call[Reply], frozen=True, kw_only=True):
 
     username: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(username={self.username!r})"
@@ -74,7 +76,6 @@ class UpdateUser(Call[Reply], frozen=True, kw_only=True):
 
     username: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(username={self.username!r})"
@@ -87,7 +88,6 @@ class DeleteUser(Call[Reply], frozen=True, kw_only=True):
 
     username: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class GetUser(Call[Reply], frozen=True, kw_only=True):
@@ -97,7 +97,6 @@ class GetUser(Call[Reply], frozen=True, kw_only=True):
 
     username: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class ListUsers(Call[Reply], frozen=True, kw_only=True):
@@ -107,7 +106,6 @@ class ListUsers(Call[Reply], frozen=True, kw_only=True):
 
     filter: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class CreateAcl(Call[Reply], frozen=True, kw_only=True):
@@ -117,7 +115,6 @@ class CreateAcl(Call[Reply], frozen=True, kw_only=True):
 
     subject: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class UpdateAcl(Call[Reply], frozen=True, kw_only=True):
@@ -127,7 +124,6 @@ class UpdateAcl(Call[Reply], frozen=True, kw_only=True):
 
     subject: str | None = None
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class DeleteAcl(Call[Reply], frozen=True, kw_only=True):
@@ -141,7 +137,6 @@ class DeleteAcl(Call[Reply], frozen=True, kw_only=True):
     resource: str | None = None
     """None deletes the whole ACL."""
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
-    """The user who asks: the signature adds it."""
 
 
 class GetAcl(Call[Reply], frozen=True, kw_only=True):

@@ -5,12 +5,7 @@ from typing import Final
 import msgspec
 
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import (
-    ConsumeFromWhere,
-    ConsumeType,
-    MessageModel,
-    Subscription,
-)
+from roquet.model.subscription import ConsumeFromWhere, ConsumeType, MessageModel, Subscription
 from roquet.model.topic import DataVersion, SubscriptionGroup, TopicConfig
 from roquet.wire.codes import Language
 

@@ -33,7 +33,6 @@ class GetControllerMetadata(Call[GetControllerMetadataReply], frozen=True, kw_on
     """Find the controller that leads."""
 
     code: ClassVar = RequestCode.CONTROLLER_GET_METADATA_INFO
-    reply: ClassVar = GetControllerMetadataReply
 
 
 class GetNextBrokerIdReply(Reply, frozen=True, kw_only=True):
@@ -48,7 +47,6 @@ class GetNextBrokerId(Call[GetNextBrokerIdReply], frozen=True, kw_only=True):
     """Ask for an id; it is not reserved."""
 
     code: ClassVar = RequestCode.CONTROLLER_GET_NEXT_BROKER_ID
-    reply: ClassVar = GetNextBrokerIdReply
 
     cluster_name: str
     broker_name: str
@@ -65,7 +63,6 @@ class ApplyBrokerId(Call[ApplyBrokerIdReply], frozen=True, kw_only=True):
     """Apply for an id; CONTROLLER_BROKER_ID_INVALID if it has another check code."""
 
     code: ClassVar = RequestCode.CONTROLLER_APPLY_BROKER_ID
-    reply: ClassVar = ApplyBrokerIdReply
 
     cluster_name: str
     broker_name: str
@@ -86,7 +83,6 @@ class GetReplicaInfo(Call[GetReplicaInfoReply], frozen=True, kw_only=True):
     """Get the master of a broker name; CONTROLLER_BROKER_METADATA_NOT_EXIST without a group."""
 
     code: ClassVar = RequestCode.CONTROLLER_GET_REPLICA_INFO
-    reply: ClassVar = GetReplicaInfoReply
 
     broker_name: str
 
@@ -101,7 +97,6 @@ class ElectMaster(Call[ElectMasterReply], frozen=True, kw_only=True):
     """Elect a master: the best candidate, or exactly the named one."""
 
     code: ClassVar = RequestCode.CONTROLLER_ELECT_MASTER
-    reply: ClassVar = ElectMasterReply
     accepts: ClassVar = frozenset(
         {ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST}
     )
@@ -136,7 +131,6 @@ class RegisterWithController(Call[RegisterWithControllerReply], frozen=True, kw_
     """
 
     code: ClassVar = RequestCode.CONTROLLER_REGISTER_BROKER
-    reply: ClassVar = RegisterWithControllerReply
 
     cluster_name: str
     broker_name: str
@@ -160,7 +154,6 @@ class AlterSyncStateSet(Call[AlterSyncStateSetReply], frozen=True, kw_only=True)
     """
 
     code: ClassVar = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
-    reply: ClassVar = AlterSyncStateSetReply
 
     broker_name: str
     master_broker_id: Long

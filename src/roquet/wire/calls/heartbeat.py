@@ -1,4 +1,4 @@
-"""Heartbeat, unregister, consumer list, notify changed."""
+"""A group's members: heartbeats, lists and notices of members, assignments, locks of queues."""
 
 from typing import ClassVar
 
@@ -20,7 +20,6 @@ class Heartbeat(Call[HeartbeatReply], frozen=True, kw_only=True):
     """A client reports that it is alive, with its groups; the body is a HeartbeatData."""
 
     code: ClassVar = RequestCode.HEART_BEAT
-    reply: ClassVar = HeartbeatReply
 
     access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
     """The user of the client: the signature adds it."""
@@ -56,3 +55,27 @@ class CheckSubscription(Call[Reply], frozen=True, kw_only=True):
     """Check whether the broker can filter by an expression; the body is a CheckClientBody."""
 
     code: ClassVar = RequestCode.CHECK_CLIENT_CONFIG
+
+
+class QueryAssignment(Call[Reply], frozen=True, kw_only=True):
+    """Get one member's queues. Bodies: AssignmentQuery, QueueAssignments."""
+
+    code: ClassVar = RequestCode.QUERY_ASSIGNMENT
+
+
+class SetRequestMode(Call[Reply], frozen=True, kw_only=True):
+    """Make a group pull or pop a topic; the body is a RequestMode."""
+
+    code: ClassVar = RequestCode.SET_MESSAGE_REQUEST_MODE
+
+
+class LockQueues(Call[Reply], frozen=True, kw_only=True):
+    """Lock queues for one member of an ordered group; bodies: LockBody, LockedQueues."""
+
+    code: ClassVar = RequestCode.LOCK_BATCH_MQ
+
+
+class UnlockQueues(Call[Reply], frozen=True, kw_only=True):
+    """Unlock queues; the body is a LockBody."""
+
+    code: ClassVar = RequestCode.UNLOCK_BATCH_MQ

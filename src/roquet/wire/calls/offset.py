@@ -24,7 +24,6 @@ class QueryOffset(Call[OffsetReply], frozen=True, kw_only=True):
     """A group's progress in one queue; QUERY_NOT_FOUND if it has none."""
 
     code: ClassVar = RequestCode.QUERY_CONSUMER_OFFSET
-    reply: ClassVar = OffsetReply
 
     consumer_group: str
     topic: str
@@ -49,7 +48,6 @@ class MaxOffset(Call[OffsetReply], frozen=True, kw_only=True):
     """Offset that the next message of a queue will get."""
 
     code: ClassVar = RequestCode.GET_MAX_OFFSET
-    reply: ClassVar = OffsetReply
 
     topic: str
     queue_id: Int
@@ -60,7 +58,6 @@ class MinOffset(Call[OffsetReply], frozen=True, kw_only=True):
     """Offset of the first message that a queue still holds."""
 
     code: ClassVar = RequestCode.GET_MIN_OFFSET
-    reply: ClassVar = OffsetReply
 
     topic: str
     queue_id: Int
@@ -70,7 +67,6 @@ class OffsetByTime(Call[OffsetReply], frozen=True, kw_only=True):
     """Offset of the first message stored at a time or later."""
 
     code: ClassVar = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-    reply: ClassVar = OffsetReply
 
     topic: str
     queue_id: Int
@@ -84,7 +80,6 @@ class EarliestTime(Call[TimeReply], frozen=True, kw_only=True):
     """Store time of the first message that a queue still holds."""
 
     code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
-    reply: ClassVar = TimeReply
 
     topic: str
     queue_id: Int

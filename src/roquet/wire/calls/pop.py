@@ -46,7 +46,6 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
     """Get messages of a topic and make them invisible to others for a while."""
 
     code: ClassVar = RequestCode.POP_MESSAGE
-    reply: ClassVar = PopReply
     accepts: ClassVar = POP_ANSWERS
 
     consumer_group: str
@@ -71,7 +70,6 @@ class Peek(Call[PopReply], frozen=True, kw_only=True):
     """Get the messages that a pop would return, without taking them."""
 
     code: ClassVar = RequestCode.PEEK_MESSAGE
-    reply: ClassVar = PopReply
     accepts: ClassVar = POP_ANSWERS
 
     consumer_group: str
@@ -113,7 +111,6 @@ class ChangeInvisible(Call[ChangeInvisibleReply], frozen=True, kw_only=True):
     """Change when a popped message becomes visible again."""
 
     code: ClassVar = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
-    reply: ClassVar = ChangeInvisibleReply
     accepts: ClassVar = ACK_ANSWERS
 
     consumer_group: str
@@ -135,7 +132,6 @@ class Notification(Call[NotificationReply], frozen=True, kw_only=True):
     """Ask whether there is something to pop, or wait for it."""
 
     code: ClassVar = RequestCode.NOTIFICATION
-    reply: ClassVar = NotificationReply
 
     consumer_group: str
     topic: str
@@ -158,7 +154,6 @@ class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
     """Get the number of a group's waiting pops."""
 
     code: ClassVar = RequestCode.POLLING_INFO
-    reply: ClassVar = PollingInfoReply
 
     consumer_group: str
     topic: str

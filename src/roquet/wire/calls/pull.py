@@ -23,7 +23,6 @@ class Pull(Call[PullReply], frozen=True, kw_only=True):
     """Get messages of one queue from an offset on."""
 
     code: ClassVar = RequestCode.PULL_MESSAGE
-    reply: ClassVar = PullReply
     accepts: ClassVar = frozenset(
         {
             ResponseCode.SUCCESS,

@@ -19,7 +19,6 @@ class QueryByKey(Call[QueryReply], frozen=True, kw_only=True):
     """Messages of a topic that carry a key, stored within a time range (ms)."""
 
     code: ClassVar = RequestCode.QUERY_MESSAGE
-    reply: ClassVar = QueryReply
 
     topic: str
     key: str

@@ -48,7 +48,6 @@ class ExchangeHaInfo(Call[ExchangeHaInfoReply], frozen=True, kw_only=True):
     """Ask a master where its log is streamed from; with an address, tell a replica to use it."""
 
     code: ClassVar = RequestCode.EXCHANGE_BROKER_HA_INFO
-    reply: ClassVar = ExchangeHaInfoReply
 
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None

@@ -26,7 +26,6 @@ class RegisterBroker(Call[RegisterBrokerReply], frozen=True, kw_only=True):
     """Register a broker's address and topics; the body is a RegisterBrokerBody."""
 
     code: ClassVar = RequestCode.REGISTER_BROKER
-    reply: ClassVar = RegisterBrokerReply
 
     broker_name: str
     broker_addr: str
@@ -69,7 +68,6 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     """
 
     code: ClassVar = RequestCode.BROKER_HEARTBEAT
-    reply: ClassVar = BrokerHeartbeatReply
 
     cluster_name: str
     broker_addr: str
@@ -114,7 +112,6 @@ class QueryDataVersion(Call[DataVersionReply], frozen=True, kw_only=True):
     """Compare the version of the broker's topics; the body is a DataVersion."""
 
     code: ClassVar = RequestCode.QUERY_DATA_VERSION
-    reply: ClassVar = DataVersionReply
 
     broker_name: str
     broker_addr: str
@@ -154,7 +151,6 @@ class GetKV(Call[ValueReply], frozen=True, kw_only=True):
     """Get a stored value; QUERY_NOT_FOUND if there is none."""
 
     code: ClassVar = RequestCode.GET_KV_CONFIG
-    reply: ClassVar = ValueReply
 
     namespace: str
     key: str

@@ -42,7 +42,6 @@ class Send(Call[SendReply], frozen=True, kw_only=True):
     """Send one message to one queue, with short field names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
-    reply: ClassVar = SendReply
     accepts: ClassVar = STORED_CODES
 
     producer_group: str = msgspec.field(name="a")
@@ -71,7 +70,6 @@ class SendLongNames(Call[SendReply], frozen=True, kw_only=True):
     """Send one message (or a batch) to one queue, with long field names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE
-    reply: ClassVar = SendReply
     accepts: ClassVar = STORED_CODES
 
     producer_group: str

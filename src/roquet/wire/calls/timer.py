@@ -21,7 +21,6 @@ class Recall(Call[RecallReply], frozen=True, kw_only=True):
     """Cancel a message that waits for its delivery time."""
 
     code: ClassVar = RequestCode.RECALL_MESSAGE
-    reply: ClassVar = RecallReply
 
     producer_group: str | None = None
     topic: str

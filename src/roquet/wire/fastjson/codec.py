@@ -99,7 +99,6 @@ def dumps(
 
 @cache
 def _decoder(wanted: Any) -> Callable[[bytes | str], object]:
-    """The fast decoder, for standard JSON."""
     return msgspec.json.Decoder(wanted, strict=False).decode
 
 

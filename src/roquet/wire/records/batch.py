@@ -127,3 +127,22 @@ def item_columns(body: bytes, count_max: int) -> tuple[list[int], list[bytes], l
 
 def _malformed(index: int, at: int, what: str) -> RecordError:
     return RecordError(f"message {index} of the batch (at byte {at}) {what}")
+
+
+_SIZE: Final = Struct(">i")
+_SIZE_MIN: Final = _SIZE.size
+
+
+def block_count(block: bytes | memoryview) -> int:
+    """Number of messages in stored records or in the body of a batch, which begin with their sizes.
+
+    They end with the first one whose size is impossible; a cut one counts.
+    """
+    count, at, end = 0, 0, len(block)
+    while at + _SIZE_MIN <= end:
+        (size,) = _SIZE.unpack_from(block, at)
+        if size < _SIZE_MIN:
+            break
+        count += 1
+        at += size
+    return count

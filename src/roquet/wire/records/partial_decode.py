@@ -7,12 +7,7 @@ from zlib import crc32
 
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import is_well_formed, readable_text
-from roquet.wire.records.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_SIZE_MIN,
-    TOPIC_SIZE_MAX_V1,
-)
+from roquet.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, TOPIC_SIZE_MAX_V1
 from roquet.wire.records.speedups import compiled
 
 PartialRecord = tuple[int, int, int, int, int, bytes, bytes]

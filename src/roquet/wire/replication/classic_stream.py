@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import RemoteProtocolError
-from roquet.wire.replication.stream import FrameSplitter, checked_body_size
+from roquet.wire.frame import FrameSplitter, checked_body_size
 
 REPORT_SIZE: Final = 8
 

@@ -22,7 +22,7 @@ import msgspec
 
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import RemoteProtocolError
-from roquet.wire.replication.stream import FrameSplitter, checked_body_size
+from roquet.wire.frame import FrameSplitter, checked_body_size
 
 HANDSHAKE: Final = 1
 TRANSFER: Final = 2

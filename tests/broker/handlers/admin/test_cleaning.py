@@ -10,7 +10,7 @@ from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import StoreFull
 from roquet.store.store import Store
-from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
+from roquet.wire.calls.admin.settings import CleanQueues, CleanTopics, DeleteExpired
 from roquet.wire.records.record import decode
 
 DAY_MS = 24 * 3_600_000

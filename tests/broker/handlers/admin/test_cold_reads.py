@@ -5,14 +5,14 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin.cold_reads import ColdReadsHandler
 from roquet.broker.handlers.admin.settings import SettingsHandler
 from roquet.model.errors import CallRefused
-from roquet.wire.calls.admin.cold_reads import (
+from roquet.wire.calls.admin.settings import (
     ColdReadLimitTable,
     GetColdReadLimits,
     RemoveColdReadLimit,
     SetColdReadLimits,
     SetReadAhead,
+    UpdateSettings,
 )
-from roquet.wire.calls.admin.settings import UpdateSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 

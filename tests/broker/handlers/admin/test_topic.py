@@ -17,7 +17,7 @@ from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.consumption.ordered_pop import hold
 from roquet.store.store import Draft
 from roquet.wire.calls.admin import topic as calls
-from roquet.wire.calls.admin.group_forbidden import ForbidGroup
+from roquet.wire.calls.admin.topic import ForbidGroup
 from roquet.wire.calls.bodies import (
     GroupForbidden,
     SubscriptionGroups,

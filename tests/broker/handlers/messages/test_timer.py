@@ -14,7 +14,7 @@ from roquet.store.timer.layout import unpack_checkpoint
 from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.receipt_handle import RecallHandle
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record, decode_many
 

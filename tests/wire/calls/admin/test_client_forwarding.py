@@ -1,11 +1,6 @@
 """Calls forwarded to members: headers and bodies against Apache's."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin import client_forwarding
@@ -18,8 +13,7 @@ from roquet.wire.calls.admin.client_forwarding import (
 )
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = vector_lines("bodies.jsonl")
 
 
 def texts(java: str) -> list[str]:
@@ -28,16 +22,6 @@ def texts(java: str) -> list[str]:
 
 def test_the_codes_are_the_genuine_ones() -> None:
     assert (int(GetRunningInfo.code), int(ConsumeDirectly.code)) == (307, 309)
-
-
-def test_headers_agree_with_java(agree: Callable[[str, Any], None]) -> None:
-    agree("GetConsumerRunningInfoRequestHeader", GetRunningInfo)
-    agree("ConsumeMessageDirectlyResultRequestHeader", ConsumeDirectly)
-
-
-@pytest.mark.parametrize("text", texts("ConsumerRunningInfo"))
-def test_running_info_is_read_and_written_to_the_byte(text: str) -> None:
-    assert codec.dumps(codec.loads(text, RunningInfo)).decode() == text
 
 
 def test_the_parts_of_running_info_have_names() -> None:

@@ -1,47 +1,13 @@
 """A group's members and progress, against texts of Apache's classes."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pytest
-
 from roquet.model.queue import MessageQueue
-from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import (
     ClientConnection,
-    ConsumerConnection,
     ConsumeStats,
     QueueProgress,
 )
 from roquet.wire.codes import Language
 from roquet.wire.fastjson import codec
-
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-KINDS: dict[str, Any] = {"ConsumerConnection": ConsumerConnection, "ConsumeStats": ConsumeStats}
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("GetConsumerConnectionListRequestHeader", GetConnections),
-        ("GetConsumeStatsRequestHeader", GetConsumeStats),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "text"),
-    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
-    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
 def test_a_member_is_encoded_as_in_java() -> None:

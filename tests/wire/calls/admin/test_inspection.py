@@ -1,8 +1,5 @@
 """Inspection of a broker, against texts of Apache's classes."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,43 +10,6 @@ from roquet.wire.codes import Language
 from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-KINDS: dict[str, Any] = {
-    "ConsumeQueueData": calls.QueueEntry,
-    "GroupList": calls.GroupList,
-    "ProducerConnection": calls.ProducerConnection,
-    "ProducerInfo": calls.ProducerInfo,
-    "ProducerTableInfo": calls.ProducerTable,
-    "QueryConsumeQueueResponseBody": calls.QueueEntries,
-    "QuerySubscriptionResponseBody": calls.SubscriptionAnswer,
-}
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("GetAllProducerInfoRequestHeader", calls.GetAllProducers),
-        ("GetProducerConnectionListRequestHeader", calls.GetProducers),
-        ("QueryConsumeQueueRequestHeader", calls.GetEntries),
-        ("QuerySubscriptionByConsumerRequestHeader", calls.GetSubscription),
-        ("QueryTopicConsumeByWhoRequestHeader", calls.GetGroupsOfTopic),
-        ("QueryTopicsByConsumerRequestHeader", calls.GetTopicsOfGroup),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "text"),
-    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
-    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
 def test_a_producer_is_told_as_the_genuine_broker_tells_it() -> None:

@@ -1,45 +1,6 @@
 """Operators' calls to name servers: headers and bodies against Apache's."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pytest
-
 from roquet.wire.calls.admin import namesrv
-from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody
-from roquet.wire.fastjson import codec
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-
-HEADERS = {
-    "WipeWritePermOfBrokerRequestHeader": namesrv.WipeWritePermission,
-    "WipeWritePermOfBrokerResponseHeader": namesrv.WipeWritePermissionReply,
-    "AddWritePermOfBrokerRequestHeader": namesrv.AddWritePermission,
-    "AddWritePermOfBrokerResponseHeader": namesrv.AddWritePermissionReply,
-    "DeleteTopicFromNamesrvRequestHeader": namesrv.ForgetTopic,
-    "RegisterTopicRequestHeader": namesrv.RegisterTopic,
-    "GetTopicsByClusterRequestHeader": namesrv.TopicsOfCluster,
-    "GetBrokerMemberGroupRequestHeader": namesrv.GetBrokerMembers,
-}
-
-
-@pytest.mark.parametrize("java", HEADERS)
-def test_headers_agree_with_java(java: str, agree: Callable[[str, Any], None]) -> None:
-    agree(java, HEADERS[java])
-
-
-@pytest.mark.parametrize(
-    ("java", "kind"),
-    [("BrokerMemberGroup", BrokerMembers), ("GetBrokerMemberGroupResponseBody", BrokerMembersBody)],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, kind: Any) -> None:
-    bodies = [line["out"]["text"] for line in LINES if line["in"]["class"] == java]
-    assert bodies
-    for text in bodies:
-        assert codec.dumps(codec.loads(text, kind)).decode() == text
 
 
 def test_the_codes_are_the_genuine_ones() -> None:

@@ -1,32 +1,18 @@
 """Offset resets and status of members: headers and bodies against Apache's."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
+from tests.vector_lines import vector_lines
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin.offset_reset import (
-    CloneOffsets,
     GetClientStatus,
-    GetGroupStatus,
     ResetClientOffset,
-    ResetOffset,
 )
-from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
+from roquet.wire.calls.bodies import ResetOffsetBody, ResetOffsetList
 from roquet.wire.fastjson import codec
 
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-
-BODIES = {
-    "ResetOffsetBody": ResetOffsetBody,
-    "ResetOffsetBodyForC": ResetOffsetList,
-    "GetConsumerStatusBody": ClientStatus,
-}
+LINES = vector_lines("bodies.jsonl")
 
 
 def texts(java: str) -> list[str]:
@@ -36,21 +22,6 @@ def texts(java: str) -> list[str]:
 
 def test_the_codes_are_the_genuine_ones() -> None:
     assert (int(ResetClientOffset.code), int(GetClientStatus.code)) == (220, 221)
-
-
-@pytest.mark.parametrize("java", BODIES)
-def test_bodies_are_read_and_written_to_the_byte(java: str) -> None:
-    kind: Any = BODIES[java]
-    for text in texts(java):
-        assert codec.dumps(codec.loads(text, kind)).decode() == text
-
-
-def test_headers_agree_with_java(agree: Callable[[str, Any], None]) -> None:
-    agree("ResetOffsetRequestHeader", ResetClientOffset)
-    agree("GetConsumerStatusRequestHeader", GetClientStatus)
-    agree("ResetOffsetRequestHeader", ResetOffset)
-    agree("GetConsumerStatusRequestHeader", GetGroupStatus)
-    agree("CloneGroupOffsetRequestHeader", CloneOffsets)
 
 
 def test_queues_are_keys() -> None:

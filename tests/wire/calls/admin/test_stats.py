@@ -1,8 +1,5 @@
 """Statistics, against texts of Apache's classes."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,45 +10,6 @@ from roquet.wire.calls.bodies import ConsumeStats
 from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
 from roquet.wire.fields import decode_call
-
-Agree = Callable[[str, type[Any]], None]
-
-VECTORS = Path(__file__).parents[3] / "vectors" / "bodies.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
-KINDS: dict[str, Any] = {
-    "BrokerStatsData": calls.StatsData,
-    "BrokerStatsItem": calls.StatsItem,
-    "ConsumeStatsList": calls.ConsumeStatsList,
-    "EpochEntryCache": calls.BrokerEpochs,
-    "HARuntimeInfo": calls.HaStatus,
-    "QueryConsumeTimeSpanBody": calls.TimeSpans,
-    "QueryCorrectionOffsetBody": calls.Corrections,
-    "QueueTimeSpan": calls.TimeSpan,
-    "TopicOffset": calls.QueueStats,
-    "TopicStatsTable": calls.TopicStats,
-}
-
-
-@pytest.mark.parametrize(
-    ("java", "ours"),
-    [
-        ("GetTopicStatsInfoRequestHeader", calls.GetTopicStats),
-        ("GetConsumeStatsInBrokerHeader", calls.GetAllConsumeStats),
-        ("QueryConsumeTimeSpanRequestHeader", calls.GetTimeSpan),
-        ("QueryCorrectionOffsetHeader", calls.GetCorrections),
-        ("ViewBrokerStatsDataRequestHeader", calls.ViewStats),
-    ],
-)
-def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
-    agree(java, ours)
-
-
-@pytest.mark.parametrize(
-    ("java", "text"),
-    [(x["in"]["class"], x["out"]["text"]) for x in LINES if x["in"]["class"] in KINDS],
-)
-def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
-    assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
 def test_a_leader_without_followers_says_what_the_genuine_one_says() -> None:
@@ -72,8 +30,7 @@ def test_a_list_of_progress_names_each_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [calls.GetTopicStats, calls.GetTimeSpan, calls.GetCorrections, calls.ViewStats],
+    "kind", [calls.GetTopicStats, calls.GetTimeSpan, calls.GetCorrections, calls.ViewStats]
 )
 def test_a_request_without_its_fields_is_refused(kind: type[Any]) -> None:
     with pytest.raises(FieldError, match="is missing"):

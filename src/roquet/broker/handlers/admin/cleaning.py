@@ -14,7 +14,7 @@ from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
+from roquet.wire.calls.admin.settings import CleanQueues, CleanTopics, DeleteExpired
 
 log = logger(__name__)
 

@@ -13,7 +13,7 @@ from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.admin.cold_reads import (
+from roquet.wire.calls.admin.settings import (
     ColdReadLimitTable,
     GetColdReadLimits,
     RemoveColdReadLimit,

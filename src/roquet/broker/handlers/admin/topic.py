@@ -23,7 +23,7 @@ from roquet.net.router import HandlerReply, Peer
 from roquet.rules import topic_attributes
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin import topic as calls
-from roquet.wire.calls.admin.group_forbidden import ForbidGroup
+from roquet.wire.calls.admin.topic import ForbidGroup
 from roquet.wire.calls.bodies import (
     GroupForbidden,
     SubscriptionGroups,

@@ -18,9 +18,8 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES, GroupAssignment
-from roquet.rules.consumption.pop_sharing import member_pop_queues
+from roquet.rules.consumption.pop import member_pop_queues
 from roquet.wire.call import Reply
-from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import (
     POP,
     PULL,
@@ -29,6 +28,7 @@ from roquet.wire.calls.bodies import (
     QueueAssignments,
     RequestMode,
 )
+from roquet.wire.calls.heartbeat import QueryAssignment, SetRequestMode
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body

@@ -11,7 +11,7 @@ from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.calls.heartbeat import LockQueues, UnlockQueues
 from roquet.wire.codes import ResponseCode
 from roquet.wire.request_body import decode_body
 

@@ -9,7 +9,7 @@ from roquet.broker.services.handover import QueueTakeover
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
 from roquet.net.router import HandlerReply, Peer
-from roquet.rules.consumption import initial_offset as rules
+from roquet.rules.consumption import pull as rules
 from roquet.wire.call import Reply
 from roquet.wire.calls import offset as calls
 from roquet.wire.codes import ResponseCode

@@ -19,8 +19,13 @@ from roquet.model.errors import CallRefused, FieldError
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import Subscription
 from roquet.net.router import HandlerReply, Peer
-from roquet.rules.consumption.initial_offset import is_in_page_cache
-from roquet.rules.consumption.pull import FOUND, OffsetCorrected, pull_outcome, reply_limits
+from roquet.rules.consumption.pull import (
+    FOUND,
+    OffsetCorrected,
+    is_in_page_cache,
+    pull_outcome,
+    reply_limits,
+)
 from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import Pull, PullReply

@@ -16,7 +16,7 @@ from roquet.model import properties as props
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import HandlerReply, Peer
-from roquet.rules.delay.retry import (
+from roquet.rules.delay.delay_levels import (
     DEAD_LETTER,
     dead_letter_properties,
     next_level,

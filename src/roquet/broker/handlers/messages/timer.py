@@ -18,7 +18,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, Recall, RecallReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
-from roquet.wire.recall_handle import TAG, RecallHandle, decode_recall_handle
+from roquet.wire.receipt_handle import TAG, RecallHandle, decode_recall_handle
 from roquet.wire.records.host_bytes import HOST_SIZES
 from roquet.wire.records.record import Record
 

@@ -6,8 +6,8 @@ from typing import Final
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.log_records import logger
 from roquet.net.clock import Clock
-from roquet.rules.replication.replica_claims import ReplicaClaim, may_replace, next_holder
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, caught_up_ms
+from roquet.rules.replication.transfer import ReplicaClaim, may_replace, next_holder
 
 log = logger(__name__)
 

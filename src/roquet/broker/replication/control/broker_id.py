@@ -15,9 +15,8 @@ from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.clock import Clock
-from roquet.store.replication.identity_file import IdentityFile
+from roquet.store.replication.identity_file import BrokerIdentity, IdentityFile, check_code
 from roquet.wire.codes import ResponseCode
-from roquet.wire.replication.broker_identity import BrokerIdentity, check_code
 
 log = logger(__name__)
 

@@ -5,7 +5,7 @@
                                                           └─▶ over ──▶ fenced
 
 Under a controller without leases the answer to 1004 takes their place: see
-`rules.election.heartbeat_term` for what that is worth.
+`rules.election.lease` for what that is worth.
 """
 
 import asyncio
@@ -16,8 +16,7 @@ from roquet.broker.replication.control.controller_client import Complaints, hear
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
-from roquet.rules.election.heartbeat_term import term_by_heartbeat
-from roquet.rules.election.lease import MasterTerm
+from roquet.rules.election.lease import MasterTerm, term_by_heartbeat
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode

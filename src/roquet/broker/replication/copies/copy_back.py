@@ -26,7 +26,7 @@ from roquet.model.errors import CallError, FieldError, StoreError, UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
-from roquet.rules.replication.acting_master import ReturnFacts, is_as_new, may_take_progress
+from roquet.rules.replication.role_change import ReturnFacts, is_as_new, may_take_progress
 from roquet.store.timer.layout import TimerCheckpoint
 
 log = logger(__name__)

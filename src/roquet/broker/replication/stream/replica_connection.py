@@ -28,10 +28,14 @@ from roquet.log_records import logger
 from roquet.model.settings import join_address
 from roquet.net.address import is_on_this_machine
 from roquet.net.clock import Clock
-from roquet.rules.replication.flow_control import TransferMeter, next_second_ms
-from roquet.rules.replication.replica_claims import ConnectionPlace, patience_ms
 from roquet.rules.replication.sync_state import SentFrame
-from roquet.rules.replication.transfer import is_possible_report
+from roquet.rules.replication.transfer import (
+    ConnectionPlace,
+    TransferMeter,
+    is_possible_report,
+    next_second_ms,
+    patience_ms,
+)
 from roquet.store.store import Store
 from roquet.wire.replication.replica_proof import (
     FRAME_SIZE,

@@ -38,7 +38,7 @@ from roquet.model.settings import parse_address
 from roquet.net.address import address_error, join_address
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import ReplicaAck
-from roquet.rules.replication.flow_control import TransferMeter
+from roquet.rules.replication.transfer import TransferMeter
 from roquet.store.replication.queue_builder import QueueOffsetMismatch
 from roquet.wire.replication.classic_stream import LogFrame
 from roquet.wire.replication.replica_proof import CHALLENGE, FRAME_SIZE, encode_proof

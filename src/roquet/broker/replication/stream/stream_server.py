@@ -25,7 +25,7 @@ from roquet.net.sniffing_listener import SniffingListener
 from roquet.net.tls import TlsMode
 from roquet.rules.access.patterns import comes_from
 from roquet.rules.bounded_cache import BoundedCache
-from roquet.rules.replication.replica_claims import most_dispensable
+from roquet.rules.replication.transfer import most_dispensable
 from roquet.store.store import Store
 from roquet.wire.signing import Credentials
 

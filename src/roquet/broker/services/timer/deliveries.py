@@ -18,9 +18,9 @@ from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
-from roquet.rules.delay.due_queue import DueQueue
 from roquet.rules.delay.timer import (
     PRECISION_MS,
+    DueQueue,
     due_ms,
     floor_ms,
     is_delete,

@@ -89,7 +89,6 @@ class GetAllOffsets(Call[AllOffsetsReply], frozen=True, kw_only=True):
     """
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
-    reply: ClassVar = AllOffsetsReply
 
     known_editions: str | None = None
     """Ours: the editions that the replica knows; empty for none."""

@@ -18,7 +18,6 @@ class WipeWritePermission(Call[WipeWritePermissionReply], frozen=True, kw_only=T
     """Remove the write permission of a broker, until it registers new topics or gets it back."""
 
     code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-    reply: ClassVar = WipeWritePermissionReply
 
     broker_name: str
 
@@ -33,7 +32,6 @@ class AddWritePermission(Call[AddWritePermissionReply], frozen=True, kw_only=Tru
     """Give a broker its write permission back."""
 
     code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
-    reply: ClassVar = AddWritePermissionReply
 
     broker_name: str
 

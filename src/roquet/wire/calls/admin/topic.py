@@ -47,7 +47,6 @@ class GetTopics(Call[TopicsReply], frozen=True, kw_only=True):
     """Get all topics of a broker, or a page of them; the reply's body is a TopicTable."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
-    reply: ClassVar = TopicsReply
 
     topic_seq: Int | None = None
     """Number of the page's first topic, in the order of names."""
@@ -95,7 +94,6 @@ class GetGroups(Call[GroupsReply], frozen=True, kw_only=True):
     """Get all consumer groups of a broker, or a page of them; the reply's body is a GroupTable."""
 
     code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    reply: ClassVar = GroupsReply
 
     group_seq: Int | None = None
     """Number of the page's first group, in the order of names."""
@@ -110,3 +108,17 @@ class GetGroup(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 
     group: str
+
+
+class ForbidGroup(Call[Reply], frozen=True, kw_only=True):
+    """Forbid a group to read a topic, allow it, or query that; the body is a GroupForbidden.
+
+    The header says everything: a request's body with the same content is ignored.
+    """
+
+    code: ClassVar = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+
+    group: str
+    topic: str
+    readable: bool | None = None
+    """None changes nothing."""
