@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, config_of
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
     CallError,
     ConfigError,
@@ -36,12 +35,6 @@ CERTIFICATES = Path(__file__).parents[1] / "certificates"
 REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
 
 SENT = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
-
-
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_stored_messages_are_there_after_a_restart(

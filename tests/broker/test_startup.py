@@ -4,31 +4,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, config_of
 from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
-from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.startup import DISPATCH_COUNT, hand_over, take_over
 from roquet.model import names
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import TopicConfig
 from roquet.net.channel import Channel
-from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.codes import ResponseCode
-
-
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
@@ -57,50 +49,6 @@ async def test_messages_without_a_topic_are_said_and_kept(
         async with BrokerServer(config_of(tmp_path)) as server:
             assert "messages of 1 topics without settings, as orders" in caplog.text
             assert server.broker.log.store.bounds("orders", 0) == (0, 1)
-
-
-async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> None:
-    async with BrokerServer(config_of()) as server:
-        broker = server.broker
-        broker.control.settings.change({"sendThreadPoolQueueCapacity": "77"}, 0)
-        assert broker.control.admission.gates["send"].limits.count == 77
-
-
-@in_virtual_time
-async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
-    message: MakeSend, peer: FakePeer
-) -> None:
-    async with BrokerServer(config_of(), this_loop().clock) as server:
-        broker = server.broker
-        later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
-        for topic, properties in later.items():
-            broker.bind(SendHandler.send)(message(topic=topic, properties=properties), peer)
-        broker.make(TopicDeletion).delete(["a", "b"])
-        broker.control.settings.change({"autoCreateTopicEnable": "false"}, 0)
-        await asyncio.sleep(4)
-        assert [broker.log.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
-        assert [broker.tables.topics.get(topic) for topic in later] == [None, None]
-
-
-async def test_no_retention_is_too_short_for_what_waits(
-    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        broker = server.broker
-        broker.control.settings.change({"fileReservedTime": "1"}, 0)
-        assert "messages may wait 7200000 ms at a delay level" in caplog.text
-        broker.control.settings.change({"fileReservedTime": "72"}, 0)
-        broker.bind(SendHandler.send)(message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
-        async with asyncio.timeout(5):
-            while broker.delivery.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
-                await asyncio.sleep(0.01)
-        with pytest.raises(CallRefused, match="messages wait for their delivery time"):
-            broker.control.settings.change({"fileReservedTime": "24"}, 0)
-        assert broker.control.settings.config.retention == 72 * 3_600_000
-        broker.control.settings.change({"fileReservedTime": "48"}, 0)
-    caplog.clear()
-    async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
-        assert "messages wait for their delivery time for longer" in caplog.text
 
 
 REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
@@ -200,16 +148,6 @@ async def test_a_master_that_hands_over_forgets_what_it_has_told_no_reader_yet(
         await hand_over(server.broker)
         assert tables.offset_resets.get("group", "orders", 0) is None
         assert not tables.former_readers.pending
-
-
-async def test_a_replica_follows_the_address_that_the_settings_name(tmp_path: Path) -> None:
-    async with BrokerServer(config_of(**REPLICA, ha_master="127.0.0.1:9")) as server:
-        role = server.broker.replication.role
-        assert role.current.master_stream == "127.0.0.1:9"
-        server.broker.control.settings.change({"haMasterAddress": "127.0.0.1:8"}, 0)
-        assert role.current.master_stream == "127.0.0.1:8"
-        server.broker.control.settings.change({"haMasterAddress": ""}, 0)
-        assert role.current.master_stream == "127.0.0.1:8", "until a name server says another one"
 
 
 @in_virtual_time
@@ -316,16 +254,3 @@ async def test_a_fenced_master_stores_nothing(message: MakeSend, peer: FakePeer)
         await asyncio.sleep(1)
         server.broker.log.ingest.append(message(), 0, peer)
         assert server.broker.log.store.bounds("orders", 0) == (0, 1)
-
-
-async def test_log_levels_follow_the_settings_while_the_broker_runs(tmp_path: Path) -> None:
-    net = logging.getLogger("roquet.net")
-    try:
-        async with BrokerServer(config_of(tmp_path, log_levels="roquet.net:ERROR")) as server:
-            assert net.level == logging.ERROR
-            server.broker.control.settings.change({"log_levels": "roquet.net:DEBUG"}, 1)
-            assert net.level == logging.DEBUG
-            server.broker.control.settings.change({"log_levels": ""}, 2)
-            assert net.level == logging.NOTSET
-    finally:
-        apply_log_levels("")

@@ -250,24 +250,21 @@ async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
         assert queues_of(master) == queues_of(replica)
 
 
-def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers(tmp_path) as running:
-            master = running.brokers[0]
-            replica = await running.add_replica()
-            async with producer_of(running) as producer:
-                await producer.send("orders", b"before")
-                await caught_up(master, replica)
-                await running.stop_broker(1)
-                for _ in range(50):
-                    await producer.send("orders", b"meanwhile" * 400)
-                replica = await running.start_broker(1)
-                await caught_up(master, replica)
-            assert log_of(master) == log_of(replica)
-            assert queues_of(master) == queues_of(replica)
-
-    run()
+@in_virtual_time
+async def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
+    async with group_of_brokers(tmp_path) as running:
+        master = running.brokers[0]
+        replica = await running.add_replica()
+        async with producer_of(running) as producer:
+            await producer.send("orders", b"before")
+            await caught_up(master, replica)
+            await running.stop_broker(1)
+            for _ in range(50):
+                await producer.send("orders", b"meanwhile" * 400)
+            replica = await running.start_broker(1)
+            await caught_up(master, replica)
+        assert log_of(master) == log_of(replica)
+        assert queues_of(master) == queues_of(replica)
 
 
 @in_virtual_time
@@ -419,19 +416,16 @@ async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
         ),
     ],
 )
-def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remark: str) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers() as running:
-            replica = await running.add_replica()
-            pool = ChannelPool(clock=this_loop().clock)
-            with pytest.raises(CallRefused) as refused:
-                await pool.call(replica.address, call)
-            await pool.close()
-            assert (refused.value.code, refused.value.remark) == (code, remark)
-            assert replica.broker.log.store.end_position == 0
-
-    run()
+@in_virtual_time
+async def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remark: str) -> None:
+    async with group_of_brokers() as running:
+        replica = await running.add_replica()
+        pool = ChannelPool(clock=this_loop().clock)
+        with pytest.raises(CallRefused) as refused:
+            await pool.call(replica.address, call)
+        await pool.close()
+        assert (refused.value.code, refused.value.remark) == (code, remark)
+        assert replica.broker.log.store.end_position == 0
 
 
 @in_virtual_time

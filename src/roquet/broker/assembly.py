@@ -14,7 +14,7 @@ import msgspec
 from roquet.broker.access.access_control import AccessControl
 from roquet.broker.access.access_file import FILE_NAME as ACCESS_FILE_NAME
 from roquet.broker.access.access_file import AccessFile
-from roquet.broker.admission import Admission
+from roquet.broker.admission import Admission, RequestQuotas
 from roquet.broker.broker import Broker
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
@@ -25,19 +25,13 @@ from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
-from roquet.broker.log.flushed_view import FlushedView
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.quotas import RequestQuotas
-from roquet.broker.replication.acting_master import ActingMaster
-from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
+from roquet.broker.replication.acting_master import ReturnTarget
 from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
+from roquet.broker.replication.fixed_roles import FixedRoles
 from roquet.broker.replication.replication import Replication
-from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream.framing import classic_master
-from roquet.broker.replication.stream.stream_client import StreamClient
-from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -65,7 +59,6 @@ from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.net.clock import Clock
 from roquet.net.limits.fair_share import FairShare
 from roquet.rules.delay.timer import window_ms
-from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.epoch_file import FILE_NAME as EPOCH_FILE_NAME
@@ -133,76 +126,53 @@ def build(environment: Environment, store: Store) -> Broker:
         settings=settings,
     )
     message_log = _message_log(environment, store, origin, retry_topics, settings)
+    delivery = _delivery(environment, message_log, tables, retry_topics, settings)
     return Broker(
         log=message_log,
-        delivery=_delivery(environment, message_log, tables, retry_topics, settings),
+        delivery=delivery,
         tables=tables,
         coordination=_coordination(environment, message_log, tables, settings),
         control=_control(environment, message_log, settings),
-        replication=_replication(environment, message_log, settings),
+        replication=_replication(environment, message_log, tables, delivery.timer, settings),
         access=AccessControl(config, environment.access_file()),
     )
 
 
 def _replication(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
+    environment: Environment,
+    message_log: MessageLog,
+    tables: BrokerTables,
+    timer: Timer,
+    settings: RuntimeSettings,
 ) -> Replication:
-    config, clock = environment.config, environment.clock
+    config, clock, store = environment.config, environment.clock, message_log.store
+    mode: FixedRoles | ControllerMode
     if config.controller_mode:
-        return _with_controller(environment, message_log, settings)
-    store = message_log.store
-    FlushedView(message_log, settings)
-    role = RoleCell(_first_role(config))
-    mode = DeploymentMode.FIXED_ROLES
-    if config.has_acting_master:
-        mode = DeploymentMode.ACTING_MASTER
-    acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role, mode)
+        mode = ControllerMode(message_log, settings, clock, _replication_files(environment))
+    else:
+        target = ReturnTarget(
+            tables=tables,
+            log_end=lambda: store.raw.end,
+            timer_checkpoint=lambda: timer.checkpoint,
+            follow_timer=timer.follow,
+        )
+        mode = FixedRoles(message_log, settings, clock, target)
     return Replication(
-        role=role,
-        acknowledgements=acknowledgements,
-        stream_server=StreamServer(
-            store, settings, clock, role, classic_master(store, acknowledgements, settings)
-        ),
-        stream_client=StreamClient(message_log, settings, clock, role),
-        acting_master=ActingMaster(settings, role) if config.has_acting_master else None,
-    )
-
-
-def _first_role(config: BrokerConfig) -> Role:
-    """Role of a broker whose settings fix it.
-
-    A master that a replica may have stood in for takes no messages before it knows how far groups
-    are (`copy_back`).
-    """
-    is_master = config.broker_role is not BrokerRole.SLAVE
-    return Role(
-        role=config.broker_role,
-        broker_id=config.broker_id,
-        is_fenced=is_master and config.has_acting_master,
-    )
-
-
-def _with_controller(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
-) -> Replication:
-    config, files = environment.config, environment.files_or_default()
-    directory = config.store_dir or MEMORY
-    mode = ControllerMode(
-        message_log,
-        settings,
-        environment.clock,
-        ReplicationFiles(
-            epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
-            identity=identity_file(config, directory, files),
-            boot_note=environment.boot_note or _note_in_memory(),
-        ),
-    )
-    return Replication(
+        mode=mode,
         role=mode.role,
         acknowledgements=mode.acknowledgements,
         stream_server=mode.stream_server,
         stream_client=mode.stream_client,
-        controller_mode=mode,
+    )
+
+
+def _replication_files(environment: Environment) -> ReplicationFiles:
+    config, files = environment.config, environment.files_or_default()
+    directory = config.store_dir or MEMORY
+    return ReplicationFiles(
+        epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
+        identity=identity_file(config, directory, files),
+        boot_note=environment.boot_note or _note_in_memory(),
     )
 
 
@@ -295,8 +265,6 @@ def _delivery(
     revive = PopRevive(message_log, tables, retry_topics, set_aside, clock, config)
     timer = _timer(environment, message_log, destinations, set_aside, revive)
     checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
-    tables.offsets.before_save = checkpoints.lower
-    timer.may_save = checkpoints.wait_confirmed
     return DeliveryServices(
         delay=DelayedDelivery(
             message_log=message_log,

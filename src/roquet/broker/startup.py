@@ -1,27 +1,17 @@
-"""Startup: parts subscribe to each other, services read what was noted, losses are reported."""
+"""Startup: services read what was noted, losses are reported, and a replica becomes the master."""
 
 import asyncio
-from functools import partial
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import (
-    INDEX,
     REVIVE,
     TRANSACTIONS,
-    RecordLocation,
-    location_in,
 )
-from roquet.broker.operations.replica_tables import lower_progress, prepare_cut, take_lead
-from roquet.broker.operations.unread_messages import BrokerUnreadMessages
-from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.operations.replica_tables import lower_progress, take_lead
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.log_records import logger
-from roquet.model import names
 from roquet.observe.log_levels import apply_log_levels
 from roquet.store.replication.queue_builder import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
@@ -37,38 +27,24 @@ DISPATCH_COUNT: Final = 128
 """Records dispatched before others have their turn: less than a millisecond."""
 
 
-def subscribe(broker: Broker) -> None:
-    """Tell each part of the changes in others that it has to follow."""
-    _subscribe_to_settings(broker)
-    broker.replication.role.on_change.append(partial(_role_changed, broker))
-    if (mode := broker.replication.controller_mode) is not None:
-        mode.before_cut.append(partial(prepare_cut, broker))
-    broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
-    broker.coordination.rebalance.on_change.append(broker.coordination.notify)
-    set_aside, delivery = broker.delivery.set_aside, broker.delivery
-    set_aside.on_retry[delivery.revive.topic] = delivery.revive.retried
-    set_aside.on_retry[names.OP_HALF_TOPIC] = delivery.transactions.retried
-    set_aside.on_index = broker.log.store.reindex
-    broker.log.store.on_unindexed(partial(_set_aside_unindexed, broker))
-    broker.log.store.unread = BrokerUnreadMessages(broker)
-
-
 def restore(broker: Broker) -> None:
     """Read what services noted in the log before the last stop, and report what is missing.
 
     A replica does not: its log grows, and its tables are copies that may be ahead of its log.
     """
+    config = broker.control.settings.config
+    if config.log_levels:
+        apply_log_levels(config.log_levels)
     if broker.replication.role.current.is_master:
         broker.delivery.revive.restore()
         broker.delivery.transactions.restore()
         _warn_of_strays(broker)
         _warn_of_lost_tables(broker)
         lower_progress(broker)
-    _follow_role(broker)
-    config = broker.control.settings.config
+    close_foreign_log(broker)
     if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
         log.warning("%s", fault)
-    _warn_of_long_delays(config)
+    warn_of_long_delays(config)
 
 
 async def take_over(broker: Broker) -> bool:
@@ -131,60 +107,10 @@ async def hand_over(broker: Broker) -> None:
     log.info("this broker is a replica now: its log ends at %d", broker.log.store.end_position)
 
 
-def _role_changed(broker: Broker, before: Role, role: Role) -> None:
-    """Follow another role; locks of a master that is fenced for a moment stay valid."""
-    _follow_role(broker)
-    if before.is_master and not role.is_master:
-        broker.tables.locks.clear()  # another broker grants them from now on
-
-
-def _follow_role(broker: Broker) -> None:
+def close_foreign_log(broker: Broker) -> None:
     """Let nothing of the broker's own into a log that is not, or may not be, its own any more."""
     if not broker.replication.role.current.is_active:
         broker.log.store.refuse_appends(NOT_ITS_OWN)
-
-
-def _subscribe_to_settings(broker: Broker) -> None:
-    settings, delivery, clock = broker.control.settings, broker.delivery, broker.control.clock
-    topics, store = broker.tables.topics, broker.log.store
-    settings.checks.append(partial(_retention_fault, broker))
-    settings.subscribe(broker.log.ingest.configure)
-    settings.subscribe(broker.control.admission.configure)
-    settings.subscribe(lambda config: store.set_retention(retention_policy(config)))
-    settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
-    settings.subscribe(_warn_of_long_delays, "retention")
-    settings.subscribe(partial(_follow_setting, broker.replication.role), "ha_master")
-    _follow_setting(broker.replication.role, settings.config)
-    settings.subscribe(lambda config: apply_log_levels(config.log_levels), "log_levels")
-    if settings.config.log_levels:
-        apply_log_levels(settings.config.log_levels)
-    settings.subscribe(
-        lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
-    )
-
-
-def _follow_setting(cell: RoleCell, config: BrokerConfig) -> None:
-    """Let a replica get the log from where the settings say; None: where name servers say.
-
-    A replica of an elected master gets it from there.
-    """
-    if config.controller_mode:
-        return
-    if not cell.current.is_master and config.ha_master is not None:
-        cell.change(replace(cell.current, master_stream=config.ha_master))
-
-
-def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:
-    """Why a shorter retention cannot be in force now; None when it can."""
-    shorter = config.retention < before.retention
-    return broker.delivery.timer.retention_fault(config.retention) if shorter else None
-
-
-def _set_aside_unindexed(broker: Broker, position: int, error: Exception) -> None:
-    """Set aside a record whose keys cannot be indexed: it can be read, but no key finds it."""
-    raw = broker.log.store.message_at(position, only_confirmed=False)
-    location = location_in(raw, "?", 0) if raw else RecordLocation("?", 0, 0, position)
-    broker.delivery.set_aside.keep(INDEX, location, error, raw)
 
 
 def _warn_of_strays(broker: Broker) -> None:
@@ -219,7 +145,7 @@ def _warn_of_lost_tables(broker: Broker) -> None:
     offsets.unsaved |= offsets.is_new  # from now on a missing one was lost
 
 
-def _warn_of_long_delays(config: BrokerConfig) -> None:
+def warn_of_long_delays(config: BrokerConfig) -> None:
     """Log that messages may be deleted while they wait at a delay level."""
     if (longest := max(config.message_delay_levels, default=0)) >= config.retention:
         log.warning(

@@ -14,13 +14,14 @@ from tests.broker.replication.conftest import ReplicationParts
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.pull import PullHandler
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.log.flushed_view import FlushedView
+from roquet.broker.log.flushed_view import ConfirmedView, FlushedView
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import StoreFailed
 from roquet.model.flags import PullFlag
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.store.store import Store
-from roquet.testing.clock import in_virtual_time
+from roquet.store.store import Draft, Store
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.power_loss_files import PowerLossFiles
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendReply
@@ -231,7 +232,8 @@ async def test_a_replica_shows_what_is_on_its_own_disk() -> None:
     made = ReplicationParts(
         sync_flush=True, broker_role=BrokerRole.SLAVE, broker_id=1, log_file_size=1 << 20
     )
-    FlushedView(made.log, made.settings)
+    made.flush.on_flushed.append(FlushedView(made.log, made.settings.config).show_flushed)
+    made.arrivals.on_hidden = made.flush.request
     flushing = asyncio.create_task(made.flush.serve())
     waiting = asyncio.create_task(
         made.arrivals.reach("orders", 0, 3, None, made.clock.monotonic_ms() + 10_000)
@@ -246,3 +248,79 @@ async def test_a_replica_shows_what_is_on_its_own_disk() -> None:
     flushing.cancel()
     for parts in (master, made):
         parts.close()
+
+
+class Scene:
+    """A store, a view of it and those who wait for messages of one queue."""
+
+    def __init__(self) -> None:
+        self.clock = this_loop().clock
+        self.store = Store.open(None, now_ms=self.clock.now_ms())
+        self.arrivals = LongPolling(self.clock)
+        self.view = ConfirmedView(self.store, self.arrivals)
+        self.view.show(self.store.confirmed_at_open)
+
+    def append(self) -> int:
+        draft = Draft("orders", 0, b"x", b"", 0, store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f")
+        appended = self.store.append(draft, self.clock.now_ms())
+        self.arrivals.arrived("orders", 0, appended.queue_offset, (0,))
+        return self.store.end_position
+
+    @property
+    def visible(self) -> int:
+        return self.store.bounds("orders", 0)[1]
+
+    def waiter(self, next_offset: int) -> "asyncio.Task[bool]":
+        deadline_ms = self.clock.monotonic_ms() + 1_000
+        return asyncio.create_task(self.arrivals.reach("orders", 0, next_offset, None, deadline_ms))
+
+
+async def woken(task: "asyncio.Task[bool]") -> bool:
+    await asyncio.sleep(0.01)
+    return task.done()
+
+
+@in_virtual_time
+async def test_messages_are_shown_once_they_are_confirmed() -> None:
+    scene = Scene()
+    waiter = scene.waiter(1)
+    await asyncio.sleep(0.01)
+    first, second = scene.append(), scene.append()
+    assert not await woken(waiter)
+    assert scene.visible == 0
+    scene.view.show(first)
+    assert await woken(waiter)
+    assert scene.visible == 1
+    scene.view.show(second)
+    assert scene.visible == 2
+    assert scene.view.position == second
+
+
+@in_virtual_time
+async def test_all_messages_are_shown_at_once_where_nobody_has_to_confirm() -> None:
+    scene = Scene()
+    waiter = scene.waiter(1)
+    await asyncio.sleep(0.01)
+    scene.append()
+    scene.view.show(None)
+    assert await woken(waiter)
+    later = scene.waiter(2)
+    await asyncio.sleep(0.01)
+    scene.append()
+    assert await woken(later)
+    assert scene.visible == 2
+
+
+@in_virtual_time
+async def test_what_was_hidden_and_cut_never_arrives() -> None:
+    scene = Scene()
+    waiter = scene.waiter(1)
+    await asyncio.sleep(0.01)
+    scene.append()
+    scene.store.raw.truncate(0)
+    scene.view.cut()
+    assert await woken(waiter)  # it looks again, and waits for what comes now
+    again = scene.waiter(1)
+    scene.view.show(1_000)
+    assert not await woken(again)
+    assert not await again

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.broker.conftest import FakePeer
 
+from roquet.broker.admission import RequestQuotas
 from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import DIRECTIONS, Throttle
-from roquet.broker.quotas import RequestQuotas
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.flags import PullFlag
@@ -45,7 +45,8 @@ class Served:
         none: Any = SimpleNamespace(topics=None, acknowledgements=None)
         log: Any = SimpleNamespace(store=SimpleNamespace(bounds=lambda *_: (3, 9)))
         checks = SendChecks(tables=none, control=control, replication=none)
-        Throttle(log, control, checks, self.router)
+        throttle = Throttle(log, control, checks, self.router)
+        self.settings.subscribe(throttle.follow, "quotas")
         self.peer = FakePeer()
         self.sent = SendReply()
 

@@ -82,37 +82,34 @@ def test_the_settings_are_those_of_the_broker() -> None:
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("reports", [b"", encode_replica_report(0), encode_replica_report(100)])
-def test_whoever_names_a_living_replica_at_its_masters_port_stops_no_send(
+@in_virtual_time
+async def test_whoever_names_a_living_replica_at_its_masters_port_stops_no_send(
     reports: bytes, is_held: bool
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        parts = ControlledParts()
-        mode, port = parts.mode, await _lead(parts)
-        handshake = encode_replica_handshake(ReplicaHandshake(broker_id=2))
-        replica = await _connect(port, handshake + encode_replica_report(0))
-        await parts.clock.sleep(100)
-        mode.sync_set.adopt(frozenset({1, 2}), 2)
+    parts = ControlledParts()
+    mode, port = parts.mode, await _lead(parts)
+    handshake = encode_replica_handshake(ReplicaHandshake(broker_id=2))
+    replica = await _connect(port, handshake + encode_replica_report(0))
+    await parts.clock.sleep(100)
+    mode.sync_set.adopt(frozenset({1, 2}), 2)
+    end = parts.append()
+    await parts.clock.sleep(100)
+    replica.write(encode_replica_report(end))
+    stranger = await _connect(port, handshake + reports)
+    await parts.clock.sleep(100)
+    if not is_held:
+        stranger.close()
+    for _ in range(3):
         end = parts.append()
+        sent = asyncio.create_task(mode.sync_set.reach(end, parts.clock.monotonic_ms() + 1_000))
         await parts.clock.sleep(100)
+        assert not sent.done()
         replica.write(encode_replica_report(end))
-        stranger = await _connect(port, handshake + reports)
-        await parts.clock.sleep(100)
-        if not is_held:
-            stranger.close()
-        for _ in range(3):
-            end = parts.append()
-            sent = asyncio.create_task(mode.sync_set.reach(end, parts.clock.monotonic_ms() + 1_000))
-            await parts.clock.sleep(100)
-            assert not sent.done()
-            replica.write(encode_replica_report(end))
-            assert await sent
-            await parts.clock.sleep(4_000)
-        assert mode.sync_set.wanted(15_000) == {1, 2}
-        assert len(mode.stream_server) == 1, "a silent one has seconds"
-        await mode.stream_server.close()
-
-    run()
+        assert await sent
+        await parts.clock.sleep(4_000)
+    assert mode.sync_set.wanted(15_000) == {1, 2}
+    assert len(mode.stream_server) == 1, "a silent one has seconds"
+    await mode.stream_server.close()
 
 
 async def _lead(parts: ControlledParts) -> int:

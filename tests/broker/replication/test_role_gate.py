@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ from roquet.broker.replication.role_gate import (
     REFUSED,
     RoleGate,
 )
+from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -45,6 +46,19 @@ PULL = Pull(
 )
 
 
+class Stream:
+    """A replica's stream, of which a test says what the comparison of the logs found."""
+
+    def __init__(self) -> None:
+        self.has_diverged = False
+        self.on_compared: list[Callable[[], object]] = []
+
+    def compare(self, *, has_diverged: bool) -> None:
+        self.has_diverged = has_diverged
+        for callback in self.on_compared:
+            callback()
+
+
 class Gate:
     """A router with a handler for every call of a broker, behind a gate."""
 
@@ -54,7 +68,15 @@ class Gate:
             self.router.add(call, serve)
         self.role = RoleCell(role)
         self.settings = RuntimeSettings(BrokerConfig(**settings))
-        self.gate = RoleGate(self.router, self.settings, self.role)
+        self.acting = ActingMaster(self.settings, self.role)
+        self.stream = stream = Stream()
+        self.gate = RoleGate(
+            self.router, self.settings, self.role, self.acting, cast(StreamClient, stream)
+        )
+        self.role.on_change.append(self.gate.follow_role)
+        self.settings.subscribe(self.gate.refuse_reads, "slave_read_enable")
+        for on_change in (self.acting.on_change, stream.on_compared):
+            on_change.append(self.gate.refuse_reads)
 
     def refused(self) -> set[int]:
         """Codes that another handler than its own serves."""
@@ -70,7 +92,7 @@ class Gate:
     def take_over(self) -> None:
         """Become ready to be the master."""
         self.role.note_taken_over()
-        self.gate.follow_role()
+        self.gate.open_or_close()
 
 
 async def _reply(answer: Reply | Coroutine[Any, Any, Reply]) -> Reply:
@@ -118,7 +140,7 @@ def test_a_replica_refuses_what_only_a_master_can_do() -> None:
 def test_a_refusal_says_what_replicas_of_apaches_say(
     code: RequestCode, answer: ResponseCode, remark: str
 ) -> None:
-    gate: Any = Gate(REPLICA)
+    gate = Gate(REPLICA)
     handlers = {int(call.code): handler for call, handler in gate.router.handlers.items()}
     with pytest.raises(CallRefused, match=remark) as refused:
         handlers[code](None, FakePeer())
@@ -177,11 +199,9 @@ def test_a_broker_that_waits_for_its_controller_says_so(
 
 def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
     gate = Gate(REPLICA)
-    acting = ActingMaster(gate.settings, gate.role)
-    RoleGate(gate.router, gate.settings, gate.role, acting)
     for is_acting, refused in ((True, {*REFUSED}), (False, {*REFUSED, *READS})):
-        acting.is_acting = is_acting
-        for callback in acting.on_change:
+        gate.acting.is_acting = is_acting
+        for callback in gate.acting.on_change:
             callback()
         assert gate.refused() == refused
 
@@ -268,31 +288,16 @@ async def test_a_stop_releases_who_is_held() -> None:
         await held
 
 
-class Stream:
-    """A replica's stream, of which a test says what the comparison of the logs found."""
-
-    def __init__(self) -> None:
-        self.has_diverged = False
-        self.on_compared: list[Callable[[], object]] = []
-
-    def compare(self, *, has_diverged: bool) -> None:
-        self.has_diverged = has_diverged
-        for callback in self.on_compared:
-            callback()
-
-
 @pytest.mark.parametrize("code", READS)
 def test_a_replica_whose_log_has_diverged_sends_readers_to_the_master(code: RequestCode) -> None:
-    gate: Any = Gate(msgspec.structs.replace(REPLICA, master="m:1"), slave_read_enable=True)
-    stream: Any = Stream()
-    RoleGate(gate.router, gate.settings, gate.role, None, stream)
+    gate = Gate(msgspec.structs.replace(REPLICA, master="m:1"), slave_read_enable=True)
 
     def answer() -> Any:
         (handler,) = (h for call, h in gate.router.handlers.items() if call.code == code)
         return handler(PULL, FakePeer())
 
     assert gate.refused() == {*REFUSED}
-    stream.compare(has_diverged=True)
+    gate.stream.compare(has_diverged=True)
     reply = answer()
     assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert (reply.suggest_which_broker_id, reply.next_begin_offset) == (MASTER_ID, 7)
@@ -300,26 +305,21 @@ def test_a_replica_whose_log_has_diverged_sends_readers_to_the_master(code: Requ
     with pytest.raises(CallRefused, match="another past than its master") as refused:
         answer()
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
-    stream.compare(has_diverged=False)
+    gate.stream.compare(has_diverged=False)
     assert gate.refused() == {*REFUSED}
 
 
 def test_a_diverged_replica_that_nobody_may_read_from_is_only_busy() -> None:
-    gate: Any = Gate(REPLICA)
-    stream: Any = Stream()
-    RoleGate(gate.router, gate.settings, gate.role, None, stream)
-    stream.compare(has_diverged=True)
+    gate = Gate(REPLICA)
+    gate.stream.compare(has_diverged=True)
     (handler,) = (h for call, h in gate.router.handlers.items() if call.code == READS[0])
     with pytest.raises(CallRefused, match="REJECTREQUEST"):
         handler(PULL, FakePeer())
 
 
 def test_a_master_that_was_a_diverged_replica_serves_readers() -> None:
-    gate: Any = Gate(REPLICA, slave_read_enable=True)
-    stream: Any = Stream()
-    role_gate = RoleGate(gate.router, gate.settings, gate.role, None, stream)
-    stream.compare(has_diverged=True)
+    gate = Gate(REPLICA, slave_read_enable=True)
+    gate.stream.compare(has_diverged=True)
     gate.role.change(Role())
-    gate.role.note_taken_over()
-    role_gate.follow_role()
+    gate.take_over()
     assert gate.refused() == set()

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from roquet.broker.broker import Broker
 from roquet.broker.operations.progress import OFFSET_MAX
 from roquet.broker.operations.topic_deletion import TopicDeletion
-from roquet.broker.replication.acting_master import ActingMaster
-from roquet.broker.replication.copies.copy_back import CopyBack, ReturnTarget
 from roquet.broker.replication.copies.metadata_copy import CopyTarget, MetadataCopy
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
@@ -46,26 +44,13 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
     return MetadataCopy(target, broker.replication.role, group, pool, broker.control.clock)
 
 
-def copy_back(broker: Broker, pool: ChannelPool) -> CopyBack:
-    """The copier of what groups committed at replicas while this master was away."""
-    store, timer = broker.log.store, broker.delivery.timer
-    target = ReturnTarget(
-        tables=broker.tables,
-        log_end=lambda: store.raw.end,
-        timer_checkpoint=lambda: timer.checkpoint,
-        follow_timer=timer.follow,
-    )
-    control = broker.control
-    return CopyBack(target, broker.replication.role, control.settings, pool, control.clock)
-
-
-def follow_acting_master(broker: Broker, acting: ActingMaster) -> None:
+def follow_acting_master(broker: Broker) -> None:
     """Begin to stand in for the master, or end that.
 
     Progress has another version from now on, by which a master that returns prefers it to its own.
     Locks are those of one broker: what was granted before counts no more.
     """
-    if acting.is_acting:
+    if broker.replication.acts_as_master:
         broker.tables.offsets.touch(broker.control.clock.now_ms())
     broker.tables.locks.clear()
 

@@ -10,8 +10,7 @@ from random import Random
 import pytest
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
-from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import (
     FailoverContext,
@@ -30,6 +29,14 @@ from roquet.wire.calls import controller as calls
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode
 from roquet.wire.replication.broker_identity import BrokerIdentity
+
+SETTINGS = FailoverSettings(
+    poll_ms=5_000,
+    heartbeat_ms=1_000,
+    heartbeat_timeout_ms=10_000,
+    priority=7,
+    waits_for_all=True,
+)
 
 
 class Roles:
@@ -67,15 +74,6 @@ class Roles:
 
     def facts(self) -> LogFacts:
         return LogFacts(epoch=4, end=100, confirmed=90)
-
-
-SETTINGS = FailoverSettings(
-    poll_ms=5_000,
-    heartbeat_ms=1_000,
-    heartbeat_timeout_ms=10_000,
-    priority=7,
-    waits_for_all=True,
-)
 
 
 class Scene:

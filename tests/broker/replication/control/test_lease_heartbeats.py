@@ -10,8 +10,7 @@ import pytest
 from tests.broker.replication.control.test_failover import SETTINGS, Roles
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
-from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
 from roquet.broker.replication.control.failover_context import (
     FailoverContext,
     FailoverSettings,
@@ -53,6 +52,7 @@ class Scene:
         self.term = MasterTermCell(clock)
         self.broker = RuntimeSettings(PARTLY if settings.logs_needed else BrokerConfig())
         self.logs = LogsInForce(self.broker)
+        self.broker.subscribe(self.logs.configure)
         context = FailoverContext(
             member=MEMBER,
             client=client_of(self.controller),

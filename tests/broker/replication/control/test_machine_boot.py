@@ -10,7 +10,6 @@ from roquet.broker.replication.control.machine_boot import (
     LACKING,
     UNKNOWN,
     BootNote,
-    FlushedNote,
     machine_boot_id,
 )
 from roquet.model.errors import CallRefused, StoreFull
@@ -141,9 +140,8 @@ class Scene:
     """A broker in its first run, and its note."""
 
     def __init__(self, **settings: Any) -> None:
-        self.parts = parts = ControlledParts(**settings)
-        self.note = parts.note
-        FlushedNote(self.note, parts.settings, parts.store, parts.log.flush)
+        self.parts = ControlledParts(**settings)
+        self.note = self.parts.note
 
     def set(self, **values: str) -> None:
         self.parts.settings.change(values, 0)

@@ -6,8 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
 from roquet.model.errors import StoreError
 from roquet.net.clock import Clock

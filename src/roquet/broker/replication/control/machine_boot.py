@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from roquet.broker.log.flush import Flush
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import StoreError
@@ -144,19 +143,15 @@ class FlushedNote:
     acknowledged that are in memory alone.
     """
 
-    def __init__(
-        self, note: BootNote, settings: RuntimeSettings, store: Store, flush: Flush
-    ) -> None:
+    def __init__(self, note: BootNote, settings: RuntimeSettings, store: Store) -> None:
         self._note = note
         self._settings = settings
         self._store = store
         self._since: int | None = None
         """End of the log when only what is on the disk was acknowledged for the first time."""
-        settings.checks.append(self._check)
-        flush.on_flushed.append(self._note_if_flushed)
-        self._note_if_flushed()
+        self.note_if_flushed()
 
-    def _check(self, _before: BrokerConfig, after: BrokerConfig) -> str | None:
+    def fault(self, _before: BrokerConfig, after: BrokerConfig) -> str | None:
         """Why settings cannot be in force: a full disk does not take the note that they need."""
         if acknowledges_flushed(after):
             return None
@@ -167,7 +162,7 @@ class FlushedNote:
             return f"the file {FILE_NAME} does not take that less is flushed from now on: {error}"
         return None
 
-    def _note_if_flushed(self) -> None:
+    def note_if_flushed(self) -> None:
         """Note that all is on the disk, once it is; tried again after each flush."""
         if self._note.is_flushed:
             return

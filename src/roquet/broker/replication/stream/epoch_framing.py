@@ -18,15 +18,23 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
-from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
 from roquet.broker.replication.stream.framing import ConsistentPoint, begin_after
 from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
-from roquet.rules.replication.epochs import EpochExtent, Epochs, consistent_point, last_epoch
+from roquet.rules.replication.epochs import (
+    EpochExtent,
+    Epochs,
+    append_epoch,
+    consistent_point,
+    drop_expired_epochs,
+    extent_at,
+    last_epoch,
+    truncate_epochs,
+)
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
+from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.store import Store
 from roquet.wire.replication.classic_stream import LogFrame
 from roquet.wire.replication.epoch_stream import (
@@ -52,6 +60,54 @@ OLDER: Final = (
     " only copy of its messages: to keep them, stop the other brokers, remove the group at the"
     " controller (cleanBrokerMetadata) and start this broker before them; else empty its directory"
 )
+
+
+class EpochLog:
+    """Epochs of one log, the oldest first, in memory and in their file.
+
+    Every change is in the file before it returns: an epoch is noted before its first byte is
+    stored.
+    """
+
+    def __init__(self, file: EpochFile | None) -> None:
+        """Load them; None keeps them in memory. Raises StoreError for a damaged file."""
+        self._file = file
+        self.entries: Epochs = file.load() if file is not None else ()
+        self.latest = last_epoch(self.entries)
+        """Latest epoch that this log ever had, also if the bytes of it are gone; -1 for none."""
+
+    def append(self, epoch: int, start: int) -> None:
+        """Begin an epoch at a position, the log's end; later than all others. Raises StoreError.
+
+        The first epoch of a log begins where the caller says, not necessarily at its end.
+        """
+        self._save(append_epoch(self.entries, epoch, start))
+        self.latest = max(self.latest, epoch)
+
+    def truncate(self, end: int) -> None:
+        """Drop the epochs of a log that is cut at `end`. Raises StoreError."""
+        self._save(truncate_epochs(self.entries, end))
+
+    def expire(self, begin: int) -> None:
+        """Drop the epochs whose last byte is before the log's begin. Raises StoreError."""
+        self._save(drop_expired_epochs(self.entries, begin))
+
+    def extent_at(self, position: int) -> EpochExtent | None:
+        """Epoch of the byte at a position; None before the first one."""
+        return extent_at(self.entries, position)
+
+    def within(self, end: int) -> Epochs:
+        """Epochs that have bytes in a log that ends at `end`, to be compared with a master's.
+
+        A loss of power may have taken the tail of the log and not the note of its epoch.
+        """
+        return truncate_epochs(self.entries, end)
+
+    def _save(self, entries: tuple[EpochEntry, ...]) -> None:
+        if entries != self.entries:
+            if self._file is not None:
+                self._file.save(entries)
+            self.entries = entries
 
 
 class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,10 +217,9 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     is_learner: bool
     confirmed: Callable[[], int]
     """Position up to which messages were confirmed here."""
-    before_cut: Callable[[int], object]
+    before_cut: Iterable[Callable[[int], object]]
     """Called with the position before the log is cut there. A StoreError puts the cut off."""
-    on_cut: Callable[[], object]
-    """Called after the log was cut."""
+    after_cut: Iterable[Callable[[], object]]
     on_confirmed: Callable[[int, bool], object]
     """Called with the confirmed position, and whether the log has all that was ever acknowledged:
     what is confirmed, and what the master's log had when this conversation began. Where fewer than
@@ -234,9 +289,11 @@ class EpochReplicaFraming:
         raw, epochs = self._replica.store.raw, self._replica.epochs
         if point < raw.end:
             self._report_cut(point, last_epoch(master.epochs))
-            self._replica.before_cut(point)
+            for prepare in self._replica.before_cut:
+                prepare(point)
             raw.truncate(point)
-            self._replica.on_cut()
+            for follow in self._replica.after_cut:
+                follow()
         epochs.truncate(point)
         self._end_then = master.log_end
         self.is_ready = True

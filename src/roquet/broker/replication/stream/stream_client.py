@@ -120,7 +120,6 @@ class StreamClient:
         and cut, and followed by what the master sends. None until then, and without one; in another
         conversation the master may have another log, or this one may have been cut."""
         self._conversations = 0
-        role.on_change.append(self._follow_role)
 
     @property
     def facts(self) -> FollowerFacts:
@@ -141,7 +140,7 @@ class StreamClient:
             group.create_task(self._dispatch())
             group.create_task(self._follow())
 
-    def _follow_role(self, _before: Role, role: Role) -> None:
+    def follow_role(self, _before: Role, role: Role) -> None:
         """Leave a master that is not the master any more."""
         if role.master_stream not in (None, self._address):
             self._moved.set()
