@@ -16,7 +16,6 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.admin import stats
@@ -26,13 +25,14 @@ from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
 from roquet.wire.fastjson import codec
 
+pytestmark = pytest.mark.virtual_time
+
 
 def log_of(running: Group, number: int) -> bytes:
     raw = running.brokers[number].broker.log.store.raw
     return bytes(raw.read(raw.begin, 1 << 20))
 
 
-@in_virtual_time
 async def test_a_group_begins_with_a_master_and_all_brokers_come_into_sync() -> None:
     async with group() as running:
         assert await running.settled(3) == 1
@@ -42,7 +42,6 @@ async def test_a_group_begins_with_a_master_and_all_brokers_come_into_sync() -> 
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
 
 
-@in_virtual_time
 async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> None:
     async with group(1) as running:
         await running.until(lambda: running.master())
@@ -54,7 +53,6 @@ async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> 
         await running.send_on(["one"])
 
 
-@in_virtual_time
 async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there() -> None:
     async with group() as running:
         await running.settled(3)
@@ -71,7 +69,6 @@ async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there(
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_back() -> None:
     async with group() as running:
         await running.settled(3)
@@ -89,7 +86,6 @@ async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_bac
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back() -> None:
     async with group() as running:
         await running.settled(3)
@@ -108,7 +104,6 @@ async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back(
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut() -> None:
     """It may count on messages that the former master has others in the place of."""
     compared = asyncio.Event()
@@ -142,7 +137,6 @@ async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut
         assert former.tables.delay_offsets.get(3) == 5
 
 
-@in_virtual_time
 async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
     async with group() as running:
         await running.settled(3)
@@ -155,7 +149,6 @@ async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None:
     async with group() as running:
         await running.settled(3)
@@ -170,7 +163,6 @@ async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_goes_on_once_its_controller_is_back() -> None:
     async with group() as running:
         await running.settled(3)
@@ -184,7 +176,6 @@ async def test_a_group_goes_on_once_its_controller_is_back() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> None:
     running = Group()
     await running.start_namesrv()
@@ -198,7 +189,6 @@ async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> Non
     running.check()
 
 
-@in_virtual_time
 async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
     async with group() as running:
         await running.settled(3)
@@ -212,7 +202,6 @@ async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
     async with group() as running:
         await running.settled(3)
@@ -224,7 +213,6 @@ async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_settings_say_so() -> (
     None
 ):
@@ -246,7 +234,6 @@ async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_set
         running.check()
 
 
-@in_virtual_time
 async def test_clients_see_the_new_master_at_the_name_server() -> None:
     async with group() as running:
         await running.settled(3)
@@ -271,7 +258,6 @@ async def test_clients_see_the_new_master_at_the_name_server() -> None:
 
 
 @pytest.mark.parametrize("hears", [True, False])
-@in_virtual_time
 async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None:
     async with group() as running:
         await running.settled(3)
@@ -286,7 +272,6 @@ async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone() -> None:
     async with group() as running:
         await running.settled(3)
@@ -303,7 +288,6 @@ async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone()
         running.check()
 
 
-@in_virtual_time
 async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_nothing() -> None:
     async with group() as running:
         await running.settled(3)
@@ -318,7 +302,6 @@ async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_noth
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
 
 
-@in_virtual_time
 async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
     async with group() as running:
         await running.settled(3)
@@ -352,7 +335,6 @@ async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
     async with group(2) as running:
         await running.settled(2)
@@ -366,7 +348,6 @@ async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
         assert not facts.is_connected
 
 
-@in_virtual_time
 async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_was_restored() -> (
     None
 ):
@@ -390,7 +371,6 @@ async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_
         running.check()
 
 
-@in_virtual_time
 async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caught_up() -> None:
     async with group() as running:
         await running.settled(3)
@@ -409,7 +389,6 @@ async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caugh
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less() -> None:
     async with group() as running:
         await running.settled(3)
@@ -428,7 +407,6 @@ async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less
         running.check()
 
 
-@in_virtual_time
 async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has_it_again() -> None:
     async with group() as running:
         await running.settled(3)
@@ -447,7 +425,6 @@ async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has
         running.check()
 
 
-@in_virtual_time
 async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_trusted() -> None:
     async with group() as running:
         await running.settled(3)
@@ -462,7 +439,6 @@ async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_
         running.check()
 
 
-@in_virtual_time
 async def test_a_learner_gets_the_log_and_never_leads() -> None:
     async with group(2) as running:
         await running.start_broker(3, async_learner=True)
@@ -476,7 +452,6 @@ async def test_a_learner_gets_the_log_and_never_leads() -> None:
         assert running.master() is None
 
 
-@in_virtual_time
 async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early() -> None:
     async with group() as running:
         await running.settled(3)
@@ -494,7 +469,6 @@ async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early()
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> None:
     async with group() as running:
         await running.settled(3)
@@ -508,7 +482,6 @@ async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> No
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_is_parted_stops_in_good_order_and_without_errors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -525,7 +498,6 @@ async def test_a_master_that_is_parted_stops_in_good_order_and_without_errors(
         running.check()
 
 
-@in_virtual_time
 async def test_operators_see_epochs_and_the_set() -> None:
     async with group() as running:
         await running.settled(3)
@@ -553,7 +525,6 @@ async def test_operators_see_epochs_and_the_set() -> None:
         assert [one.in_sync for one in status.ha_connection_info] == [True, True]
 
 
-@in_virtual_time
 async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
     async with group() as running:
         await running.settled(3)
@@ -572,7 +543,6 @@ async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
         assert tables.topics.version.state_version == 2
 
 
-@in_virtual_time
 async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
     async with group() as running:
         await running.settled(3)
@@ -597,7 +567,6 @@ async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
         assert (known or 0) <= store.bounds("orders", 0)[1]
 
 
-@in_virtual_time
 async def test_a_broker_that_dies_while_nobody_knows_if_it_joined_stops_the_group_for_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -628,7 +597,6 @@ async def test_a_broker_that_dies_while_nobody_knows_if_it_joined_stops_the_grou
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-@in_virtual_time
 async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_other(
     hours: int,
 ) -> None:
@@ -648,7 +616,6 @@ async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_ot
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_replica_whose_disk_is_full_leaves_the_set_and_comes_back_once_there_is_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

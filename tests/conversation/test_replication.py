@@ -42,6 +42,8 @@ from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
+pytestmark = pytest.mark.virtual_time
+
 SMALL: dict[str, Any] = {
     "log_file_size": 32 * 1024,
     "queue_file_entries": 50,
@@ -191,7 +193,6 @@ async def ha_status(server: BrokerServer) -> HaStatus:
 # -- the log --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica()
@@ -224,7 +225,6 @@ def test_files_are_equal_after_a_stop(tmp_path: Path) -> None:
     assert len(master) > 10
 
 
-@in_virtual_time
 async def test_a_replica_that_joins_late_begins_with_the_masters_last_file() -> None:
     async with group_of_brokers() as running:
         await send_all_kinds(running)
@@ -236,7 +236,6 @@ async def test_a_replica_that_joins_late_begins_with_the_masters_last_file() -> 
         assert log_of(master).endswith(log_of(replica))
 
 
-@in_virtual_time
 async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
     async with on_two_hosts() as (running, replica):
         master = running.brokers[0]
@@ -250,7 +249,6 @@ async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
         assert queues_of(master) == queues_of(replica)
 
 
-@in_virtual_time
 async def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
     async with group_of_brokers(tmp_path) as running:
         master = running.brokers[0]
@@ -267,7 +265,6 @@ async def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
         assert queues_of(master) == queues_of(replica)
 
 
-@in_virtual_time
 async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_once() -> None:
     async with group_of_brokers() as running:
         master, replica = running.brokers[0], await running.add_replica(slave_read_enable=True)
@@ -299,7 +296,6 @@ async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_onc
 # -- sends ---------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowledged() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -312,7 +308,6 @@ async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowled
                 assert log_of(replica) == log_of(master)
 
 
-@in_virtual_time
 async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replicated() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -338,7 +333,6 @@ async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replica
         )
 
 
-@in_virtual_time
 async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with on_two_hosts(**settings) as (running, _):
@@ -353,7 +347,6 @@ async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
             assert all(receipt.ok for receipt in await asyncio.gather(*sends))
 
 
-@in_virtual_time
 async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -368,7 +361,6 @@ async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
                 assert store.flushed_position == store.end_position > 0
 
 
-@in_virtual_time
 async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with on_two_hosts(**settings) as (running, _):
@@ -382,7 +374,6 @@ async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> 
             assert (await send).ok
 
 
-@in_virtual_time
 async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
     async with group_of_brokers(**settings) as running:
@@ -416,7 +407,6 @@ async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
         ),
     ],
 )
-@in_virtual_time
 async def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remark: str) -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica()
@@ -428,7 +418,6 @@ async def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remar
         assert replica.broker.log.store.end_position == 0
 
 
-@in_virtual_time
 async def test_the_status_tells_how_far_replicas_are() -> None:
     async with group_of_brokers() as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -451,7 +440,6 @@ async def test_the_status_tells_how_far_replicas_are() -> None:
         assert client.last_read_timestamp >= client.last_write_timestamp > 0
 
 
-@in_virtual_time
 async def test_a_replica_delivers_nothing_and_asks_about_no_transaction() -> None:
     async with group_of_brokers(transaction_check_interval=1_000) as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -468,7 +456,6 @@ async def test_a_replica_delivers_nothing_and_asks_about_no_transaction() -> Non
 # -- faults --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_an_address_that_leads_to_the_replica_itself_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -479,7 +466,6 @@ async def test_an_address_that_leads_to_the_replica_itself_is_refused(
         assert caplog.text.count("that is this broker itself") == 1
 
 
-@in_virtual_time
 async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
     async with group_of_brokers() as running, producer_of(running) as producer:
         for _ in range(30):
@@ -491,7 +477,6 @@ async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureF
         assert (await producer.send("orders", b"the master goes on")).ok
 
 
-@in_virtual_time
 async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -518,7 +503,6 @@ async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "its report counts for nothing"
 
 
-@in_virtual_time
 async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -552,7 +536,6 @@ async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followe
         assert log_of(replica) == log_before
 
 
-@in_virtual_time
 async def test_no_reader_gets_messages_of_a_replica_that_its_master_has_lost_and_replaced() -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica(slave_read_enable=True)
@@ -588,7 +571,6 @@ def test_a_replica_needs_an_id_of_its_own() -> None:
 # -- a changed role ------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:
     async with group_of_brokers(slave_timeout=500) as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -608,7 +590,6 @@ async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:
         )
 
 
-@in_virtual_time
 async def test_a_master_that_becomes_a_replica_ends_its_services_and_takes_nothing() -> None:
     async with group_of_brokers() as running:
         broker = running.brokers[0].broker

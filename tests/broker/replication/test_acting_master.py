@@ -28,7 +28,7 @@ from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.store.timer.layout import TimerCheckpoint
-from roquet.testing.clock import START_MS, in_virtual_time, this_loop
+from roquet.testing.clock import START_MS, this_loop
 from roquet.testing.cluster import Cluster, StoreLocation, cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.inspection import AllOffsets
@@ -48,6 +48,8 @@ from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 SMALL = {"log_file_size": 32 * 1024, "queue_file_entries": 50}
 
@@ -136,7 +138,6 @@ async def trio(store: StoreLocation = "memory", **settings: Any) -> AsyncIterato
         await made.pool.close()
 
 
-@in_virtual_time
 async def test_consumers_read_commit_and_lock_at_the_first_replica_while_the_master_is_away() -> (
     None
 ):
@@ -163,7 +164,6 @@ async def test_consumers_read_commit_and_lock_at_the_first_replica_while_the_mas
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
 
 
-@in_virtual_time
 async def test_clients_are_shown_the_acting_replica_in_the_masters_place() -> None:
     async with trio() as made:
         await made.running.stop_broker(0)
@@ -174,7 +174,6 @@ async def test_clients_are_shown_the_acting_replica_in_the_masters_place() -> No
         assert [queue.perm for queue in route.queue_datas] == [4], "it can be read alone"
 
 
-@in_virtual_time
 async def test_an_ordered_consumer_goes_on_at_the_acting_replica() -> None:
     async with trio() as made:
         config = ConsumerConfig(
@@ -200,7 +199,6 @@ async def test_an_ordered_consumer_goes_on_at_the_acting_replica() -> None:
         assert await made.progress(made.first) == 5
 
 
-@in_virtual_time
 async def test_the_next_replica_acts_when_the_first_one_goes_too() -> None:
     async with trio() as made:
         await made.running.stop_broker(0)
@@ -211,7 +209,6 @@ async def test_the_next_replica_acts_when_the_first_one_goes_too() -> None:
         assert await made.lock(made.second, "c1") == QUEUES
 
 
-@in_virtual_time
 async def test_a_master_that_returns_knows_what_was_committed_while_it_was_away(
     tmp_path: Path,
 ) -> None:
@@ -234,7 +231,6 @@ async def test_a_master_that_returns_knows_what_was_committed_while_it_was_away(
         assert len(ends) == 1, "replicas follow it again"
 
 
-@in_virtual_time
 async def test_a_master_refuses_messages_that_too_few_logs_would_hold() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
     async with trio(**settings) as made:
@@ -245,7 +241,6 @@ async def test_a_master_refuses_messages_that_too_few_logs_would_hold() -> None:
         assert made.master.broker.log.store.bounds("orders", 0)[1] == 5
 
 
-@in_virtual_time
 async def test_without_the_setting_no_replica_acts() -> None:
     async with trio(acting_master=False) as made:
         await made.running.stop_broker(0)
@@ -254,7 +249,6 @@ async def test_without_the_setting_no_replica_acts() -> None:
         assert await made.lock(made.first, "c1") == []
 
 
-@in_virtual_time
 async def test_a_replica_goes_on_as_it_is_while_no_name_server_answers() -> None:
     async with trio() as made:
         await made.running.stop_broker(0)
@@ -264,7 +258,6 @@ async def test_a_replica_goes_on_as_it_is_while_no_name_server_answers() -> None
         assert acts(made.first)
 
 
-@in_virtual_time
 async def test_a_broker_that_becomes_the_master_does_not_act_any_more() -> None:
     role = RoleCell(Role(role=BrokerRole.SLAVE, broker_id=1))
     settings = RuntimeSettings(BrokerConfig(name_servers=("127.0.0.1:9",)))
@@ -333,7 +326,6 @@ def progress(master: Broker) -> tuple[int | None, int]:
     return master.tables.offsets.get("g", "orders", 0), master.tables.delay_offsets.get(LEVEL)
 
 
-@in_virtual_time
 async def test_a_master_begins_with_the_progress_of_its_replica() -> None:
     replica = FakeReplica(this_loop().clock)
     async with replica.server, returning(replica, 5) as master:
@@ -345,7 +337,6 @@ async def test_a_master_begins_with_the_progress_of_its_replica() -> None:
         assert master.delivery.timer.context.timers.replayed == (0, READ_MS)
 
 
-@in_virtual_time
 async def test_progress_is_no_further_than_the_queues_of_the_master() -> None:
     replica = FakeReplica(this_loop().clock)
     async with replica.server, returning(replica, 1) as master:
@@ -353,7 +344,6 @@ async def test_progress_is_no_further_than_the_queues_of_the_master() -> None:
         assert progress(master)[0] == 1
 
 
-@in_virtual_time
 async def test_older_progress_is_not_taken_over() -> None:
     replica = FakeReplica(this_loop().clock)
     replica.timer = TimerCheckpoint(read_ms=START_MS - 60_000)
@@ -367,7 +357,6 @@ async def test_older_progress_is_not_taken_over() -> None:
         assert progress(master) == (4, 4)
 
 
-@in_virtual_time
 async def test_a_replica_with_a_longer_log_is_not_believed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -380,7 +369,6 @@ async def test_a_replica_with_a_longer_log_is_not_believed(
         assert "has a longer log than this master" in caplog.text
 
 
-@in_virtual_time
 async def test_a_broker_of_another_group_is_not_believed_and_the_master_begins_late(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -395,7 +383,6 @@ async def test_a_broker_of_another_group_is_not_believed_and_the_master_begins_l
         assert "the progress of replicas is not known" in caplog.text
 
 
-@in_virtual_time
 async def test_a_master_without_name_servers_or_replicas_begins_at_once() -> None:
     replica = FakeReplica(this_loop().clock)
     replica.members = {0: "127.0.0.1:10911"}
@@ -408,7 +395,6 @@ async def test_a_master_without_name_servers_or_replicas_begins_at_once() -> Non
         assert has_begun(server.broker)
 
 
-@in_virtual_time
 async def test_a_master_begins_even_if_the_copy_fails_for_an_unknown_reason(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,12 +10,14 @@ from roquet.broker.tables.locks import LIFETIME_MS
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
 from roquet.store.retention import local_hour
-from roquet.testing.clock import START_MS, in_virtual_time
+from roquet.testing.clock import START_MS
 from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.lock import LockQueues
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 QUEUES = [MessageQueue(TOPIC, "g", number) for number in range(4)]
 
@@ -31,7 +33,6 @@ async def lock(running: Group, number: int, member: str) -> list[MessageQueue]:
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-@in_virtual_time
 async def test_an_owner_locks_again_at_the_new_master_and_keeps_others_out(switch: Switch) -> None:
     async with group() as running:
         number = await running.settled(3)
@@ -44,7 +45,6 @@ async def test_an_owner_locks_again_at_the_new_master_and_keeps_others_out(switc
         assert await lock(running, number, "other") == QUEUES, "nobody renewed them"
 
 
-@in_virtual_time
 async def test_nobody_has_two_owners_once_the_former_one_has_renewed() -> None:
     async with group() as running:
         before = await running.settled(3)
@@ -59,7 +59,6 @@ async def test_nobody_has_two_owners_once_the_former_one_has_renewed() -> None:
         assert await lock(running, number, "owner") == []
 
 
-@in_virtual_time
 async def test_locks_of_a_former_term_do_not_count_when_a_broker_leads_again() -> None:
     async with group() as running:
         await running.settled(3)
@@ -72,7 +71,6 @@ async def test_locks_of_a_former_term_do_not_count_when_a_broker_leads_again() -
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-@in_virtual_time
 async def test_progress_that_was_committed_a_moment_before_is_known_to_the_new_master(
     switch: Switch,
 ) -> None:
@@ -92,7 +90,6 @@ async def test_progress_that_was_committed_a_moment_before_is_known_to_the_new_m
 
 
 @pytest.mark.parametrize("switch", [stop])
-@in_virtual_time
 async def test_retention_goes_on_at_the_new_master(switch: Switch) -> None:
     hour = local_hour(START_MS)
     settings: dict[str, Any] = {

@@ -14,11 +14,12 @@ from tests.broker.replication.role_switches import (
 from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
 
 from roquet.model import names
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.pop import Ack, Pop
 from roquet.wire.pop_reply import parse_starts
 from roquet.wire.receipt_handle import NORMAL, ReceiptHandle
 from roquet.wire.records.record import decode_many
+
+pytestmark = pytest.mark.virtual_time
 
 WORKERS = "workers"
 RETRY = names.pop_retry_topic(WORKERS, TOPIC)
@@ -63,7 +64,6 @@ async def acknowledge(running: Group, number: int, handle: ReceiptHandle) -> int
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-@in_virtual_time
 async def test_what_is_not_acknowledged_is_revived_at_the_new_master_and_nothing_else(
     switch: Switch,
 ) -> None:
@@ -90,7 +90,6 @@ async def test_what_is_not_acknowledged_is_revived_at_the_new_master_and_nothing
         running.check()
 
 
-@in_virtual_time
 async def test_what_fell_due_during_the_switch_is_revived_once_it_is_over() -> None:
     async with group() as running:
         number = await running.settled(3)
@@ -106,7 +105,6 @@ async def test_what_fell_due_during_the_switch_is_revived_once_it_is_over() -> N
         await running.until(lambda: bodies(running, number, RETRY) == [body], 5)
 
 
-@in_virtual_time
 async def test_messages_popped_just_before_the_kill_are_not_given_to_another_member() -> None:
     async with group() as running:
         number = await running.settled(3)
@@ -121,7 +119,6 @@ async def test_messages_popped_just_before_the_kill_are_not_given_to_another_mem
             number = await running.settled(3)
 
 
-@in_virtual_time
 async def test_what_a_parted_master_gave_out_is_popped_again_if_its_successor_dies_at_once() -> (
     None
 ):

@@ -7,7 +7,9 @@ import pytest
 from roquet.broker.replication.role import Role, RoleCell, RoleDuties, RoleTasks
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 MASTER, REPLICA = Role(), Role(role=BrokerRole.SLAVE, broker_id=1, master="127.0.0.1:10911")
 
@@ -104,7 +106,6 @@ class Duties:
         return tasks
 
 
-@in_virtual_time
 async def test_tasks_of_the_former_role_have_ended_before_the_new_one_begins() -> None:
     duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
     tasks = duties.tasks(role)
@@ -125,7 +126,6 @@ async def test_tasks_of_the_former_role_have_ended_before_the_new_one_begins() -
     assert len(tasks) == 0
 
 
-@in_virtual_time
 async def test_another_master_to_follow_is_no_change_of_tasks() -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     serving = asyncio.create_task(duties.tasks(role).serve())
@@ -136,7 +136,6 @@ async def test_another_master_to_follow_is_no_change_of_tasks() -> None:
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_change_that_the_disk_does_not_take_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -154,7 +153,6 @@ async def test_a_change_that_the_disk_does_not_take_is_tried_again(
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_fault_of_our_own_does_not_end_the_change(caplog: pytest.LogCaptureFixture) -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     serving = asyncio.create_task(duties.tasks(role).serve())
@@ -169,7 +167,6 @@ async def test_a_fault_of_our_own_does_not_end_the_change(caplog: pytest.LogCapt
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_role_that_is_taken_back_meanwhile_is_taken_back() -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     serving = asyncio.create_task(duties.tasks(role).serve())
@@ -184,7 +181,6 @@ async def test_a_role_that_is_taken_back_meanwhile_is_taken_back() -> None:
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_master_that_was_none_for_a_moment_is_promoted_again() -> None:
     duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
     serving = asyncio.create_task(duties.tasks(role).serve())
@@ -198,7 +194,6 @@ async def test_a_master_that_was_none_for_a_moment_is_promoted_again() -> None:
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_role_that_changed_before_the_first_step_is_changed_to() -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     tasks = duties.tasks(role)

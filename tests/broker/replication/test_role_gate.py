@@ -24,10 +24,12 @@ from roquet.model.errors import CallRefused
 from roquet.model.topic import MASTER_ID
 from roquet.net.router import Router
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import RequestCode, ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1)
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
@@ -208,7 +210,6 @@ def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
 
 @pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS, PROGRESS])
 @pytest.mark.parametrize("slave_read_enable", [False, True])
-@in_virtual_time
 async def test_a_new_master_holds_who_reads_or_asks_for_offsets_until_its_queues_are_built(
     code: RequestCode, slave_read_enable: bool
 ) -> None:
@@ -225,7 +226,6 @@ async def test_a_new_master_holds_who_reads_or_asks_for_offsets_until_its_queues
     assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_a_held_request_whose_handler_waits_is_answered_when_that_is_ready() -> None:
     async def later(_call: object, _peer: object) -> Reply:
         await asyncio.sleep(1)
@@ -241,7 +241,6 @@ async def test_a_held_request_whose_handler_waits_is_answered_when_that_is_ready
 
 
 @pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS])
-@in_virtual_time
 async def test_who_is_held_for_long_is_refused(code: RequestCode) -> None:
     gate = Gate(REPLICA)
     gate.role.change(Role())
@@ -250,7 +249,6 @@ async def test_who_is_held_for_long_is_refused(code: RequestCode) -> None:
     assert this_loop().clock.monotonic_ms() == HELD_MS_MAX
 
 
-@in_virtual_time
 async def test_nobody_is_told_that_a_group_has_no_progress() -> None:
     gate = Gate(REPLICA)
     gate.role.change(Role())
@@ -260,7 +258,6 @@ async def test_nobody_is_told_that_a_group_has_no_progress() -> None:
 
 
 @pytest.mark.parametrize("code", QUEUE_ENDS)
-@in_virtual_time
 async def test_a_broker_tells_the_ends_of_queues_once_it_knows_its_role(code: RequestCode) -> None:
     gate = Gate(FENCED)
     held = gate.asked(code)
@@ -278,7 +275,6 @@ def test_a_master_whose_lease_lapsed_goes_on_to_tell_offsets() -> None:
     assert gate.refused() == {*REFUSED, *READS}
 
 
-@in_virtual_time
 async def test_a_stop_releases_who_is_held() -> None:
     gate = Gate(FENCED)
     held = gate.asked(RequestCode.GET_MAX_OFFSET)

@@ -11,7 +11,9 @@ from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused, StoreFailed
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode, PutStatus
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 THREE: dict[str, Any] = {**SYNC, "in_sync_replicas": 3}
 
@@ -23,7 +25,6 @@ async def status_after_ms(parts: ReplicationParts, position: int) -> tuple[PutSt
     return status, parts.clock.monotonic_ms() - began_ms
 
 
-@in_virtual_time
 async def test_who_waits_for_nobody_pays_for_nothing(parts: MakeParts) -> None:
     assert not parts().acknowledgements.is_needed
     assert not parts(broker_role=BrokerRole.SYNC_MASTER).acknowledgements.is_needed
@@ -32,7 +33,6 @@ async def test_who_waits_for_nobody_pays_for_nothing(parts: MakeParts) -> None:
     assert parts(**SYNC).acknowledgements.is_needed
 
 
-@in_virtual_time
 async def test_as_many_logs_as_needed_have_to_hold_a_message(parts: MakeParts) -> None:
     made = parts(**THREE)
     acknowledgements, end = made.acknowledgements, made.append()
@@ -47,14 +47,12 @@ async def test_as_many_logs_as_needed_have_to_hold_a_message(parts: MakeParts) -
     assert acknowledgements.replicated == end
 
 
-@in_virtual_time
 async def test_too_few_reports_in_time_are_a_timeout(parts: MakeParts) -> None:
     made = parts(**SYNC, slave_timeout=700)
     made.acknowledgements.report(1, "10.0.0.1", made.append())
     assert await status_after_ms(made, made.append()) == (PutStatus.FLUSH_SLAVE_TIMEOUT, 700)
 
 
-@in_virtual_time
 async def test_a_connection_that_has_ended_acknowledges_nothing_more(parts: MakeParts) -> None:
     made = parts(**THREE, slave_timeout=100)
     acknowledgements, end = made.acknowledgements, made.append()
@@ -65,7 +63,6 @@ async def test_a_connection_that_has_ended_acknowledges_nothing_more(parts: Make
     acknowledgements.forget(7)
 
 
-@in_virtual_time
 async def test_disk_and_replicas_are_waited_for_side_by_side(parts: MakeParts) -> None:
     made = parts(**SYNC, sync_flush=True, sync_flush_timeout=1_000, slave_timeout=1_500)
     end = made.append()
@@ -79,7 +76,6 @@ async def test_disk_and_replicas_are_waited_for_side_by_side(parts: MakeParts) -
     flushing.cancel()
 
 
-@in_virtual_time
 async def test_a_failed_disk_leaves_open_whether_the_message_survives(
     parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +86,6 @@ async def test_a_failed_disk_leaves_open_whether_the_message_survives(
         await made.acknowledgements.status(end)
 
 
-@in_virtual_time
 async def test_a_changed_setting_holds_for_those_who_wait(parts: MakeParts) -> None:
     made = parts(**THREE)
     end = made.append()
@@ -106,7 +101,6 @@ async def test_a_changed_setting_holds_for_those_who_wait(parts: MakeParts) -> N
     assert made.acknowledgements.replicated == 0, "one replica has it, and two have to now"
 
 
-@in_virtual_time
 async def test_a_broker_that_is_no_master_any_more_acknowledges_no_message_that_it_alone_has(
     parts: MakeParts,
 ) -> None:
@@ -118,7 +112,6 @@ async def test_a_broker_that_is_no_master_any_more_acknowledges_no_message_that_
     assert not made.acknowledgements.is_needed
 
 
-@in_virtual_time
 async def test_logs_in_sync_are_counted_by_their_gap(parts: MakeParts) -> None:
     made = parts(**SYNC, ha_gap_max=1_000)
     end = made.append(100)
@@ -130,7 +123,6 @@ async def test_logs_in_sync_are_counted_by_their_gap(parts: MakeParts) -> None:
     assert made.acknowledgements.in_sync == 4
 
 
-@in_virtual_time
 async def test_a_send_counts_no_logs_in_sync_where_roles_are_fixed(
     parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +134,6 @@ async def test_a_send_counts_no_logs_in_sync_where_roles_are_fixed(
     assert await made.acknowledgements.status(made.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_too_few_logs_in_sync_refuse_messages_where_roles_may_change(
     parts: MakeParts,
 ) -> None:
@@ -162,7 +153,6 @@ async def test_too_few_logs_in_sync_refuse_messages_where_roles_may_change(
     acknowledgements.check()
 
 
-@in_virtual_time
 async def test_two_connections_of_one_replica_are_one_log(parts: MakeParts) -> None:
     made = parts(**THREE, slave_timeout=100)
     acknowledgements, end = made.acknowledgements, made.append()
@@ -175,7 +165,6 @@ async def test_two_connections_of_one_replica_are_one_log(parts: MakeParts) -> N
     assert (await status_after_ms(made, end))[0] is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_replicas_of_one_host_count_as_they_report(parts: MakeParts) -> None:
     made = parts(**THREE)
     acknowledgements, end = made.acknowledgements, made.append()
@@ -192,7 +181,6 @@ async def test_replicas_of_one_host_count_as_they_report(parts: MakeParts) -> No
     assert acknowledgements.in_sync == 3
 
 
-@in_virtual_time
 async def test_where_a_replica_may_act_the_number_of_logs_adapts_as_replicas_come(
     parts: MakeParts,
 ) -> None:
@@ -209,7 +197,6 @@ async def test_where_a_replica_may_act_the_number_of_logs_adapts_as_replicas_com
     assert (await status_after_ms(made, end))[0] is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_one_report_decides_all_that_wait_for_it(parts: MakeParts) -> None:
     made = parts(**SYNC)
     acknowledgements = made.acknowledgements
@@ -222,7 +209,6 @@ async def test_one_report_decides_all_that_wait_for_it(parts: MakeParts) -> None
         assert await wait is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_settings_that_change_meanwhile_begin_another_wait(parts: MakeParts) -> None:
     made = parts(**SYNC, slave_timeout=700)
     wait = made.acknowledgements.wait(made.append())
@@ -235,7 +221,6 @@ async def test_settings_that_change_meanwhile_begin_another_wait(parts: MakePart
     assert made.clock.monotonic_ms() - began_ms == 400, "as long as it had left"
 
 
-@in_virtual_time
 async def test_nobody_waits_for_what_is_there_or_for_several_conditions(parts: MakeParts) -> None:
     made = parts(**SYNC)
     end = made.append()
@@ -245,7 +230,6 @@ async def test_nobody_waits_for_what_is_there_or_for_several_conditions(parts: M
     assert both.acknowledgements.wait(both.append()) is None
 
 
-@in_virtual_time
 async def test_a_status_that_takes_longer_is_awaited() -> None:
     async def decide(wait: StatusWait, reached: bool) -> PutStatus:
         await asyncio.sleep(0)

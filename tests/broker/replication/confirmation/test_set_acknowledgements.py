@@ -18,7 +18,9 @@ from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET, PutStatus
 from roquet.rules.replication.role_change import LeadGroup
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
-from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.testing.clock import VirtualClock, this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def leading(*others: int, **settings: object) -> ControlledParts:
@@ -36,7 +38,6 @@ def report(parts: ControlledParts, broker_id: int, position: int) -> None:
     parts.mode.sync_set.reported(facts, SentFrame(position, parts.clock.monotonic_ms()))
 
 
-@in_virtual_time
 async def test_a_message_that_the_whole_set_has_is_acknowledged() -> None:
     parts = await leading(2, 3)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -48,21 +49,18 @@ async def test_a_message_that_the_whole_set_has_is_acknowledged() -> None:
     assert await waits is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_a_message_that_a_member_lacks_is_not_acknowledged() -> None:
     parts = await leading(2)
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
     assert parts.clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_nothing_is_acknowledged_after_the_end_of_the_lease_though_all_have_it() -> None:
     parts = await leading()
     parts.mode.term.end()
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_a_lease_that_ends_while_a_sender_waits_counts() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -72,7 +70,6 @@ async def test_a_lease_that_ends_while_a_sender_waits_counts() -> None:
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_a_sender_of_an_earlier_epoch_is_not_answered_in_a_later_one() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -82,7 +79,6 @@ async def test_a_sender_of_an_earlier_epoch_is_not_answered_in_a_later_one() -> 
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_with_too_few_in_sync_a_message_is_refused_unless_it_does_not_wait() -> None:
     parts = await leading()
     acknowledgements = parts.mode.acknowledgements
@@ -98,7 +94,6 @@ async def test_with_too_few_in_sync_a_message_is_refused_unless_it_does_not_wait
     acknowledgements.check()
 
 
-@in_virtual_time
 async def test_a_message_whose_members_leave_before_they_have_it_is_not_acknowledged() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -108,14 +103,12 @@ async def test_a_message_whose_members_leave_before_they_have_it_is_not_acknowle
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_an_operator_may_be_content_with_the_master_alone() -> None:
     parts = await leading(min_in_sync_replicas=1)
     assert not parts.mode.acknowledgements.is_short
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_the_disk_is_waited_for_as_well() -> None:
     parts = await leading(min_in_sync_replicas=1, sync_flush=True, sync_flush_timeout=500)
     status = parts.mode.acknowledgements.status(parts.append())
@@ -230,7 +223,6 @@ def test_an_answer_that_was_overtaken_shortens_nothing() -> None:
     assert cell.current is None
 
 
-@in_virtual_time
 async def test_the_end_of_a_term_is_waited_for_however_often_it_is_extended() -> None:
     clock = this_loop().clock
     cell = MasterTermCell(clock)

@@ -24,11 +24,13 @@ from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup, ObeyedTerm
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.identity_file import IdentityFile
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode
 from roquet.wire.replication.broker_identity import BrokerIdentity
+
+pytestmark = pytest.mark.virtual_time
 
 SETTINGS = FailoverSettings(
     poll_ms=5_000,
@@ -118,7 +120,6 @@ async def running(scene: Scene) -> AsyncIterator[Scene]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-@in_virtual_time
 async def test_an_elected_broker_leads_and_takes_messages_once_it_has_a_lease() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -134,7 +135,6 @@ async def test_an_elected_broker_leads_and_takes_messages_once_it_has_a_lease() 
         assert (beat.election_priority, beat.heartbeat_timeout_mills) == (7, 10_000)
 
 
-@in_virtual_time
 async def test_a_broker_follows_another_and_tells_that_it_lives() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -148,7 +148,6 @@ async def test_a_broker_follows_another_and_tells_that_it_lives() -> None:
         assert registered.broker_address == MEMBER.address
 
 
-@in_virtual_time
 async def test_a_notice_is_answered_by_a_question() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -163,7 +162,6 @@ async def test_a_notice_is_answered_by_a_question() -> None:
         assert scene.roles.steps[-1] == AdoptSet(members=frozenset({1, 2}), set_version=9)
 
 
-@in_virtual_time
 async def test_a_master_takes_no_messages_once_its_lease_is_over_and_again_with_a_new_one() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -184,7 +182,6 @@ async def test_a_master_takes_no_messages_once_its_lease_is_over_and_again_with_
         assert len(scene.roles.steps) == 1
 
 
-@in_virtual_time
 async def test_under_a_controller_without_leases_its_answer_who_leads_takes_their_place() -> None:
     scene = Scene()
     scene.controller.grants(None)
@@ -201,7 +198,6 @@ async def test_under_a_controller_without_leases_its_answer_who_leads_takes_thei
         this_loop().network.heal()
 
 
-@in_virtual_time
 async def test_a_controller_that_names_another_master_extends_nothing() -> None:
     scene = Scene()
     scene.controller.grants(None)
@@ -214,7 +210,6 @@ async def test_a_controller_that_names_another_master_extends_nothing() -> None:
         assert scene.term.current is None
 
 
-@in_virtual_time
 async def test_a_controller_without_leases_that_names_another_process_extends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -238,7 +233,6 @@ async def test_a_controller_without_leases_that_names_another_process_extends_no
     assert caplog.text.count(text) == 1
 
 
-@in_virtual_time
 async def test_a_broker_that_the_controller_takes_for_another_process_registers_again() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -257,7 +251,6 @@ async def test_a_broker_that_the_controller_takes_for_another_process_registers_
         assert isinstance(scene.roles.steps[-1], FollowMaster)
 
 
-@in_virtual_time
 async def test_a_refused_lease_is_a_reason_to_ask_who_leads() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -271,7 +264,6 @@ async def test_a_refused_lease_is_a_reason_to_ask_who_leads() -> None:
         assert isinstance(scene.roles.steps[-1], FollowMaster)
 
 
-@in_virtual_time
 async def test_a_master_whose_lease_is_refused_in_its_own_epoch_has_itself_elected_again() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -291,7 +283,6 @@ async def test_a_master_whose_lease_is_refused_in_its_own_epoch_has_itself_elect
         assert scene.roles.fenced is False
 
 
-@in_virtual_time
 async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
     scene = Scene()
     scene.controller.leads(None, 5, 1, 2)
@@ -307,7 +298,6 @@ async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
         assert scene.failover.standing.leading == (1, 6)
 
 
-@in_virtual_time
 async def test_a_broker_whose_heartbeats_are_refused_too_asks_with_pauses() -> None:
     scene = Scene()
     scene.controller.leads(None, 5, 1, 2)
@@ -318,7 +308,6 @@ async def test_a_broker_whose_heartbeats_are_refused_too_asks_with_pauses() -> N
         assert 1 < scene.controller.count(calls.ElectMaster) <= 21
 
 
-@in_virtual_time
 async def test_a_learner_asks_for_no_election() -> None:
     settings = FailoverSettings(
         poll_ms=5_000, heartbeat_ms=1_000, heartbeat_timeout_ms=10_000, priority=1,
@@ -332,7 +321,6 @@ async def test_a_learner_asks_for_no_election() -> None:
         assert scene.controller.count(BrokerHeartbeat) >= 5
 
 
-@in_virtual_time
 async def test_a_broker_whose_log_may_lack_something_is_no_candidate() -> None:
     scene = Scene()
     scene.roles.may_be_elected = False
@@ -346,7 +334,6 @@ async def test_a_broker_whose_log_may_lack_something_is_no_candidate() -> None:
         assert scene.controller.count(calls.ElectMaster) >= 1
 
 
-@in_virtual_time
 async def test_a_broker_that_was_alone_leads_on_though_its_log_may_lack_something() -> None:
     scene = Scene()
     scene.roles.may_be_elected = False
@@ -356,7 +343,6 @@ async def test_a_broker_that_was_alone_leads_on_though_its_log_may_lack_somethin
         assert scene.controller.count(calls.ElectMaster) >= 1
 
 
-@in_virtual_time
 async def test_a_broker_that_was_elected_while_its_machine_was_lost_does_not_lead(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -373,7 +359,6 @@ async def test_a_broker_that_was_elected_while_its_machine_was_lost_does_not_lea
         assert [type(step) for step in scene.roles.steps] == [FollowMaster]
 
 
-@in_virtual_time
 async def test_a_broker_that_must_not_lead_waits_while_the_controllers_state_is_lost() -> None:
     scene = Scene()
     scene.roles.may_be_elected = False
@@ -386,7 +371,6 @@ async def test_a_broker_that_must_not_lead_waits_while_the_controllers_state_is_
         assert scene.controller.count(BrokerHeartbeat) == 0
 
 
-@in_virtual_time
 async def test_a_master_whose_disk_has_failed_leads_until_another_can_be_elected() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -409,7 +393,6 @@ async def test_a_master_whose_disk_has_failed_leads_until_another_can_be_elected
         assert type(scene.roles.steps[-1]) is FollowMaster
 
 
-@in_virtual_time
 async def test_a_replica_whose_disk_has_failed_is_lost_to_the_controller_at_once() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -425,7 +408,6 @@ async def test_a_replica_whose_disk_has_failed_is_lost_to_the_controller_at_once
         assert scene.roles.noted_failures == 1
 
 
-@in_virtual_time
 async def test_a_broker_whose_disk_has_failed_does_not_lead_when_it_is_elected_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -447,7 +429,6 @@ def _still_leads(scene: Scene) -> None:
     )
 
 
-@in_virtual_time
 async def test_a_restarted_master_hangs_up_and_is_silent_until_there_is_a_later_epoch() -> None:
     scene = Scene()
     scene.controller.leads(1, 4)
@@ -466,7 +447,6 @@ async def test_a_restarted_master_hangs_up_and_is_silent_until_there_is_a_later_
         assert scene.failover.standing.leading == (1, 5)
 
 
-@in_virtual_time
 async def test_a_broker_applies_again_where_the_controller_does_not_know_it_any_more() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -479,7 +459,6 @@ async def test_a_broker_applies_again_where_the_controller_does_not_know_it_any_
         assert scene.controller.count(calls.RegisterWithController) >= 2
 
 
-@in_virtual_time
 async def test_a_role_that_cannot_be_taken_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -500,7 +479,6 @@ async def test_a_role_that_cannot_be_taken_is_tried_again(
     assert "the role could not be changed; it is tried again" in caplog.text
 
 
-@in_virtual_time
 async def test_an_elected_broker_asks_again_soon_where_a_controller_did_not_lead_any_more() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -516,7 +494,6 @@ async def test_an_elected_broker_asks_again_soon_where_a_controller_did_not_lead
         assert scene.failover.standing.leading == (1, 6)
 
 
-@in_virtual_time
 async def test_nonsense_of_the_controller_ends_the_lead(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -531,7 +508,6 @@ async def test_nonsense_of_the_controller_ends_the_lead(caplog: pytest.LogCaptur
     assert "brokers 1 and 2 are both said to lead in epoch 5" in caplog.text
 
 
-@in_virtual_time
 async def test_a_controller_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -546,7 +522,6 @@ async def test_a_controller_that_is_away_is_waited_for(caplog: pytest.LogCapture
         task.cancel()
 
 
-@in_virtual_time
 async def test_each_time_without_a_controller_is_logged_and_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -568,7 +543,6 @@ async def test_each_time_without_a_controller_is_logged_and_its_end(
     task.cancel()
 
 
-@in_virtual_time
 async def test_a_master_that_stops_gives_up_its_lease() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
@@ -583,7 +557,6 @@ async def test_a_master_that_stops_gives_up_its_lease() -> None:
         assert scene.controller.peers[0].closed
 
 
-@in_virtual_time
 async def test_a_replica_that_stops_has_nothing_to_give_up() -> None:
     scene = Scene()
     scene.controller.leads(2, 5)
@@ -594,7 +567,6 @@ async def test_a_replica_that_stops_has_nothing_to_give_up() -> None:
         assert scene.controller.count(BrokerHeartbeat) == count
 
 
-@in_virtual_time
 async def test_a_master_that_resigns_leads_again_in_another_epoch_only() -> None:
     scene = Scene()
     scene.controller.leads(1, 5)

@@ -25,9 +25,11 @@ from roquet.rules.election.lease import LeaseTerms, MasterTerm
 from roquet.rules.replication.role_change import GroupView, ObeyedTerm
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.identity_file import IdentityFile
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 PARTLY = BrokerConfig(
     controller_mode=True,
@@ -70,7 +72,6 @@ class Scene:
         self.doubts += 1
 
 
-@in_virtual_time
 async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
     scene = Scene()
     this_loop().network.delay(100, 100)
@@ -80,7 +81,6 @@ async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
     assert scene.roles.fenced is False
 
 
-@in_virtual_time
 async def test_a_lower_number_of_logs_is_in_force_with_the_lease_that_it_was_said_for() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
@@ -90,7 +90,6 @@ async def test_a_lower_number_of_logs_is_in_force_with_the_lease_that_it_was_sai
     assert scene.logs.current == 2
 
 
-@in_virtual_time
 async def test_a_late_answer_lowers_no_number_of_logs() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
@@ -100,7 +99,6 @@ async def test_a_late_answer_lowers_no_number_of_logs() -> None:
     assert scene.logs.current == 3
 
 
-@in_virtual_time
 async def test_a_lease_that_is_over_when_it_comes_unfences_nobody() -> None:
     scene = Scene()
     scene.controller.grants(100)
@@ -110,7 +108,6 @@ async def test_a_lease_that_is_over_when_it_comes_unfences_nobody() -> None:
     assert scene.roles.fenced is None
 
 
-@in_virtual_time
 async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
     scene = Scene()
 
@@ -125,7 +122,6 @@ async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
     assert scene.roles.fenced is None
 
 
-@in_virtual_time
 async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answers_are() -> None:
     scene = Scene()
     this_loop().network.delay(450, 450)
@@ -137,7 +133,6 @@ async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answer
         task.cancel()
 
 
-@in_virtual_time
 async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None:
     scene = Scene()
     known = LogFacts(epoch=5, end=100, confirmed=90, members=frozenset({3, 1}), set_version=7)
@@ -153,7 +148,6 @@ async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None
     ]
 
 
-@in_virtual_time
 async def test_a_replica_sends_a_heartbeat_every_second() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
@@ -164,7 +158,6 @@ async def test_a_replica_sends_a_heartbeat_every_second() -> None:
         task.cancel()
 
 
-@in_virtual_time
 async def test_a_new_master_extends_a_lease_that_is_shorter_than_the_pause_of_a_replica() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, lease=LeaseTerms(length_ms=600)))
     scene.controller.grants(600)
@@ -180,7 +173,6 @@ async def test_a_new_master_extends_a_lease_that_is_shorter_than_the_pause_of_a_
         task.cancel()
 
 
-@in_virtual_time
 async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -197,7 +189,6 @@ async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
 
 
 @pytest.mark.parametrize("own", [ObeyedTerm(broker_id=1, epoch=5, master=2), None])
-@in_virtual_time
 async def test_a_late_refusal_of_an_earlier_heartbeat_takes_no_resignation_back(
     own: ObeyedTerm | None,
 ) -> None:
@@ -217,7 +208,6 @@ async def test_a_late_refusal_of_an_earlier_heartbeat_takes_no_resignation_back(
     assert scene.doubts == 1
 
 
-@in_virtual_time
 async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None:
     scene = Scene()
     scene.controller.grants(None)
@@ -231,7 +221,6 @@ async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None
     assert scene.term.current == MasterTerm(epoch=5, until_ms=9_311)
 
 
-@in_virtual_time
 async def test_the_end_of_a_lease_fences_and_the_next_lease_does_so_again() -> None:
     scene = Scene()
     task = asyncio.create_task(scene.heartbeats.watch())
@@ -248,7 +237,6 @@ async def test_the_end_of_a_lease_fences_and_the_next_lease_does_so_again() -> N
     task.cancel()
 
 
-@in_virtual_time
 async def test_nobody_is_fenced_who_does_not_lead() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
@@ -330,7 +318,6 @@ def test_a_new_group_elects_a_broker_without_a_whole_log() -> None:
         assert standing.may_be_elected(is_log_whole=False)
 
 
-@in_virtual_time
 async def test_a_controller_that_is_away_is_a_line_a_reason_and_one_when_messages_are_taken_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -19,8 +19,9 @@ from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
 from roquet.store.replication.epoch_file import EpochFile
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.replication import ExchangeHaInfo, ExchangeHaInfoReply
+
+pytestmark = pytest.mark.virtual_time
 
 EPOCHS = Path("/data/epochFileCheckpoint")
 
@@ -37,14 +38,12 @@ def follow(epoch: int) -> FollowMaster:
     return FollowMaster(epoch=epoch, master=2, address="10.0.0.2:10911")
 
 
-@in_virtual_time
 async def test_a_broker_is_fenced_from_its_start() -> None:
     parts = ControlledParts()
     assert parts.role.is_fenced
     assert not parts.role.is_master
 
 
-@in_virtual_time
 async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_lease() -> None:
     parts = ControlledParts(min_in_sync_replicas=1)
     await parts.transitions.lead(1, lead(3))
@@ -60,7 +59,6 @@ async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_le
     )
 
 
-@in_virtual_time
 async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -72,7 +70,6 @@ async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> N
     assert not parts.note.is_whole
 
 
-@in_virtual_time
 async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -> None:
     parts = ControlledParts(is_log_whole=False)
     parts.store.fail("EIO")
@@ -80,7 +77,6 @@ async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -
     assert not parts.transitions.may_be_elected
 
 
-@in_virtual_time
 async def test_a_failure_that_the_disk_does_not_note_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -94,7 +90,6 @@ async def test_a_failure_that_the_disk_does_not_note_is_logged(
     assert "does not take a note of that: start this broker again with an empty" in caplog.text
 
 
-@in_virtual_time
 async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
     parts = ControlledParts()
     parts.append(5)
@@ -103,7 +98,6 @@ async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 500))
 
 
-@in_virtual_time
 async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -113,7 +107,6 @@ async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
     assert not parts.role.is_master
 
 
-@in_virtual_time
 async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -128,7 +121,6 @@ async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed()
     assert parts.role.is_active
 
 
-@in_virtual_time
 async def test_a_demoted_master_follows_and_shows_no_more_than_was_confirmed() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -142,7 +134,6 @@ async def test_a_demoted_master_follows_and_shows_no_more_than_was_confirmed() -
     assert not parts.role.is_fenced
 
 
-@in_virtual_time
 async def test_a_promoted_replica_shows_all_of_its_log() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -153,7 +144,6 @@ async def test_a_promoted_replica_shows_all_of_its_log() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(5, 300))
 
 
-@in_virtual_time
 async def test_a_torn_record_is_cut_before_the_new_epoch_begins() -> None:
     source, parts = ControlledParts(), ControlledParts()
     source.append(2)
@@ -164,7 +154,6 @@ async def test_a_torn_record_is_cut_before_the_new_epoch_begins() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(4, 100))
 
 
-@in_virtual_time
 async def test_the_set_of_a_master_is_the_controllers() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -172,7 +161,6 @@ async def test_the_set_of_a_master_is_the_controllers() -> None:
     assert parts.mode.sync_set.state.members == {1, 2}
 
 
-@in_virtual_time
 async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_master_confirmed() -> (
     None
 ):
@@ -185,14 +173,12 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
     assert (parts.transitions.may_be_elected, parts.note.is_whole) == (True, True)
 
 
-@in_virtual_time
 async def test_an_elected_broker_has_the_log_that_counts() -> None:
     parts = ControlledParts(is_log_whole=False)
     await parts.transitions.lead(1, lead(3))
     assert parts.transitions.may_be_elected
 
 
-@in_virtual_time
 async def test_a_log_that_lost_its_tail_is_compared_without_it() -> None:
     parts = ControlledParts()
     parts.append(3)
@@ -201,7 +187,6 @@ async def test_a_log_that_lost_its_tail_is_compared_without_it() -> None:
     assert parts.transitions.facts() == LogFacts(epoch=1, end=300, confirmed=0)
 
 
-@in_virtual_time
 async def test_the_log_streams_from_an_elected_master_to_its_replica() -> None:
     master, replica = ControlledParts(), ControlledParts()
     tasks = [await master.serve(), await replica.serve()]
@@ -232,7 +217,6 @@ async def test_the_log_streams_from_an_elected_master_to_its_replica() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@in_virtual_time
 async def test_epochs_of_deleted_files_are_forgotten() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -240,7 +224,6 @@ async def test_epochs_of_deleted_files_are_forgotten() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0),)
 
 
-@in_virtual_time
 async def test_the_log_of_a_new_master_is_on_the_disk_before_its_epoch_is_noted() -> None:
     parts = ControlledParts()
     end = parts.append(3)
@@ -269,7 +252,6 @@ class Scene:
         return ExchangeHaInfoReply(master_ha_address=self.stream)
 
 
-@in_virtual_time
 async def test_the_master_is_asked_until_it_says_where_its_stream_is() -> None:
     scene = Scene(None)
     scene.parts.mode.role.change(FOLLOWER)
@@ -285,7 +267,6 @@ async def test_the_master_is_asked_until_it_says_where_its_stream_is() -> None:
 
 
 @pytest.mark.parametrize("stream", ["nowhere", "host:99999999", ":"])
-@in_virtual_time
 async def test_an_address_that_is_none_is_not_followed(stream: str) -> None:
     scene = Scene(stream)
     scene.parts.mode.role.change(FOLLOWER)
@@ -295,7 +276,6 @@ async def test_an_address_that_is_none_is_not_followed(stream: str) -> None:
     assert scene.parts.role == FOLLOWER
 
 
-@in_virtual_time
 async def test_a_master_that_cannot_be_reached_is_asked_again_later() -> None:
     scene = Scene(None)
     scene.parts.mode.role.change(FOLLOWER)
@@ -310,7 +290,6 @@ async def test_a_master_that_cannot_be_reached_is_asked_again_later() -> None:
         Role(role=BrokerRole.SLAVE, broker_id=2, epoch=3, is_fenced=True),
     ],
 )
-@in_virtual_time
 async def test_nobody_is_asked_without_a_master(role: Role) -> None:
     scene = Scene("127.0.0.1:10912")
     scene.parts.mode.role.change(role)
@@ -319,7 +298,6 @@ async def test_nobody_is_asked_without_a_master(role: Role) -> None:
     assert scene.asked == 0
 
 
-@in_virtual_time
 async def test_an_answer_for_an_earlier_role_is_not_taken() -> None:
     scene = Scene("127.0.0.1:10912")
     scene.parts.mode.role.change(FOLLOWER)

@@ -15,12 +15,14 @@ from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamErr
 from roquet.model.errors import CallRefused
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 REPLICA: dict[str, Any] = {
     "broker_role": BrokerRole.SLAVE,
@@ -64,7 +66,6 @@ def last_of(made: ReplicationParts) -> tuple[int, bytes]:
     return found
 
 
-@in_virtual_time
 async def test_a_log_whose_last_record_the_master_has_is_a_part_of_its_log(
     parts: MakeParts,
 ) -> None:
@@ -79,7 +80,6 @@ async def test_a_log_whose_last_record_the_master_has_is_a_part_of_its_log(
     assert asked[0].unconfirmed, "the master may not have it on its disk yet"
 
 
-@in_virtual_time
 async def test_another_record_at_the_master_is_of_another_past(parts: MakeParts) -> None:
     made = parts(**REPLICA)
     made.append(5)
@@ -98,7 +98,6 @@ async def test_another_record_at_the_master_is_of_another_past(parts: MakeParts)
         (-1_000, 1_000, f"is none at .*, or damaged there.*{PROMOTE}"),
     ],
 )
-@in_virtual_time
 async def test_why_the_master_lacks_the_last_record_decides_what_an_operator_is_told(
     begins_after: int, ends_after: int, why: str, parts: MakeParts
 ) -> None:
@@ -112,7 +111,6 @@ async def test_why_the_master_lacks_the_last_record_decides_what_an_operator_is_
     assert ("promote" in str(raised.value)) is (begins_after < 0)
 
 
-@in_virtual_time
 async def test_a_log_that_ends_where_the_masters_begins_is_followed(parts: MakeParts) -> None:
     made = parts(**REPLICA)
     made.append(5)
@@ -123,7 +121,6 @@ async def test_a_log_that_ends_where_the_masters_begins_is_followed(parts: MakeP
 
 
 @pytest.mark.parametrize("body", [b"{}", CallRefused(ResponseCode.NO_PERMISSION, "sign")])
-@in_virtual_time
 async def test_a_master_that_lacks_the_record_and_says_not_why_is_not_followed(
     body: bytes | CallRefused, parts: MakeParts
 ) -> None:
@@ -141,7 +138,6 @@ async def test_a_master_that_lacks_the_record_and_says_not_why_is_not_followed(
             await comparison.check(STREAM, made.store.raw.end)
 
 
-@in_virtual_time
 async def test_an_empty_log_is_a_part_of_every_log_of_its_group(parts: MakeParts) -> None:
     made = parts(**REPLICA)
     master = FakeMaster(made.clock)
@@ -154,7 +150,6 @@ async def test_an_empty_log_is_a_part_of_every_log_of_its_group(parts: MakeParts
 
 
 @pytest.mark.parametrize("kind", [GetSettings, ViewMessage])
-@in_virtual_time
 async def test_a_master_that_shows_its_records_to_nobody_is_followed_with_a_warning(
     kind: Any, parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,7 +170,6 @@ async def test_a_master_that_shows_its_records_to_nobody_is_followed_with_a_warn
     "refusal",
     [CallRefused(ResponseCode.SYSTEM_BUSY, "busy"), CallRefused(ResponseCode.SYSTEM_ERROR, "oops")],
 )
-@in_virtual_time
 async def test_a_master_that_cannot_answer_now_is_not_followed_yet(
     refusal: CallRefused, parts: MakeParts
 ) -> None:
@@ -194,7 +188,6 @@ async def test_a_master_that_cannot_answer_now_is_not_followed_yet(
             await comparison.check(STREAM, made.store.raw.end)
 
 
-@in_virtual_time
 async def test_without_news_of_name_servers_no_address_is_guessed_unless_the_master_is_set(
     parts: MakeParts,
 ) -> None:
@@ -215,7 +208,6 @@ async def missed(comparison: LogComparison, count: int) -> None:
         await this_loop().clock.sleep(5_000)
 
 
-@in_virtual_time
 async def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_long(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,7 +225,6 @@ async def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_lon
         await missed(comparison, MISSES_MAX - 1)
 
 
-@in_virtual_time
 async def test_an_empty_log_waits_for_nobody_at_a_guessed_port(parts: MakeParts) -> None:
     made = parts(**REPLICA, ha_master=STREAM)
     async with compared(made, None, is_known=False) as comparison:
@@ -242,7 +233,6 @@ async def test_an_empty_log_waits_for_nobody_at_a_guessed_port(parts: MakeParts)
         await missed(comparison, 1)
 
 
-@in_virtual_time
 async def test_a_timeout_does_not_say_that_nobody_is_at_a_guessed_port(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,7 +248,6 @@ async def test_a_timeout_does_not_say_that_nobody_is_at_a_guessed_port(
     ("what", "other"),
     [("brokerName=broker-a", "brokerName=broker-b"), ("brokerId=0", "brokerId=2")],
 )
-@in_virtual_time
 async def test_another_broker_at_a_guessed_port_says_nothing_of_the_master(
     what: str, other: str, parts: MakeParts
 ) -> None:
@@ -277,7 +266,6 @@ async def test_another_broker_at_a_guessed_port_says_nothing_of_the_master(
 
 @pytest.mark.parametrize("port", ["0", "20001"])
 @pytest.mark.parametrize("has_log", [True, False])
-@in_virtual_time
 async def test_a_guess_is_right_where_the_stream_is_of_the_broker_that_answers(
     port: str, has_log: bool, parts: MakeParts
 ) -> None:
@@ -291,7 +279,6 @@ async def test_a_guess_is_right_where_the_stream_is_of_the_broker_that_answers(
         await missed(comparison, 2 * MISSES_MAX)
 
 
-@in_virtual_time
 async def test_the_address_that_name_servers_tell_is_asked_before_a_guessed_one(
     parts: MakeParts,
 ) -> None:
@@ -304,7 +291,6 @@ async def test_the_address_that_name_servers_tell_is_asked_before_a_guessed_one(
     assert master.count(ViewMessage) == 1
 
 
-@in_virtual_time
 async def test_with_epochs_the_last_record_in_front_of_the_consistent_point_is_compared(
     parts: MakeParts,
 ) -> None:

@@ -17,13 +17,13 @@ from tests.wire.replication.conftest import conversation
 
 from roquet.net.clock import SystemClock
 from roquet.rules.replication.acknowledgement import PutStatus
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.classic_stream import encode_report
+
+pytestmark = pytest.mark.virtual_time
 
 SMALL: dict[str, Any] = {"log_file_size": 4_096}
 
 
-@in_virtual_time
 async def test_an_empty_replica_gets_the_bytes_that_apaches_master_sends(parts: MakeParts) -> None:
     """The log ends at 3,101,292 in files of 1 MiB: the stream begins at 2,097,152."""
     made = parts(log_file_size=1 << 20)
@@ -42,7 +42,6 @@ async def test_an_empty_replica_gets_the_bytes_that_apaches_master_sends(parts: 
         assert replica.received[-12:].hex() == heartbeat
 
 
-@in_virtual_time
 async def test_the_stream_begins_where_the_replica_ends(parts: MakeParts) -> None:
     made = parts(**SMALL)
     middle, end = made.append(3), made.append(100)
@@ -57,7 +56,6 @@ async def test_the_stream_begins_where_the_replica_ends(parts: MakeParts) -> Non
         assert {4_096, 8_192, end} <= ends, "no frame crosses the end of a file"
 
 
-@in_virtual_time
 async def test_an_append_is_sent_at_once_and_costs_nothing_without_a_replica(
     parts: MakeParts,
 ) -> None:
@@ -76,7 +74,6 @@ async def test_an_append_is_sent_at_once_and_costs_nothing_without_a_replica(
     assert not made.server.source.grown.is_set(), "nobody is told of appends any more"
 
 
-@in_virtual_time
 async def test_reports_acknowledge_what_senders_wait_for(parts: MakeParts) -> None:
     made = parts(**SYNC)
     async with connected(made) as one, connected(made) as other:
@@ -96,7 +93,6 @@ async def test_reports_acknowledge_what_senders_wait_for(parts: MakeParts) -> No
 
 
 @pytest.mark.parametrize("reports", [b"", encode_report(0)])
-@in_virtual_time
 async def test_strangers_of_its_host_take_no_acknowledgement_from_a_replica(
     parts: MakeParts, reports: bytes
 ) -> None:
@@ -119,7 +115,6 @@ async def test_strangers_of_its_host_take_no_acknowledgement_from_a_replica(
         assert not replica.is_over
 
 
-@in_virtual_time
 async def test_a_report_of_more_than_was_sent_ends_the_connection(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,7 +140,6 @@ async def test_a_report_of_more_than_was_sent_ends_the_connection(
         (encode_report(300), "this master's begins at 8192: empty its directory"),
     ],
 )
-@in_virtual_time
 async def test_a_report_that_cannot_be_true_ends_the_connection_with_one_line(
     sent: bytes, why: str, parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,7 +159,6 @@ async def test_a_report_that_cannot_be_true_ends_the_connection_with_one_line(
         assert made.acknowledgements.in_sync == 2
 
 
-@in_virtual_time
 async def test_half_a_report_is_waited_for(parts: MakeParts) -> None:
     made = parts()
     end = made.append()
@@ -178,7 +171,6 @@ async def test_half_a_report_is_waited_for(parts: MakeParts) -> None:
         assert len(replica.log) == end
 
 
-@in_virtual_time
 async def test_a_silent_replica_is_disconnected(parts: MakeParts) -> None:
     made = parts(ha_housekeeping_interval=20_000)
     async with connected(made) as silent, connected(made) as mute:
@@ -192,7 +184,6 @@ async def test_a_silent_replica_is_disconnected(parts: MakeParts) -> None:
         assert 3 <= len(silent.frames) <= 4, "a heartbeat every 5 s"
 
 
-@in_virtual_time
 async def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(parts: MakeParts) -> None:
     made = parts(ha_flow_control=True, ha_bytes_per_second=10_000, ha_batch_size=4_000)
     end = made.append(5, size=10_000)
@@ -209,7 +200,6 @@ async def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(parts: Mak
         assert max(len(frame.body) for frame in replica.frames) == 4_000
 
 
-@in_virtual_time
 async def test_a_replica_that_does_not_read_holds_up_nobody(parts: MakeParts) -> None:
     made = parts()
     end = made.append(40, size=100_000)

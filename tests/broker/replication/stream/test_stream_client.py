@@ -18,8 +18,10 @@ from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_facts import LogDiverged
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.replication.classic_stream import REPORT_SIZE, encode_frame_header
+
+pytestmark = pytest.mark.virtual_time
 
 SLAVE: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1, "log_file_size": 1 << 20}
 
@@ -91,7 +93,6 @@ def masters_log(parts: MakeParts, count: int = 20, size: int = 100) -> bytes:
     return bytes(master.store.raw.read(0, end))
 
 
-@in_virtual_time
 async def test_an_empty_replica_takes_the_bytes_that_apaches_master_sends(parts: MakeParts) -> None:
     made = parts(**SLAVE)
     async with following(made) as master:
@@ -106,7 +107,6 @@ async def test_an_empty_replica_takes_the_bytes_that_apaches_master_sends(parts:
         assert master.reports[-1] == raw.end
 
 
-@in_virtual_time
 async def test_a_replica_that_has_all_reports_every_5_seconds_as_apaches_does(
     parts: MakeParts,
 ) -> None:
@@ -125,7 +125,6 @@ async def test_a_replica_that_has_all_reports_every_5_seconds_as_apaches_does(
         assert master.connections == 1
 
 
-@in_virtual_time
 async def test_frames_of_any_size_become_messages_and_wake_who_waits(parts: MakeParts) -> None:
     log, made = masters_log(parts), parts(**SLAVE)
     async with following(made) as master:
@@ -143,7 +142,6 @@ async def test_frames_of_any_size_become_messages_and_wake_who_waits(parts: Make
         assert made.client.facts.read_ms >= made.client.facts.written_ms > 0
 
 
-@in_virtual_time
 async def test_half_a_record_is_cut_off_after_a_lost_connection(parts: MakeParts) -> None:
     log, made = masters_log(parts, count=2), parts(**SLAVE)
     half = len(log) // 2
@@ -167,7 +165,6 @@ async def test_half_a_record_is_cut_off_after_a_lost_connection(parts: MakeParts
         (4_096, b"", "this replica's ends at"),
     ],
 )
-@in_virtual_time
 async def test_bytes_that_do_not_follow_end_the_connection_with_one_line(
     position: int, body: bytes, why: str, parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,7 +181,6 @@ async def test_bytes_that_do_not_follow_end_the_connection_with_one_line(
 
 
 @pytest.mark.parametrize("position", [96 * 1024, (1 << 20) - 1])
-@in_virtual_time
 async def test_a_master_with_files_of_another_size_is_found_out(
     position: int, parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,7 +192,6 @@ async def test_a_master_with_files_of_another_size_is_found_out(
         assert "give this replica the master's mappedFileSizeCommitLog" in caplog.text
 
 
-@in_virtual_time
 async def test_what_is_no_frame_ends_the_connection(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +203,6 @@ async def test_what_is_no_frame_ends_the_connection(
         assert "bytes of log: 0 to" in caplog.text
 
 
-@in_virtual_time
 async def test_a_silent_master_is_left(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
     made = parts(**SLAVE)
     async with following(made) as master:
@@ -219,7 +213,6 @@ async def test_a_silent_master_is_left(parts: MakeParts, caplog: pytest.LogCaptu
         assert "it was silent for 20" in caplog.text
 
 
-@in_virtual_time
 async def test_another_master_is_followed_at_once(parts: MakeParts) -> None:
     made = parts(**SLAVE)
     async with following(made) as first:
@@ -233,7 +226,6 @@ async def test_another_master_is_followed_at_once(parts: MakeParts) -> None:
         assert second.connections > 0, "without another address it stays"
 
 
-@in_virtual_time
 async def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(
     parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +246,6 @@ async def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(
     await asyncio.gather(serving, return_exceptions=True)
 
 
-@in_virtual_time
 async def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
     parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +270,6 @@ async def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
         assert made.store.raw.end == 0
 
 
-@in_virtual_time
 async def test_a_master_that_is_away_is_tried_every_5_seconds_and_named_once(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,7 +282,6 @@ async def test_a_master_that_is_away_is_tried_every_5_seconds_and_named_once(
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_master_that_does_not_answer_is_tried_again(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -305,7 +294,6 @@ async def test_a_master_that_does_not_answer_is_tried_again(
     serving.cancel()
 
 
-@in_virtual_time
 async def test_a_master_is_not_oneself(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
     made = parts(**SLAVE)
     await made.server.start("127.0.0.1", 0)
@@ -318,7 +306,6 @@ async def test_a_master_is_not_oneself(parts: MakeParts, caplog: pytest.LogCaptu
     await made.server.close()
 
 
-@in_virtual_time
 async def test_a_full_disk_stops_the_replica_until_there_is_room(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +331,6 @@ async def test_a_full_disk_stops_the_replica_until_there_is_room(
         assert made.store.bounds("orders", 0) == (0, 20)
 
 
-@in_virtual_time
 async def test_flushed_is_what_is_reported_if_the_settings_say_so(parts: MakeParts) -> None:
     log, made = masters_log(parts), parts(**SLAVE, replica_ack=ReplicaAck.FLUSHED)
     flushed: list[int] = []
@@ -364,7 +350,6 @@ async def test_flushed_is_what_is_reported_if_the_settings_say_so(parts: MakePar
         assert master.reports[2:] == [len(log)]
 
 
-@in_virtual_time
 async def test_messages_that_cannot_be_dispatched_are_named_and_the_log_is_copied_all_the_same(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,7 +373,6 @@ async def test_messages_that_cannot_be_dispatched_are_named_and_the_log_is_copie
         assert made.store.bounds("orders", 0) == (0, 20)
 
 
-@in_virtual_time
 async def test_a_log_of_another_past_is_acknowledged_no_further_and_not_followed_again(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -410,7 +394,6 @@ async def test_a_log_of_another_past_is_acknowledged_no_further_and_not_followed
         assert "different pasts" in caplog.text
 
 
-@in_virtual_time
 async def test_a_fault_of_our_own_is_logged_and_following_goes_on(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,7 +424,6 @@ async def test_a_fault_of_our_own_is_logged_and_following_goes_on(
         assert made.store.bounds("orders", 0) == (0, 20)
 
 
-@in_virtual_time
 async def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -472,7 +454,6 @@ async def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so
         assert changes == [True, False]
 
 
-@in_virtual_time
 async def test_a_master_is_followed_once_it_sends_what_comes_next_here(parts: MakeParts) -> None:
     log, made = masters_log(parts), parts(**SLAVE)
     made.store.raw.append(0, log)
@@ -499,7 +480,6 @@ async def test_a_master_is_followed_once_it_sends_what_comes_next_here(parts: Ma
         assert made.client.following is None
 
 
-@in_virtual_time
 async def test_a_master_that_is_another_one_while_logs_are_compared_is_left(
     parts: MakeParts,
 ) -> None:

@@ -11,9 +11,11 @@ from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
 from roquet.model.errors import ConfigError
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.replication.replica_proof import encode_proof
 from roquet.wire.signing import Credentials
+
+pytestmark = pytest.mark.virtual_time
 
 SMALL: dict[str, Any] = {"log_file_size": 4_096}
 
@@ -24,7 +26,6 @@ PROVES: dict[str, Any] = {"authentication_enabled": True, "inner_credentials": I
 OTHER = {**PROVES, "inner_credentials": Credentials(access_key="inner", secret_key="outside")}
 
 
-@in_virtual_time
 async def test_a_broker_that_does_not_lead_serves_no_replica(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -42,7 +43,6 @@ async def test_a_broker_that_does_not_lead_serves_no_replica(
     assert "this broker is no master" in caplog.text
 
 
-@in_virtual_time
 async def test_silent_connections_keep_no_replica_out(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,7 +77,6 @@ async def test_silent_connections_keep_no_replica_out(
 @pytest.mark.parametrize(
     ("sources", "is_served"), [("10.0.0.0/8,127.0.0.1", True), ("10.0.0.0/8", False)]
 )
-@in_virtual_time
 async def test_only_replicas_at_known_addresses_get_the_log(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, sources: str, is_served: bool
 ) -> None:
@@ -102,7 +101,6 @@ async def test_only_replicas_at_known_addresses_get_the_log(
         ({"authentication_enabled": True, "ha_replicas": ("10.0.0.2",)}, False, True),
     ],
 )
-@in_virtual_time
 async def test_with_access_control_replicas_of_other_machines_have_to_be_named(
     parts: MakeParts,
     caplog: pytest.LogCaptureFixture,
@@ -123,7 +121,6 @@ async def test_with_access_control_replicas_of_other_machines_have_to_be_named(
     await made.server.close()
 
 
-@in_virtual_time
 async def test_a_replica_that_ha_replicas_names_no_more_gets_no_more(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,7 +136,6 @@ async def test_a_replica_that_ha_replicas_names_no_more_gets_no_more(
     assert "not served any more: it is none of ha_replicas" in caplog.text
 
 
-@in_virtual_time
 async def test_two_broken_replicas_of_one_host_are_a_line_each_and_again_an_hour_later(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,7 +156,6 @@ async def test_two_broken_replicas_of_one_host_are_a_line_each_and_again_an_hour
         await made.clock.sleep(3_600_000)
 
 
-@in_virtual_time
 async def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     made, other = parts(), parts()
     await made.server.start("127.0.0.1", 0)
@@ -170,13 +165,11 @@ async def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     await made.server.close()
 
 
-@in_virtual_time
 async def test_a_number_that_is_no_port_is_named(parts: MakeParts) -> None:
     with pytest.raises(ConfigError, match=r"70001 is no port for replicas: .* haListenPort"):
         await parts().server.start("127.0.0.1", 70_001)
 
 
-@in_virtual_time
 async def test_a_fault_of_our_own_ends_one_connection(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +205,6 @@ async def test_a_fault_of_our_own_ends_one_connection(
         ({}, {"inner_credentials": INNER}, 100, "", ""),
     ],
 )
-@in_virtual_time
 async def test_where_access_control_or_tls_is_on_replicas_prove_who_they_are_or_both_say_why(
     parts: MakeParts,
     caplog: pytest.LogCaptureFixture,
@@ -242,7 +234,6 @@ async def test_where_access_control_or_tls_is_on_replicas_prove_who_they_are_or_
 
 
 @pytest.mark.parametrize("sent", [b"", b"ROQUETPR" + bytes(32), bytes(8), bytes(40), b"\x16" * 99])
-@in_virtual_time
 async def test_who_proves_nothing_gets_nothing_of_the_log_and_takes_no_place(
     parts: MakeParts, sent: bytes
 ) -> None:
@@ -259,7 +250,6 @@ async def test_who_proves_nothing_gets_nothing_of_the_log_and_takes_no_place(
     assert len(made.server) == 0
 
 
-@in_virtual_time
 async def test_a_recorded_proof_is_worth_nothing_in_another_connection(parts: MakeParts) -> None:
     made = parts(**PROVES)
     end = made.append()
