@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, WrongClock, group
+from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, WrongClock, group, settled
 
 from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.model.errors import CallRefused, CallTimeout
@@ -54,9 +54,7 @@ async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> 
 
 
 async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(20))
+    async with settled(f"a{n}" for n in range(20)) as running:
         await running.kill(1)
         began = running.loop.time()
         await running.send_on(f"b{n}" for n in range(20))
@@ -70,9 +68,7 @@ async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there(
 
 
 async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(5))
+    async with settled(f"a{n}" for n in range(5)) as running:
         running.part(1)
         await asyncio.sleep(3)
         assert running.brokers[1].broker.replication.role.current.is_fenced
@@ -87,9 +83,7 @@ async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_bac
 
 
 async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         reply = await running.send("lost", 1)
         assert reply.code in (1, 12)
@@ -111,9 +105,7 @@ async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut
     async def compare(_address: str, _position: int) -> None:
         await compared.wait()
 
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         for number in range(5):
             await running.send(f"lost {number}", 1)
@@ -138,9 +130,7 @@ async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut
 
 
 async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, CONTROLLER)
         await running.until(lambda: running.master() in (2, 3), 30)
         await running.send_on(["b"])
@@ -150,9 +140,7 @@ async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
 
 
 async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         for number in (1, 2, 3):
             await running.kill(number)
         for number in (3, 2, 1):
@@ -164,9 +152,7 @@ async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None
 
 
 async def test_a_group_goes_on_once_its_controller_is_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         await asyncio.sleep(60)
         assert running.master() is None
@@ -190,9 +176,7 @@ async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> Non
 
 
 async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         epoch = running.brokers[1].broker.replication.role.current.epoch
         await running.kill(1)
         await running.start_broker(1)
@@ -203,8 +187,7 @@ async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
 
 
 async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
-    async with group() as running:
-        await running.settled(3)
+    async with settled() as running:
         running.part(3)
         await running.until(lambda: running.members() == {1, 2}, 40)
         await running.send_on(["a"])
@@ -216,11 +199,9 @@ async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
 async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_settings_say_so() -> (
     None
 ):
-    async with group(
-        ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
+    async with settled(
+        ["a"], ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
     ) as running:
-        await running.settled(3)
-        await running.send_on(["a"])
         for _ in range(30 * 20):
             await asyncio.sleep(0.05)
             assert running.members() == {1, 2, 3}, "an idle replica stays"
@@ -235,9 +216,7 @@ async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_set
 
 
 async def test_clients_see_the_new_master_at_the_name_server() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
 
         async def addresses() -> dict[int, str]:
             channel = await Channel.connect("10.0.0.1", 9876, clock=running.loop.clock)
@@ -259,9 +238,7 @@ async def test_clients_see_the_new_master_at_the_name_server() -> None:
 
 @pytest.mark.parametrize("hears", [True, False])
 async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         pair = (running.host(1), CONTROLLER) if hears else (CONTROLLER, running.host(1))
         running.network.partition_one_way(*pair)
         await running.until(lambda: running.master() in (2, 3), 60)
@@ -273,9 +250,7 @@ async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None
 
 
 async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for other in (2, 3):
             running.network.partition_one_way(running.host(1), running.host(other))
         assert (await running.send("b", 1)).code == 12
@@ -289,9 +264,7 @@ async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone()
 
 
 async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_nothing() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         await asyncio.sleep(3)
         assert (await running.send("b", 1)).code == 2
@@ -303,9 +276,7 @@ async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_noth
 
 
 async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         running.network.revive(CONTROLLER)
         router = Router()
@@ -372,9 +343,7 @@ async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_
 
 
 async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caught_up() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for number in (1, 2, 3):
             await running.kill(number)
             running.boot_ids[number] = "second"
@@ -390,9 +359,7 @@ async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caugh
 
 
 async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         for number in (1, 2, 3):
             await running.kill(number)
         running.lose_tail(1, 3)
@@ -408,9 +375,7 @@ async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less
 
 
 async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has_it_again() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         await running.kill(2)
         running.lose_tail(2, 3)
         running.part(1, running.host(2), running.host(3))  # it cannot give it back
@@ -426,9 +391,7 @@ async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has
 
 
 async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_trusted() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for number in (1, 2, 3):
             await running.kill(number)
             running.boot_ids[number] = "second"
@@ -453,9 +416,7 @@ async def test_a_learner_gets_the_log_and_never_leads() -> None:
 
 
 async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["first"])
+    async with settled(["first"]) as running:
         due = running.loop.clock.now_ms() + 10_000
         reply = await running.send("late", properties="DELAY\x013\x02")  # 10 s
         assert reply.code == 0
@@ -470,9 +431,7 @@ async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early()
 
 
 async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         began = running.loop.time()
         server = running.brokers.pop(1)
         await running.hosts.run(running.host(1), server.__aexit__(None, None, None))
@@ -499,9 +458,7 @@ async def test_a_master_that_is_parted_stops_in_good_order_and_without_errors(
 
 
 async def test_operators_see_epochs_and_the_set() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await asyncio.sleep(6)
 
         async def ask(call: Any) -> Any:
@@ -526,9 +483,7 @@ async def test_operators_see_epochs_and_the_set() -> None:
 
 
 async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a", "b", "c"])
+    async with settled(["a", "b", "c"]) as running:
         created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
         await running.hosts.run(CLIENT, running.ask(1, created))
         commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2)
@@ -544,9 +499,7 @@ async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
 
 
 async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
         await running.hosts.run(CLIENT, running.ask(1, created))
         await asyncio.sleep(15)
@@ -619,9 +572,7 @@ async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_ot
 async def test_a_replica_whose_disk_is_full_leaves_the_set_and_comes_back_once_there_is_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         files = running.files[3]
         room, files.capacity = files.capacity, sum(files.blocks.values())
         await running.send_on(f"{n}" * 30_000 for n in range(10, 40))

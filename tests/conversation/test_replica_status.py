@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.admin.elected_group import address, operate
-from tests.conversation.failover_group import CONTROLLER, Group, group
+from tests.conversation.failover_group import CONTROLLER, Group, group, settled
 from tests.conversation.test_replication import group_of_brokers
 
 from roquet.admin.client import AdminClient
@@ -37,8 +37,7 @@ async def test_a_replica_that_a_master_with_a_fixed_role_needs_and_that_is_gone_
 
 @in_virtual_time
 async def test_a_member_that_its_controller_misses_is_amiss_though_name_servers_forgot_it() -> None:
-    async with group(3) as running:
-        await running.settled(3)
+    async with settled() as running:
         await running.loop.clock.sleep(5_000)
         assert await seen(running) == []
         await running.kill(3)

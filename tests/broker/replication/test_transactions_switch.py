@@ -15,7 +15,7 @@ from tests.broker.replication.role_switches import (
     kill,
     silence,
 )
-from tests.conversation.failover_group import TOPIC, Group, group
+from tests.conversation.failover_group import TOPIC, Group, group, settled
 
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData, ProducerData
@@ -99,9 +99,7 @@ async def producer(running: Group, number: int, how: int) -> AsyncIterator[list[
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
 async def test_half_messages_are_ended_once_after_the_switch(switch: Switch) -> None:
-    async with group(**OFTEN) as running:
-        await running.settled(3)
-        await running.send_on(["first"])
+    async with settled(["first"], **OFTEN) as running:
         told = {body: await half(running, body) for body in ("committed", "rolled back", "checked")}
         number = await switch(running)
         assert set(bodies(running, number)).isdisjoint(told), "no half message is delivered"
