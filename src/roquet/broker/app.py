@@ -29,9 +29,7 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure
-from roquet.broker.operations.replica_tables import (
-    metadata_copy,
-)
+from roquet.broker.operations.metadata_copy import MetadataCopy
 from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import Throttle
 from roquet.broker.replication.control.machine_boot import (
@@ -39,7 +37,6 @@ from roquet.broker.replication.control.machine_boot import (
     acknowledges_flushed,
     machine_boot_id,
 )
-from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import RoleDuties, RoleTasks
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.stream.log_comparison import LogComparison
@@ -178,7 +175,7 @@ class BrokerServer:
         comparison = LogComparison(broker.log.store, control.settings, role, self._pool(running))
         throttle = Throttle(broker.log, control, broker.make(SendChecks), router)
         gate = RoleGate(router, control.settings, role, replication.mode.acting_master, stream)
-        copy = metadata_copy(broker, self._pool(running))
+        copy = MetadataCopy(broker, self._pool(running))
         tasks = RoleTasks(role, _duties(broker, gate, copy), self._clock)
         connect(broker, gate, tasks, throttle, comparison)
         return gate, tasks

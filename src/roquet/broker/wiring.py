@@ -7,7 +7,6 @@ from functools import partial
 
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
-from roquet.broker.operations.replica_tables import follow_acting_master, prepare_cut
 from roquet.broker.operations.throttling import Throttle
 from roquet.broker.operations.unread_messages import BrokerUnreadMessages
 from roquet.broker.replication.role import Role, RoleTasks
@@ -15,7 +14,12 @@ from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
-from roquet.broker.startup import close_foreign_log, warn_of_long_delays
+from roquet.broker.startup import (
+    close_foreign_log,
+    follow_acting_master,
+    prepare_cut,
+    warn_of_long_delays,
+)
 from roquet.model.names import OP_HALF_TOPIC
 from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.replication.acknowledgement import BrokerRole

@@ -10,7 +10,7 @@ from tests.broker.replication.test_timed_services_switch import send_for
 from tests.broker.replication.test_transactions_switch import COMMIT, OFTEN, end, half, producer
 from tests.conversation.failover_group import CLIENT, CONTROLLER, TOPIC, Group, settled
 
-from roquet.broker.replication.copies.metadata_copy import MetadataCopy
+from roquet.broker.operations.metadata_copy import MetadataCopy
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.services.housekeeping import Housekeeping
 from roquet.broker.services.revive import PopRevive

@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.replication.copies.master_tables import MasterTables
-from roquet.broker.replication.copies.metadata_copy import identity_fault
+from roquet.broker.replication.master_tables import MasterTables
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -200,7 +199,7 @@ class CopyBack:
         """Copy what is newer than the own progress. Raises CallError, FieldError, StoreError."""
         config, target = self._settings.config, self._target
         group = (config.cluster_name, config.broker_name)
-        if fault := identity_fault(await replica.identity(), group, MASTER_ID):
+        if fault := (await replica.identity()).fault(group, MASTER_ID):
             raise FieldError(fault)
         offsets = await replica.offsets(None, 0)
         delays = await replica.delay_offsets()

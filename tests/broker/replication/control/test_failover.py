@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pytest
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
@@ -15,8 +16,8 @@ from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import (
     FailoverContext,
     FailoverSettings,
-    LogFacts,
 )
+from roquet.broker.replication.control.transitions import LogFacts, RoleTransitions
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused, StoreError
@@ -93,7 +94,7 @@ class Scene:
             member=MEMBER,
             client=client_of(self.controller),
             identity=identity,
-            transitions=self.roles,
+            transitions=cast(RoleTransitions, self.roles),
             term=self.term,
             logs=LogsInForce(RuntimeSettings(BrokerConfig())),
             settings_in_force=lambda: settings,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import msgspec
 import pytest
@@ -15,9 +16,9 @@ from roquet.broker.replication.control.failover_context import (
     FailoverContext,
     FailoverSettings,
     GroupStanding,
-    LogFacts,
 )
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.broker.replication.control.transitions import LogFacts, RoleTransitions
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -59,7 +60,7 @@ class Scene:
             member=MEMBER,
             client=client_of(self.controller),
             identity=IdentityFile(Path("/data/brokerIdentity"), MemoryFiles()),
-            transitions=self.roles,
+            transitions=cast(RoleTransitions, self.roles),
             term=self.term,
             logs=self.logs,
             settings_in_force=lambda: settings,

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.replication.controlled_parts import ControlledParts
 
-from roquet.broker.replication.control.failover_context import LogFacts
-from roquet.broker.replication.control.transitions import MasterLocator
+from roquet.broker.replication.control.transitions import LogFacts, MasterLocator
 from roquet.broker.replication.role import Role
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import StoreError

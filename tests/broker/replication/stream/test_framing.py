@@ -4,7 +4,7 @@ import pytest
 from tests.broker.replication.conftest import MakeParts
 
 from roquet.broker.replication.stream.framing import (
-    ClassicReplicaFraming,
+    ReplicaFraming,
     begin_after,
     classic_master,
 )
@@ -54,7 +54,7 @@ async def test_an_empty_replica_begins_with_the_last_file_and_another_where_it_e
 
 
 def test_a_replica_reads_frames_and_writes_reports() -> None:
-    framing = ClassicReplicaFraming()
+    framing = ReplicaFraming()
     assert framing.is_ready
     assert framing.greeting() == b""
     assert list(framing.feed(encode_frame_header(7, 2) + b"ab")) == [LogFrame(7, b"ab")]

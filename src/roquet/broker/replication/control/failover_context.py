@@ -2,72 +2,19 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
 
 import msgspec
 
 from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
-from roquet.model.errors import StoreError
+from roquet.broker.replication.control.transitions import RoleTransitions
 from roquet.net.clock import Clock
 from roquet.rules.election.lease import LeaseTerms
 from roquet.rules.replication.role_change import (
-    AdoptSet,
-    FollowMaster,
     GroupView,
-    LeadGroup,
     ObeyedTerm,
 )
 from roquet.store.replication.identity_file import IdentityFile
-
-
-class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Log of this broker, by which a controller compares candidates."""
-
-    epoch: int
-    """Last epoch; -1 without any."""
-    end: int
-    confirmed: int
-    members: frozenset[int] = frozenset()
-    """Sync-state set that this broker knows as its master; empty at a replica."""
-    set_version: int = 0
-
-
-class Transitions(Protocol):
-    """Changes of role, each in its order."""
-
-    async def lead(self, broker_id: int, step: LeadGroup) -> None:
-        """Become master, fenced until a lease is granted."""
-
-    async def follow(self, broker_id: int, step: FollowMaster) -> None:
-        """Become a replica."""
-
-    def adopt(self, step: AdoptSet) -> None:
-        """Take over the sync-state set."""
-
-    async def stop_leading(self, broker_id: int, epoch: int) -> None:
-        """Take no messages, and follow nobody."""
-
-    def fence(self, *, is_fenced: bool) -> None:
-        """Take no messages while the lease is over, and take them again."""
-
-    def facts(self) -> LogFacts:
-        """Log of this broker now."""
-
-    @property
-    def may_be_elected(self) -> bool:
-        """Whether the log certainly has all that this broker has acknowledged."""
-
-    @property
-    def disk_failure(self) -> StoreError | None:
-        """Why the disk takes nothing any more, for as long as this process runs; None: it does."""
-
-    @property
-    def can_be_replaced(self) -> bool:
-        """Whether another member of the set can be elected in place of this master."""
-
-    def note_failure(self) -> None:
-        """Note that the disk has failed."""
 
 
 class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +43,7 @@ class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
     member: OwnBroker
     client: ControllerClient
     identity: IdentityFile
-    transitions: Transitions
+    transitions: RoleTransitions
     term: MasterTermCell
     logs: LogsInForce
     settings_in_force: Callable[[], FailoverSettings]

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from roquet.broker.log.flushed_view import ConfirmedView
 from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.control.failover_context import LogFacts
 from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.epoch_framing import EpochLog
@@ -44,8 +43,20 @@ TIMEOUT_MS: Final = 1_000
 """Timeout of the question in ms."""
 
 
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Log of this broker, by which a controller compares candidates."""
+
+    epoch: int
+    """Last epoch; -1 without any."""
+    end: int
+    confirmed: int
+    members: frozenset[int] = frozenset()
+    """Sync-state set that this broker knows as its master; empty at a replica."""
+    set_version: int = 0
+
+
 class RoleTransitions:
-    """Changes the role of one broker; see `failover_context.Transitions`."""
+    """Changes the role of one broker."""
 
     def __init__(  # noqa: PLR0913 - the parts of a role
         self,

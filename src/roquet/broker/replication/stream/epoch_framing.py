@@ -19,7 +19,12 @@ from typing import Final
 import msgspec
 
 from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
-from roquet.broker.replication.stream.framing import ConsistentPoint, begin_after
+from roquet.broker.replication.stream.framing import (
+    ConsistentPoint,
+    MasterFraming,
+    ReplicaFraming,
+    begin_after,
+)
 from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
@@ -119,20 +124,20 @@ class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
     places: ReplicaPlaces
 
 
-class EpochMasterFraming:
-    """Stream with epochs at the master's end; see `framing.MasterFraming`."""
+class EpochMasterFraming(MasterFraming):
+    """One connection at the master's end, with epochs."""
 
     def __init__(self, master: EpochMaster, number: int, write: Callable[[bytes], None]) -> None:
         self._master = master
         self._number = number
         self._write = write
-        self._decoder = ReplicaFrameDecoder()
+        self._frames = ReplicaFrameDecoder()
         self._replica: ReplicaHandshake | None = None
 
     def feed(self, chunk: bytes) -> int | None:
         """See MasterFraming; answers the handshake."""
         report: int | None = None
-        for frame in self._decoder.feed(chunk):
+        for frame in self._frames.feed(chunk):
             if isinstance(frame, ReplicaHandshake):
                 self._greet(frame)
             elif self._replica is None:
@@ -226,12 +231,12 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     all of the set are needed, messages are acknowledged before they are confirmed."""
 
 
-class EpochReplicaFraming:
-    """Stream with epochs at the replica's end; see `framing.ReplicaFraming`."""
+class EpochReplicaFraming(ReplicaFraming):
+    """One connection at the replica's end, with epochs."""
 
     def __init__(self, replica: EpochReplica) -> None:
         self._replica = replica
-        self._decoder = MasterFrameDecoder()
+        self._frames = MasterFrameDecoder()
         self._end_then = 0
         """End of the master's log when the conversation began."""
         self.is_ready = False
@@ -248,7 +253,7 @@ class EpochReplicaFraming:
 
     def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
         """See ReplicaFraming; cuts the log where it differs from the master's."""
-        for frame in self._decoder.feed(chunk):
+        for frame in self._frames.feed(chunk):
             if isinstance(frame, MasterHandshake):
                 yield from self._agree(frame)
             else:

@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
@@ -28,70 +27,6 @@ from roquet.wire.replication.classic_stream import (
 )
 
 
-class MasterFraming(Protocol):
-    """One connection at the master's end."""
-
-    def feed(self, chunk: bytes) -> int | None:
-        """Last report in these bytes; None without one. Raises RemoteProtocolError, StreamError."""
-
-    def start(self, report: int) -> int:
-        """Position at which the stream begins after a first report. Raises StreamError."""
-
-    def size_max(self, position: int) -> int | None:
-        """Bytes that one frame from a position on may have at most; None: as many as fit."""
-
-    def header(self, position: int, size: int) -> bytes:
-        """Header of a frame; without bytes that is a heartbeat."""
-
-    def note(self, report: int, last: SentFrame) -> None:
-        """Note a report; `last` is the last frame that was sent."""
-
-    def is_in_sync(self, report: int) -> bool:
-        """Whether the replica counts as in sync."""
-
-    @property
-    def is_contested(self) -> bool:
-        """Whether another connection says that it is this replica: one of the two may be dead."""
-
-    def close(self) -> None:
-        """Note that the connection has ended."""
-
-
-NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
-"""Makes the framing of a connection from its number, the replica's host and a function that writes
-to it."""
-
-
-class ConsistentPoint(msgspec.Struct, frozen=True):
-    """Position from which a replica goes on: what it has in front of it should be the master's."""
-
-    position: int
-
-
-class ReplicaFraming(Protocol):
-    """One connection at the replica's end."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether reports may be sent: the greeting is over, and the logs are compared."""
-
-    def greeting(self) -> bytes:
-        """First bytes to be sent, before any report."""
-
-    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
-        """Frames in these bytes; each is appended before the next one is asked for.
-
-        With epochs the first one is the consistent point: the log is cut there after it. Raises
-        RemoteProtocolError, StreamError, StoreError.
-        """
-
-    def report(self, log_end: int) -> bytes:
-        """Encode a report."""
-
-
-NewReplicaFraming = Callable[[], ReplicaFraming]
-
-
 def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
     """Position at which the stream begins after a first report. Raises StreamError."""
     raw = store.raw
@@ -105,19 +40,11 @@ def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
     return max(start, raw.begin)
 
 
-class ClassicMasterFraming:
-    """Classic stream at the master's end; see MasterFraming."""
-
-    is_contested = False
-    """Nobody says who he is."""
+class MasterFraming:
+    """One connection at the master's end, in the classic form."""
 
     def __init__(
-        self,
-        number: int,
-        host: str,
-        store: Store,
-        acknowledgements: Acknowledgements,
-        gap_max: int,
+        self, number: int, host: str, store: Store, acknowledgements: Acknowledgements, gap_max: int
     ) -> None:
         self._number = number
         self._host = host
@@ -127,62 +54,80 @@ class ClassicMasterFraming:
         self._decoder = ReportDecoder()
 
     def feed(self, chunk: bytes) -> int | None:
-        """See MasterFraming."""
+        """Last report in these bytes; None without one. Raises RemoteProtocolError, StreamError."""
         return self._decoder.feed(chunk)
 
     def start(self, report: int) -> int:
-        """See MasterFraming."""
+        """Position at which the stream begins after a first report. Raises StreamError."""
         return begin_after(report, self._store, from_last_file=True)
 
     def size_max(self, _position: int) -> int | None:
-        """See MasterFraming."""
+        """Bytes that one frame from a position on may have at most; None: as many as fit."""
         return None
 
     def header(self, position: int, size: int) -> bytes:
-        """See MasterFraming."""
+        """Header of a frame; without bytes that is a heartbeat."""
         return encode_frame_header(position, size)
 
     def note(self, report: int, _last: SentFrame) -> None:
-        """See MasterFraming."""
+        """Note a report; the second argument is the last frame that was sent."""
         self._acknowledgements.report(self._number, self._host, report)
 
     def is_in_sync(self, report: int) -> bool:
-        """See MasterFraming."""
+        """Whether the replica counts as in sync."""
         return in_sync_count(self._store.end_position, [report], self._gap_max) > 1
 
+    @property
+    def is_contested(self) -> bool:
+        """Whether another connection says that it is this replica: one of the two may be dead."""
+        return False
+
     def close(self) -> None:
-        """See MasterFraming."""
+        """Note that the connection has ended."""
         self._acknowledgements.forget(self._number)
+
+
+NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
+"""Makes the framing of a connection from its number, the replica's host and a function that writes
+to it."""
 
 
 def classic_master(
     store: Store, acknowledgements: Acknowledgements, settings: RuntimeSettings
 ) -> NewMasterFraming:
     """Makes classic framings of a master's connections."""
-
-    def framing(number: int, host: str, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
-        gap_max = settings.config.ha_gap_max
-        return ClassicMasterFraming(number, host, store, acknowledgements, gap_max)
-
-    return framing
+    return lambda number, host, _write: MasterFraming(
+        number, host, store, acknowledgements, settings.config.ha_gap_max
+    )
 
 
-class ClassicReplicaFraming:
-    """Classic stream at the replica's end; see ReplicaFraming."""
+class ConsistentPoint(msgspec.Struct, frozen=True):
+    """Position from which a replica goes on: what it has in front of it should be the master's."""
+
+    position: int
+
+
+class ReplicaFraming:
+    """One connection at the replica's end, in the classic form."""
 
     is_ready = True
+    """Whether reports may be sent: the greeting is over, and the logs are compared."""
 
     def __init__(self) -> None:
         self._decoder = LogFrameDecoder()
 
     def greeting(self) -> bytes:
-        """See ReplicaFraming."""
+        """First bytes to be sent, before any report."""
         return b""
 
-    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
-        """See ReplicaFraming."""
+    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
+        """Frames in these bytes; each is appended before the next one is asked for.
+
+        With epochs the first one is the consistent point: the log is cut there after it. Raises
+        RemoteProtocolError, StreamError, StoreError.
+        """
         return self._decoder.feed(chunk)
 
     def report(self, log_end: int) -> bytes:
-        """See ReplicaFraming."""
+        """Encode a report."""
         return encode_report(log_end)

@@ -18,9 +18,7 @@ from typing import Final
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.framing import (
-    ClassicReplicaFraming,
     ConsistentPoint,
-    NewReplicaFraming,
     ReplicaFraming,
 )
 from roquet.broker.replication.stream.stream_facts import (
@@ -82,7 +80,7 @@ class StreamClient:
         settings: RuntimeSettings,
         clock: Clock,
         role: RoleCell,
-        framing: NewReplicaFraming = ClassicReplicaFraming,
+        framing: Callable[[], ReplicaFraming] = ReplicaFraming,
     ) -> None:
         self._new_framing = framing
         self._framing: ReplicaFraming = framing()

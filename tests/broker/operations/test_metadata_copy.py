@@ -12,8 +12,8 @@ from tests.broker.replication.fake_master import FakeMaster
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.operations.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.operations.topic_deletion import TopicDeletion
-from roquet.broker.replication.copies.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
@@ -30,7 +30,7 @@ from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.virtual_time
 
-NAME = "roquet.broker.replication.copies.metadata_copy"
+NAME = "roquet.broker.operations.metadata_copy"
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.broker.replication.fake_master import FakeMaster
 
-from roquet.broker.replication.copies.master_tables import (
+from roquet.broker.replication.master_tables import (
     BODY_BYTES_MAX,
     PAGE_ROWS,
     RESTARTS_MAX,
@@ -118,7 +118,7 @@ def test_pages_that_do_not_add_up_are_refused(second: TopicsReply, fault: str) -
 
 
 def test_pages_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.broker.replication.copies.master_tables.ROWS_MAX", 4_000)
+    monkeypatch.setattr("roquet.broker.replication.master_tables.ROWS_MAX", 4_000)
 
     @in_virtual_time
     async def check() -> None:
