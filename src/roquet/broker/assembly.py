@@ -114,66 +114,167 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 def build(environment: Environment, store: Store) -> Broker:
     """The parts of a broker over an open store."""
-    config, clock = environment.config, environment.clock
-    settings = RuntimeSettings(config, environment.files)
-    origin = environment.origin(advertised_address(config, config.port))
-    tables = _tables(environment, store, settings)
-    retry_topics = RetryTopics(
-        topics=tables.topics,
-        groups=tables.groups,
-        locks=tables.locks,
-        clock=clock,
-        settings=settings,
-    )
-    message_log = _message_log(environment, store, origin, retry_topics, settings)
-    delivery = _delivery(environment, message_log, tables, retry_topics, settings)
-    return Broker(
-        log=message_log,
-        delivery=delivery,
-        tables=tables,
-        coordination=_coordination(environment, message_log, tables, settings),
-        control=_control(environment, message_log, settings),
-        replication=_replication(environment, message_log, tables, delivery.timer, settings),
-        access=AccessControl(config, environment.access_file()),
-    )
+    return _Assembly(environment, store).broker()
 
 
-def _replication(
-    environment: Environment,
-    message_log: MessageLog,
-    tables: BrokerTables,
-    timer: Timer,
-    settings: RuntimeSettings,
-) -> Replication:
-    config, clock, store = environment.config, environment.clock, message_log.store
-    mode: FixedRoles | ControllerMode
-    if config.controller_mode:
-        mode = ControllerMode(message_log, settings, clock, _replication_files(environment))
-    else:
-        target = ReturnTarget(
-            tables=tables,
-            log_end=lambda: store.raw.end,
-            timer_checkpoint=lambda: timer.checkpoint,
-            follow_timer=timer.follow,
+class _Assembly:
+    """The parts that others are built from."""
+
+    def __init__(self, environment: Environment, store: Store) -> None:
+        config, clock = environment.config, environment.clock
+        self.environment, self.config, self.clock = environment, config, clock
+        self.settings = RuntimeSettings(config, environment.files)
+        origin = environment.origin(advertised_address(config, config.port))
+        self.tables = tables = self._tables(store)
+        self.retry_topics = RetryTopics(
+            topics=tables.topics,
+            groups=tables.groups,
+            locks=tables.locks,
+            clock=clock,
+            settings=self.settings,
         )
-        mode = FixedRoles(message_log, settings, clock, target)
-    return Replication(
-        mode=mode,
-        role=mode.role,
-        acknowledgements=mode.acknowledgements,
-        stream_server=mode.stream_server,
-        stream_client=mode.stream_client,
-    )
+        arrivals, retry_topics = LongPolling(clock), self.retry_topics
+        self.log = MessageLog(
+            store=store,
+            ingest=Ingest(
+                store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
+            ),
+            flush=Flush(store, self.settings, clock),
+            arrivals=arrivals,
+            filters=FilterCache(),
+            memory=_memory(),
+        )
 
+    def _tables(self, store: Store) -> BrokerTables:
+        file, now_ms = self.environment.table_file, self.clock.now_ms()
+        return BrokerTables(
+            topics=Topics(
+                file("topics.json"),
+                self.config,
+                now_ms,
+                store.has_messages,
+                lambda topic: store.deleted_before(topic) > 0,
+            ),
+            groups=Groups(file("subscriptionGroup.json"), self.settings, now_ms),
+            offsets=ConsumerOffsets(file("consumerOffset.json")),
+            request_modes=RequestModes(file("messageRequestMode.json")),
+            ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
+            delay_offsets=DelayOffsets(file("delayOffset.json")),
+        )
 
-def _replication_files(environment: Environment) -> ReplicationFiles:
-    config, files = environment.config, environment.files_or_default()
-    directory = config.store_dir or MEMORY
-    return ReplicationFiles(
-        epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
-        identity=identity_file(config, directory, files),
-        boot_note=environment.boot_note or _note_in_memory(),
-    )
+    def broker(self) -> Broker:
+        delivery = self._delivery()
+        return Broker(
+            log=self.log,
+            delivery=delivery,
+            tables=self.tables,
+            coordination=self._coordination(),
+            control=self._control(),
+            replication=self._replication(delivery.timer),
+            access=AccessControl(self.config, self.environment.access_file()),
+        )
+
+    def _delivery(self) -> DeliveryServices:
+        log, tables, clock = self.log, self.tables, self.clock
+        set_aside = SetAside(log.store, log.ingest, tables.topics, clock)
+        destinations = Destinations(topics=tables.topics, clock=clock, settings=self.settings)
+        revive = PopRevive(log, tables, self.retry_topics, set_aside, clock, self.config)
+        timer = self._timer(destinations, set_aside, revive)
+        checkpoints = DeliveryCheckpoints(log, tables, timer, revive, clock)
+        return DeliveryServices(
+            delay=DelayedDelivery(
+                message_log=log,
+                delay_offsets=tables.delay_offsets,
+                destinations=destinations,
+                set_aside=set_aside,
+                clock=clock,
+                levels=self.config.message_delay_levels,
+                may_save=checkpoints.wait_confirmed,
+            ),
+            timer=timer,
+            transactions=Transactions(log, tables, destinations, set_aside, clock, self.settings),
+            revive=revive,
+            checkpoints=checkpoints,
+            retry_topics=self.retry_topics,
+            set_aside=set_aside,
+        )
+
+    def _timer(self, destinations: Destinations, set_aside: SetAside, revive: PopRevive) -> Timer:
+        store, directory = self.log.store, self.config.store_dir
+        files, now_ms = self.environment.files_or_default(), self.clock.now_ms()
+        timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
+        timers.on_failure = store.fail
+        context = TimerContext(
+            message_log=self.log,
+            destinations=destinations,
+            set_aside=set_aside,
+            timers=timers,
+            metrics=TimerMetrics(self.environment.table_file("timermetrics")),
+            window_ms=window_ms(self.config.retention),
+            on_revive_note=revive.noted,
+        )
+        return Timer(context, self.clock)
+
+    def _coordination(self) -> GroupCoordination:
+        peer_brokers = PeerBrokers(self.settings, self.clock, self.tables.topics)
+        handover = Handover(self.tables.clients, self.clock)
+        rebalance = BrokerRebalance(
+            message_log=self.log,
+            tables=self.tables,
+            peer_brokers=peer_brokers,
+            handover=handover,
+            clock=self.clock,
+        )
+        return GroupCoordination(
+            rebalance=rebalance,
+            handover=handover,
+            peer_brokers=peer_brokers,
+            tables=self.tables,
+            settings=self.settings,
+        )
+
+    def _control(self) -> ControlPlane:
+        statistics = Statistics(self.clock.now_ms(), system_topic_names(self.config))
+        return ControlPlane(
+            settings=self.settings,
+            admission=Admission(self.config),
+            quotas=RequestQuotas(self.config),
+            statistics=statistics,
+            sampler=StatisticsSampler(self.log, statistics),
+            registration=RegistrationTrigger(),
+            slow_requests=FairShare(self.clock),
+            clock=self.clock,
+            rng=self.environment.rng,
+        )
+
+    def _replication(self, timer: Timer) -> Replication:
+        mode: FixedRoles | ControllerMode
+        if self.config.controller_mode:
+            mode = ControllerMode(self.log, self.settings, self.clock, self._files())
+        else:
+            target = ReturnTarget(
+                tables=self.tables,
+                log_end=lambda: self.log.store.raw.end,
+                timer_checkpoint=lambda: timer.checkpoint,
+                follow_timer=timer.follow,
+            )
+            mode = FixedRoles(self.log, self.settings, self.clock, target)
+        return Replication(
+            mode=mode,
+            role=mode.role,
+            acknowledgements=mode.acknowledgements,
+            stream_server=mode.stream_server,
+            stream_client=mode.stream_client,
+        )
+
+    def _files(self) -> ReplicationFiles:
+        config, files = self.config, self.environment.files_or_default()
+        directory = config.store_dir or MEMORY
+        return ReplicationFiles(
+            epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
+            identity=identity_file(config, directory, files),
+            boot_note=self.environment.boot_note or _note_in_memory(),
+        )
 
 
 def identity_file(config: BrokerConfig, directory: Path, files: Files) -> IdentityFile:
@@ -186,144 +287,6 @@ def _note_in_memory() -> BootNote:
     note = BootNote(MemoryFiles(), MEMORY, UNKNOWN)
     note.begin()
     return note
-
-
-def _tables(environment: Environment, store: Store, settings: RuntimeSettings) -> BrokerTables:
-    config, file, now_ms = environment.config, environment.table_file, environment.clock.now_ms()
-    return BrokerTables(
-        topics=Topics(
-            file("topics.json"),
-            config,
-            now_ms,
-            store.has_messages,
-            lambda topic: store.deleted_before(topic) > 0,
-        ),
-        groups=Groups(file("subscriptionGroup.json"), settings, now_ms),
-        offsets=ConsumerOffsets(file("consumerOffset.json")),
-        request_modes=RequestModes(file("messageRequestMode.json")),
-        ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
-        delay_offsets=DelayOffsets(file("delayOffset.json")),
-    )
-
-
-def _message_log(
-    environment: Environment,
-    store: Store,
-    origin: BrokerOrigin,
-    retry_topics: RetryTopics,
-    settings: RuntimeSettings,
-) -> MessageLog:
-    config, clock = environment.config, environment.clock
-    arrivals = LongPolling(clock)
-    return MessageLog(
-        store=store,
-        ingest=Ingest(
-            store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
-        ),
-        flush=Flush(store, settings, clock),
-        arrivals=arrivals,
-        filters=FilterCache(),
-        memory=_memory(),
-    )
-
-
-def _coordination(
-    environment: Environment,
-    message_log: MessageLog,
-    tables: BrokerTables,
-    settings: RuntimeSettings,
-) -> GroupCoordination:
-    clock = environment.clock
-    peer_brokers = PeerBrokers(settings, clock, tables.topics)
-    handover = Handover(tables.clients, clock)
-    rebalance = BrokerRebalance(
-        message_log=message_log,
-        tables=tables,
-        peer_brokers=peer_brokers,
-        handover=handover,
-        clock=clock,
-    )
-    return GroupCoordination(
-        rebalance=rebalance,
-        handover=handover,
-        peer_brokers=peer_brokers,
-        tables=tables,
-        settings=settings,
-    )
-
-
-def _delivery(
-    environment: Environment,
-    message_log: MessageLog,
-    tables: BrokerTables,
-    retry_topics: RetryTopics,
-    settings: RuntimeSettings,
-) -> DeliveryServices:
-    config, clock = environment.config, environment.clock
-    set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
-    destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
-    revive = PopRevive(message_log, tables, retry_topics, set_aside, clock, config)
-    timer = _timer(environment, message_log, destinations, set_aside, revive)
-    checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
-    return DeliveryServices(
-        delay=DelayedDelivery(
-            message_log=message_log,
-            delay_offsets=tables.delay_offsets,
-            destinations=destinations,
-            set_aside=set_aside,
-            clock=clock,
-            levels=config.message_delay_levels,
-            may_save=checkpoints.wait_confirmed,
-        ),
-        timer=timer,
-        transactions=Transactions(message_log, tables, destinations, set_aside, clock, settings),
-        revive=revive,
-        checkpoints=checkpoints,
-        retry_topics=retry_topics,
-        set_aside=set_aside,
-    )
-
-
-def _timer(
-    environment: Environment,
-    message_log: MessageLog,
-    destinations: Destinations,
-    set_aside: SetAside,
-    revive: PopRevive,
-) -> Timer:
-    store, directory = message_log.store, environment.config.store_dir
-    files = environment.files_or_default()
-    now_ms = environment.clock.now_ms()
-    timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
-    timers.on_failure = store.fail
-    context = TimerContext(
-        message_log=message_log,
-        destinations=destinations,
-        set_aside=set_aside,
-        timers=timers,
-        metrics=TimerMetrics(environment.table_file("timermetrics")),
-        window_ms=window_ms(environment.config.retention),
-        on_revive_note=revive.noted,
-    )
-    return Timer(context, environment.clock)
-
-
-def _control(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
-) -> ControlPlane:
-    config, clock = environment.config, environment.clock
-    statistics = Statistics(clock.now_ms(), system_topic_names(config))
-    return ControlPlane(
-        settings=settings,
-        admission=Admission(config),
-        quotas=RequestQuotas(config),
-        statistics=statistics,
-        sampler=StatisticsSampler(message_log, statistics),
-        registration=RegistrationTrigger(),
-        slow_requests=FairShare(clock),
-        clock=clock,
-        rng=environment.rng,
-    )
 
 
 def _memory() -> int:

@@ -60,7 +60,7 @@ IN_FORCE = {
 
 COPIES = {
     "admission.py:limits_of": "Admission.configure",
-    "assembly.py:_timer": "Timer.configure",
+    "assembly.py:_Assembly._timer": "Timer.configure",
     "ingest/append.py:Ingest.__init__": "Ingest.configure",
     "ingest/append.py:Ingest.configure": "Ingest.configure",
     "ingest/append.py:Ingest._diverted": "Ingest.configure",

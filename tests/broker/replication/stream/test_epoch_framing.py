@@ -14,8 +14,7 @@ from roquet.broker.replication.stream.epoch_framing import (
     EpochReplica,
     EpochReplicaFraming,
 )
-from roquet.broker.replication.stream.framing import ConsistentPoint
-from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.broker.replication.stream.framing import ConsistentPoint, StreamError
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import RemoteProtocolError, StoreError
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET

@@ -10,8 +10,8 @@ import pytest
 from tests.broker.replication.conftest import MakeParts, ReplicationParts
 from tests.broker.replication.fake_master import FakeMaster
 
+from roquet.broker.replication.stream.framing import LogDiverged, StreamError
 from roquet.broker.replication.stream.log_comparison import MISSES_MAX, LogComparison
-from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
 from roquet.model.errors import CallRefused
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole

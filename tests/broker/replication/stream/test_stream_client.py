@@ -15,7 +15,7 @@ from tests.broker.replication.conftest import MakeParts, ReplicationParts
 from tests.wire.replication.conftest import conversation, sent_by
 
 from roquet.broker.replication.role import Role
-from roquet.broker.replication.stream.stream_facts import LogDiverged
+from roquet.broker.replication.stream.framing import LogDiverged
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.testing.clock import this_loop

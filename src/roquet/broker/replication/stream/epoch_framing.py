@@ -23,9 +23,9 @@ from roquet.broker.replication.stream.framing import (
     ConsistentPoint,
     MasterFraming,
     ReplicaFraming,
+    StreamError,
     begin_after,
 )
-from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
 from roquet.rules.replication.epochs import (

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from roquet.broker.replication.master_tables import MasterIdentity, MasterTables
 from roquet.broker.replication.role import RoleCell
-from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
+from roquet.broker.replication.stream.framing import LogDiverged, StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import (

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.replication.stream.framing import MasterFraming, NewMasterFraming
-from roquet.broker.replication.stream.stream_facts import (
+from roquet.broker.replication.stream.framing import (
     ConnectionFacts,
+    MasterFraming,
+    NewMasterFraming,
     PeerGone,
     StreamError,
     write_open,

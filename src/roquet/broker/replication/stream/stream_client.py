@@ -19,12 +19,10 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.framing import (
     ConsistentPoint,
-    ReplicaFraming,
-)
-from roquet.broker.replication.stream.stream_facts import (
     FollowerFacts,
     LogDiverged,
     PeerGone,
+    ReplicaFraming,
     StreamError,
     first_error,
     write_open,

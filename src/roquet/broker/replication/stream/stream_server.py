@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream.framing import NewMasterFraming
+from roquet.broker.replication.stream.framing import (
+    ConnectionFacts,
+    NewMasterFraming,
+    StreamError,
+    first_error,
+)
 from roquet.broker.replication.stream.replica_connection import (
     REPORT_READ_SIZE,
     LogSource,
     ReplicaConnection,
 )
-from roquet.broker.replication.stream.stream_facts import ConnectionFacts, StreamError, first_error
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
