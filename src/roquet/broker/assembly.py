@@ -290,7 +290,6 @@ def _note_in_memory() -> BootNote:
 
 
 def _memory() -> int:
-    """Bytes of memory that this machine has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -62,7 +62,11 @@ def connect(
     settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
     settings.subscribe(warn_of_long_delays, "retention")
     settings.subscribe(lambda config: apply_log_levels(config.log_levels), "log_levels")
-    settings.subscribe(partial(_configure_topics, broker), "permission", "auto_create_topic")
+    settings.subscribe(
+        lambda config: tables.topics.configure(config, control.clock.now_ms()),
+        "permission",
+        "auto_create_topic",
+    )
     settings.subscribe(throttle.follow, "quotas")
     settings.subscribe(gate.refuse_reads, "slave_read_enable")
     settings.subscribe(registration.request)
@@ -98,10 +102,6 @@ def _register_role(broker: Broker, before: Role, role: Role) -> None:
 def _registered_as(role: Role) -> tuple[BrokerRole, int, int, bool]:
     """Fields of a role that name servers notice; a fenced broker does not register at all."""
     return role.role, role.broker_id, role.epoch, role.is_fenced
-
-
-def _configure_topics(broker: Broker, config: BrokerConfig) -> None:
-    broker.tables.topics.configure(config, broker.control.clock.now_ms())
 
 
 def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:

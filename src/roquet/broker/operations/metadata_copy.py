@@ -156,7 +156,9 @@ class MasterSession:
         self.offsets = [
             msgspec.structs.replace(
                 answer,
-                rows={k: row for k, row in answer.rows.items() if _topic_of(k) not in topics},
+                rows={
+                    k: r for k, r in answer.rows.items() if k.partition(SEPARATOR)[0] not in topics
+                },
             )
             for answer in self.offsets
         ]
@@ -350,7 +352,6 @@ class MetadataCopy:
             session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
 
     def _is_empty(self, topic: str) -> bool:
-        """Whether a topic is here, and without messages."""
         return self._tables.topics.get(topic) is not None and not self._has_messages(topic)
 
     def _has_messages(self, topic: str) -> bool:
@@ -520,8 +521,3 @@ def _join(pending: list[PendingOffsets], more: PendingOffsets) -> None:
     pending[-1] = PendingOffsets(
         max(last.log_end, more.log_end), {**last.rows, **more.rows}, more.version, more.editions
     )
-
-
-def _topic_of(key: str) -> str:
-    """The topic of "topic@group"."""
-    return key.partition(SEPARATOR)[0]

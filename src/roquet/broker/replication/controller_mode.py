@@ -24,7 +24,7 @@ from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
 from roquet.broker.replication.control.machine_boot import BootNote, FlushedNote
-from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
+from roquet.broker.replication.control.set_proposals import SetProposals
 from roquet.broker.replication.control.transitions import MasterLocator, RoleTransitions
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.epoch_framing import (
@@ -187,9 +187,9 @@ class ControllerMode:
             self.sync_set,
             client,
             clock,
-            lambda: failover.standing.leading,
+            failover,
             lambda: settings.config.ha_behind_max,
-            LeadDuties(flush=self._flush.step, on_refused=failover.notice, resign=failover.resign),
+            self._flush.step,
         )
         yield failover.serve()
         yield proposals.serve()

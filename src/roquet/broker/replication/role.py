@@ -167,7 +167,6 @@ class RoleTasks:
         self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
 
     async def _stop(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

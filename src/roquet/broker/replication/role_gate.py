@@ -216,8 +216,6 @@ class RoleGate:
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:
-    """A handler that refuses."""
-
     def refuse(_call: Call[Any], _peer: Peer) -> NoReturn:
         raise CallRefused(code, remark)
 

@@ -151,7 +151,6 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return owner_of
 
     async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
-        """The lag of each queue."""
         known = await self.peer_brokers.lag(group, topic, home)
         for queue in home.queues:
             if queue.broker_name == self.peer_brokers.own_name:

@@ -4,13 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
-from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
+from roquet.broker.replication.control.failover import Failover
+from roquet.broker.replication.control.set_proposals import SetProposals
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, StoreFailed
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
@@ -63,6 +65,7 @@ class Scene:
         self.term: tuple[int, int] | None = (1, 5)
         self.refused = 0
         self.resigned: list[int] = []
+        self.resign = self.resigned.append
         self.flushed = 100
         self.set = SyncSet(
             clock,
@@ -78,11 +81,9 @@ class Scene:
             self.set,
             self.controller,
             clock,
-            lambda: self.term,
+            cast(Failover, self),
             lambda: 15_000,
-            LeadDuties(
-                flush=lambda: self.flush(), on_refused=self._refused, resign=self.resigned.append
-            ),
+            lambda: self.flush(),
         )
         self.flushes: list[int] = []
         """Requests that were made before each flush."""
@@ -100,8 +101,12 @@ class Scene:
         self.on_flush()
         self.flushed = end
 
-    def _refused(self) -> None:
+    def notice(self) -> None:
         self.refused += 1
+
+    @property
+    def standing(self) -> Any:
+        return SimpleNamespace(leading=self.term)
 
 
 async def test_a_replica_that_has_caught_up_joins() -> None:

@@ -88,7 +88,8 @@ class LeaseHeartbeats:
         """
         context, own = self._context, self._standing.own
         epoch = own.epoch if own.leads else None
-        logs_needed = _number(context.settings.logs_needed)
+        logs_needed = context.settings.logs_needed
+        logs_needed = ALL_OF_THE_SET if logs_needed is None else logs_needed
         sent_ms = context.term.now_ms()
         if epoch is not None:
             context.logs.asked(logs_needed)
@@ -179,7 +180,3 @@ class LeaseHeartbeats:
                 log.warning("the lease of epoch %d is over: no messages are taken", own.epoch)
                 self._context.transitions.fence(is_fenced=True)
             await cell.wait_extended()
-
-
-def _number(logs_needed: int | None) -> int:
-    return ALL_OF_THE_SET if logs_needed is None else logs_needed

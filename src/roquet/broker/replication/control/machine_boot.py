@@ -94,7 +94,8 @@ class BootNote:
         was_flushed = was_closed or self.is_flushed
         known_boot = (self._content or UNKNOWN).removesuffix(FLUSHED)
         has_lost_nothing = was_flushed or known_boot == self._boot_id != UNKNOWN
-        was_emptied = has_identity and self._content is None and not self._has_log()
+        has_log = bool(self._files.list(self._directory / LOG))
+        was_emptied = has_identity and self._content is None and not has_log
         is_lacking = self._content == LACKING or was_emptied or not has_lost_nothing
         if is_lacking and not is_trusted:
             self._write(LACKING)
@@ -126,9 +127,6 @@ class BootNote:
             return self._files.read(self._directory / FILE_NAME).decode("ascii", "replace")
         except FileNotFoundError:
             return None
-
-    def _has_log(self) -> bool:
-        return bool(self._files.list(self._directory / LOG))
 
     def _write(self, content: str) -> None:
         if content != self._content:

@@ -230,13 +230,10 @@ class MasterLocator:
             return
         try:
             reply = await self._pool.call(role.master, ExchangeHaInfo(), TIMEOUT_MS)
-            stream = _checked(reply.master_ha_address)
+            told = reply.master_ha_address
+            stream = join_address(*parse_address(told, "masterHaAddress")) if told else None
         except RoquetError as error:
             log.debug("the master at %s does not say where its stream is: %s", role.master, error)
             return
         if stream is not None and self._role.current is role:
             self._role.change(replace(role, master_stream=stream))
-
-
-def _checked(address: str | None) -> str | None:
-    return join_address(*parse_address(address, "masterHaAddress")) if address else None

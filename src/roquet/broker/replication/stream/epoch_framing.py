@@ -275,7 +275,11 @@ class EpochReplicaFraming(ReplicaFraming):
         latest = last_epoch(epochs.entries)
         if entry.epoch == latest or not frame.body:
             return
-        if entry.epoch < latest or entry.start < 0 or entry.start > _end(frame):
+        if (
+            entry.epoch < latest
+            or entry.start < 0
+            or entry.start > frame.position + len(frame.body)
+        ):
             raise StreamError(
                 f"it sends epoch {entry.epoch} from {entry.start} on, after epoch {latest}"
             )
@@ -342,10 +346,6 @@ class EpochReplicaFraming(ReplicaFraming):
         begin = self._replica.store.raw.begin
         starts = {epochs[0].start if epochs else None for epochs in (own, master)}
         return starts == {begin} and self._replica.confirmed() <= begin
-
-
-def _end(frame: EpochLogFrame) -> int:
-    return frame.position + len(frame.body)
 
 
 def _text(epochs: Iterable[EpochEntry]) -> str:

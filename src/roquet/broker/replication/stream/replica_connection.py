@@ -154,7 +154,6 @@ class ReplicaConnection:
                 group.create_task(work)
 
     async def _read(self) -> None:
-        """Take reports."""
         while chunk := await self._reader.read(REPORT_READ_SIZE):
             self._read_ms = self._clock.monotonic_ms()
             if (report := self.framing.feed(chunk)) is None:

@@ -303,7 +303,6 @@ class StreamClient:
         return chunk
 
     async def _receive(self, reader: asyncio.StreamReader, *, has_proved: bool) -> None:
-        """Append what the master sends."""
         chunk = await self._first_bytes(reader, has_proved=has_proved)
         while chunk:
             self._read_ms = self._clock.monotonic_ms()
@@ -345,7 +344,6 @@ class StreamClient:
                 self._read_ms = self._clock.monotonic_ms()  # it is not the master that is silent
 
     def _note_following(self) -> None:
-        """Note that the log is a part of this master's."""
         if self._framing.is_ready and not self._moved.is_set():
             self.following = self._conversations
 
