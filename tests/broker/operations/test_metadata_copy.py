@@ -20,7 +20,7 @@ from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.timer.layout import TimerCheckpoint
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.inspection import AllOffsets, AllOffsetsReply, GetAllOffsets
 from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
@@ -407,21 +407,17 @@ async def test_a_master_that_came_back_is_copied_from_again(
         ({}, 0, "the master is this broker itself"),
     ],
 )
-def test_a_broker_that_is_not_its_master_is_not_copied(
+async def test_a_broker_that_is_not_its_master_is_not_copied(
     settings: dict[str, Any], broker_id: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def check() -> None:
-        async with started(10_911, **settings) as master, started(20_911) as replica:
-            master.tables.topics.put(TopicConfig(topic_name="foreign"), now_ms())
-            with caplog.at_level(logging.WARNING, NAME):
-                follow(replica, "127.0.0.1:10911", broker_id)
-                await asyncio.sleep(20)
-            assert not has_topic(replica, "foreign")
-            assert len(caplog.records) == 1
-            assert reason in caplog.text
-
-    check()
+    async with started(10_911, **settings) as master, started(20_911) as replica:
+        master.tables.topics.put(TopicConfig(topic_name="foreign"), now_ms())
+        with caplog.at_level(logging.WARNING, NAME):
+            follow(replica, "127.0.0.1:10911", broker_id)
+            await asyncio.sleep(20)
+        assert not has_topic(replica, "foreign")
+        assert len(caplog.records) == 1
+        assert reason in caplog.text
 
 
 # -- a master that reports no changes ---------------------------------------------------------
