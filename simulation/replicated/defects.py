@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquet.broker.log.flushed_view import ConfirmedView
+from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.replication.confirmation import sync_set
 from roquet.broker.replication.confirmation.set_acknowledgements import (
     MasterTermCell,

@@ -27,10 +27,9 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.acting_master import ReturnTarget
 from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
-from roquet.broker.replication.fixed_roles import FixedRoles
+from roquet.broker.replication.fixed_roles import FixedRoles, ReturnTarget
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.conftest import FakePeer
 
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.replication.acting_master import ActingMaster
+from roquet.broker.replication.fixed_roles import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.role_gate import (
     HELD_MS_MAX,

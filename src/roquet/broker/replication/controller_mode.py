@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from roquet.broker.log.flushed_view import ConfirmedView
+from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.confirmation.set_acknowledgements import (
     LogsInForce,
     MasterTermCell,
@@ -26,6 +25,7 @@ from roquet.broker.replication.control.failover_context import FailoverContext, 
 from roquet.broker.replication.control.machine_boot import BootNote, FlushedNote
 from roquet.broker.replication.control.set_proposals import SetProposals
 from roquet.broker.replication.control.transitions import MasterLocator, RoleTransitions
+from roquet.broker.replication.fixed_roles import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.epoch_framing import (
     EpochLog,

@@ -22,7 +22,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from roquet.broker.replication.acting_master import ActingMaster
+from roquet.broker.replication.fixed_roles import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.runtime_settings import RuntimeSettings

@@ -15,8 +15,11 @@ import msgspec
 
 from roquet.broker.replication.control.broker_id import obtain_id, register
 from roquet.broker.replication.control.controller_client import Complaints
-from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
-from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.broker.replication.control.failover_context import (
+    FailoverContext,
+    GroupStanding,
+    LeaseHeartbeats,
+)
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RoquetError, StoreError
 from roquet.rules.replication.role_change import (

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from roquet.broker.log.flushed_view import ConfirmedView
+from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.role import Role, RoleCell
