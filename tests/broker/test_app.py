@@ -10,13 +10,7 @@ from tests.broker.conftest import FakePeer, MakeSend, config_of
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.model.errors import (
-    CallError,
-    ConfigError,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
+from roquet.model.errors import CallError, ConfigError, StoreError, StoreFull, StoreLocked
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security

@@ -219,9 +219,7 @@ async def test_a_role_that_is_lost_for_a_moment_is_taken_over_once_more(
 
 
 @in_virtual_time
-async def test_requests_wait_for_the_last_of_several_changes_of_the_role(
-    message: MakeSend,
-) -> None:
+async def test_requests_wait_for_the_last_of_several_changes_of_the_role(message: MakeSend) -> None:
     clock = this_loop().clock
     async with BrokerServer(config_of(**REPLICA), clock) as server:
         role = server.broker.replication.role

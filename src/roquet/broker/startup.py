@@ -9,10 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
-from roquet.broker.ingest.set_aside import (
-    REVIVE,
-    TRANSACTIONS,
-)
+from roquet.broker.ingest.set_aside import REVIVE, TRANSACTIONS
 from roquet.broker.operations.progress import OFFSET_MAX
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.saved_table import SavedTable

@@ -4,14 +4,7 @@ import asyncio
 from random import Random
 
 import pytest
-from tests.broker.replication.role_switches import (
-    SWITCHES,
-    Switch,
-    asked,
-    bodies,
-    kill,
-    records,
-)
+from tests.broker.replication.role_switches import SWITCHES, Switch, asked, bodies, kill, records
 from tests.conversation.failover_group import (
     CLIENT,
     CONTROLLER,

@@ -105,8 +105,7 @@ async def elected_before_it_copies(running: Group, monkeypatch: pytest.MonkeyPat
 
 @ENDS
 async def test_what_only_a_master_delivered_that_ends_comes_again_when_it_leads_from_its_files(
-    ended: End,
-    monkeypatch: pytest.MonkeyPatch,
+    ended: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with settled(["first", "second"]) as running:
         await running.loop.clock.sleep(1_000)
@@ -137,8 +136,7 @@ async def test_what_only_a_master_delivered_that_ends_comes_again_when_it_leads_
 
 @ENDS
 async def test_what_a_master_gave_out_that_ends_is_popped_again_when_it_leads_from_its_files(
-    ended: End,
-    monkeypatch: pytest.MonkeyPatch,
+    ended: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with settled(["first", "second"]) as running:
         await running.loop.clock.sleep(1_000)

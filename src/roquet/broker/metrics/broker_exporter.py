@@ -16,12 +16,7 @@ from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.observe.exporter import (
-    MetricsExporter,
-    NodeIdentity,
-    exporter_address,
-    exporter_labels,
-)
+from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.records.record import decode
 

@@ -110,9 +110,7 @@ def add_consumers(broker: Broker, page: MetricsPage, name: str) -> None:
     mode, system = MODES[group.consume_type], flag(is_system_group(name))
     for (language, version), count in Counter(map(_kind, group.members)).items():
         page.add(
-            rocketmq.CONSUMER_CONNECTIONS,
-            count,
-            *(name, mode, language, version, PROTOCOL, system),
+            rocketmq.CONSUMER_CONNECTIONS, count, *(name, mode, language, version, PROTOCOL, system)
         )
 
 

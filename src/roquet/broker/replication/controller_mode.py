@@ -166,9 +166,7 @@ class ControllerMode:
         """Tasks of this mode, of a broker that listens at an address already."""
         settings, clock = self._settings, self._clock
         member = OwnBroker(
-            cluster=settings.config.cluster_name,
-            name=settings.config.broker_name,
-            address=address,
+            cluster=settings.config.cluster_name, name=settings.config.broker_name, address=address
         )
         client = ControllerClient(member, lambda: settings.config.controllers, pool, clock)
         context = FailoverContext(

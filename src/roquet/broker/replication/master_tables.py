@@ -303,9 +303,7 @@ def _joined(rows: dict[str, T] | None, more: dict[str, T] | None) -> dict[str, T
     return rows if more is None else (rows or {}) | more
 
 
-async def _all_pages(
-    ask: Callable[[int, str | None], Awaitable[TablePage[B]]],
-) -> list[B]:
+async def _all_pages(ask: Callable[[int, str | None], Awaitable[TablePage[B]]]) -> list[B]:
     """The bodies of all pages of one version of a table.
 
     A table that changes meanwhile is read from its first page again. Raises FieldError for pages

@@ -161,11 +161,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shares(
-    strategy: str,
-    home: TopicLocation,
-    members: Sequence[str],
-    owners: QueueOwners,
-    lag: QueueLag,
+    strategy: str, home: TopicLocation, members: Sequence[str], owners: QueueOwners, lag: QueueLag
 ) -> GroupAssignment:
     if strategy == STICKY:
         return sticky(home.queues, members, owners)

@@ -153,11 +153,7 @@ async def test_the_group_is_read_from_the_reply_and_its_body() -> None:
         assert await client.group() == GroupView(epoch=0)
         controller.leads(2, 5, 2, 3, version=9)
         assert await client.group() == GroupView(
-            epoch=5,
-            master=2,
-            address="10.0.0.2:10911",
-            members=frozenset({2, 3}),
-            set_version=9,
+            epoch=5, master=2, address="10.0.0.2:10911", members=frozenset({2, 3}), set_version=9
         )
 
 

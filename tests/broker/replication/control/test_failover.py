@@ -13,10 +13,7 @@ from tests.broker.replication.scripted_controller import MEMBER, ScriptedControl
 
 from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
 from roquet.broker.replication.control.failover import Failover
-from roquet.broker.replication.control.failover_context import (
-    FailoverContext,
-    FailoverSettings,
-)
+from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
 from roquet.broker.replication.control.transitions import LogFacts, RoleTransitions
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -34,11 +31,7 @@ from roquet.wire.replication.broker_identity import BrokerIdentity
 pytestmark = pytest.mark.virtual_time
 
 SETTINGS = FailoverSettings(
-    poll_ms=5_000,
-    heartbeat_ms=1_000,
-    heartbeat_timeout_ms=10_000,
-    priority=7,
-    waits_for_all=True,
+    poll_ms=5_000, heartbeat_ms=1_000, heartbeat_timeout_ms=10_000, priority=7, waits_for_all=True
 )
 
 
@@ -428,9 +421,7 @@ async def test_a_broker_applies_again_where_the_controller_does_not_know_it_any_
         assert scene.controller.count(calls.RegisterWithController) >= 2
 
 
-async def test_a_role_that_cannot_be_taken_is_tried_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_role_that_cannot_be_taken_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.controller.leads(1, 5)
     scene.roles.failure = StoreError("the disk is full")

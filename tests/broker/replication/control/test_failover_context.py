@@ -33,10 +33,7 @@ from roquet.wire.codes import ResponseCode
 pytestmark = pytest.mark.virtual_time
 
 PARTLY = BrokerConfig(
-    controller_mode=True,
-    controllers=("a:1",),
-    all_ack_in_sync_set=False,
-    in_sync_replicas=3,
+    controller_mode=True, controllers=("a:1",), all_ack_in_sync_set=False, in_sync_replicas=3
 )
 """Settings with which three logs have to hold a message."""
 

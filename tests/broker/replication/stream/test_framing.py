@@ -17,11 +17,7 @@ from roquet.broker.replication.stream.framing import (
 )
 from roquet.rules.replication.sync_state import SentFrame
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.replication.classic_stream import (
-    LogFrame,
-    encode_frame_header,
-    encode_report,
-)
+from roquet.wire.replication.classic_stream import LogFrame, encode_frame_header, encode_report
 
 
 @in_virtual_time

@@ -214,10 +214,7 @@ async def test_where_access_control_or_tls_is_on_replicas_prove_who_they_are_or_
     here: str,
     there: str,
 ) -> None:
-    leads, follows = (
-        parts(**master),
-        parts(broker_role=BrokerRole.SLAVE, broker_id=1, **replica),
-    )
+    leads, follows = (parts(**master), parts(broker_role=BrokerRole.SLAVE, broker_id=1, **replica))
     end = leads.append(5)
     await leads.server.start("127.0.0.1", 0)
     stream = f"127.0.0.1:{leads.server.port}"

@@ -21,10 +21,7 @@ from roquet.net.clock import Clock
 from roquet.rules.election.heartbeat_term import term_by_heartbeat
 from roquet.rules.election.lease import LeaseTerms, MasterTerm
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
-from roquet.rules.replication.role_change import (
-    GroupView,
-    ObeyedTerm,
-)
+from roquet.rules.replication.role_change import GroupView, ObeyedTerm
 from roquet.store.replication.identity_file import IdentityFile
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode

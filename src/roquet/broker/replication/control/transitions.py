@@ -109,12 +109,7 @@ class RoleTransitions:
         """Become a replica; its stream is looked for."""
         await self.stop_leading(broker_id, step.epoch)
         self._role.change(
-            Role(
-                role=BrokerRole.SLAVE,
-                broker_id=broker_id,
-                epoch=step.epoch,
-                master=step.address,
-            )
+            Role(role=BrokerRole.SLAVE, broker_id=broker_id, epoch=step.epoch, master=step.address)
         )
 
     def adopt(self, step: AdoptSet) -> None:

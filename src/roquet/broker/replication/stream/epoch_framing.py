@@ -185,9 +185,7 @@ class EpochMasterFraming(MasterFraming):
         """See MasterFraming."""
         assert self._replica is not None, "a report comes after the handshake"
         facts = ReplicaReportFacts(
-            broker_id=self._replica.broker_id,
-            report=report,
-            is_learner=self._replica.is_learner,
+            broker_id=self._replica.broker_id, report=report, is_learner=self._replica.is_learner
         )
         self._master.places.report(self._number, facts, last)
 

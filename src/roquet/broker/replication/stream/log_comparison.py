@@ -18,13 +18,7 @@ from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.framing import LogDiverged, StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
-from roquet.model.errors import (
-    CallError,
-    CallRefused,
-    ConnectFailed,
-    ConnectionLost,
-    FieldError,
-)
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost, FieldError
 from roquet.model.settings import join_address, parse_address
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
