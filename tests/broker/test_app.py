@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, MakeSend, config_of
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
@@ -19,7 +20,6 @@ from roquet.rules import routing
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
@@ -135,18 +135,7 @@ async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
     await server.__aenter__()
     server.broker.bind(SendHandler.send)(message(), peer)
     channel = await Channel.connect("127.0.0.1", server.port)
-    call = Pull(
-        consumer_group="billing",
-        topic="orders",
-        queue_id=0,
-        queue_offset=1,
-        max_msg_nums=32,
-        sys_flag=6,
-        commit_offset=0,
-        suspend_timeout_millis=15_000,
-        subscription="*",
-        sub_version=0,
-    )
+    call = ask(1, sys_flag=6, suspend_timeout_millis=15_000)
     held = asyncio.create_task(channel.call(call, 20_000))
     await channel.call(MaxOffset(topic="orders", queue_id=0))
     update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=1)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.admin.elected_group import address, operate
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
 from tests.conversation.failover_group import CONTROLLER, Group, group, settled
 
 from roquet.admin.client import AdminClient
@@ -42,7 +43,6 @@ from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, StoreLocation, cluster
 from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
 from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -277,11 +277,8 @@ async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_onc
             tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
             tables.groups.find("readers", 0)
             pool = ChannelPool(clock=this_loop().clock)
-            pull = Pull(
-                consumer_group="readers", topic="orders", queue_id=queue_id, queue_offset=1,
-                max_msg_nums=8, sys_flag=6, commit_offset=0, suspend_timeout_millis=15_000,
-                subscription="*", sub_version=0,
-            )  # fmt: skip
+            flags: dict[str, Any] = {"sys_flag": 6, "suspend_timeout_millis": 15_000}
+            pull = ask(1, consumer_group="readers", queue_id=queue_id, max_msg_nums=8, **flags)
             began_ms = this_loop().clock.monotonic_ms()
             reply = await pool.call(replica.address, pull, 20_000)
             assert this_loop().clock.monotonic_ms() - began_ms < 1_000
@@ -545,10 +542,8 @@ async def test_no_reader_gets_messages_of_a_replica_that_its_master_has_lost_and
                 await producer.send("orders", b"gone %d" % number)
         await caught_up(running.brokers[0], replica)
         replica.broker.tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
-        pull = Pull(
-            consumer_group="readers", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=8,
-            sys_flag=6, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-        )  # fmt: skip
+        flags: dict[str, Any] = {"sys_flag": 6, "suspend_timeout_millis": 0}
+        pull = ask(consumer_group="readers", max_msg_nums=8, **flags)
         async with ChannelPool(clock=this_loop().clock) as pool:
             assert b"gone" in bytes((await pool.call(replica.address, pull)).body)
             await running.stop_broker(0)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
 from tests.broker.replication.conftest import ReplicationParts
 
 from roquet.broker.app import BrokerServer
@@ -27,7 +28,6 @@ from roquet.store.flush import FlushTask
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.power_loss_files import PowerLossFiles
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import decode_many
@@ -356,18 +356,8 @@ class Client:
 
     async def pull(self, offset: int, suspend_ms: int = 0) -> tuple[int, list[bytes]]:
         """Code and messages of a pull."""
-        call = Pull(
-            consumer_group="g",
-            topic="orders",
-            queue_id=0,
-            queue_offset=offset,
-            max_msg_nums=32,
-            sys_flag=int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND),
-            commit_offset=0,
-            suspend_timeout_millis=suspend_ms,
-            subscription="*",
-            sub_version=0,
-        )
+        flags = int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND)
+        call = ask(offset, consumer_group="g", sys_flag=flags, suspend_timeout_millis=suspend_ms)
         reply: Any = self.server.broker.bind(PullHandler.pull)(call, self.peer)
         if asyncio.iscoroutine(reply):
             reply = await reply

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.broker.conftest import config_of
+from tests.broker.handlers.messages.test_pull import ask
 from tests.broker.replication.fake_master import Answer, FakeMaster
 
 from roquet.broker.app import BrokerServer
@@ -44,7 +45,6 @@ from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.lock import LockQueues
 from roquet.wire.calls.offset import MaxOffset, QueryOffset, UpdateOffset
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
@@ -56,10 +56,7 @@ SMALL = {"log_file_size": 32 * 1024, "queue_file_entries": 50}
 
 QUEUES = [MessageQueue("orders", "broker-a", 0)]
 
-PULL = Pull(
-    consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=4,
-    commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-)  # fmt: skip
+PULL = ask(consumer_group="g", sys_flag=4, suspend_timeout_millis=0)
 
 SEND = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.replication.fixed_roles import ActingMaster
@@ -26,7 +27,6 @@ from roquet.net.router import Router
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import this_loop
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.virtual_time
@@ -34,18 +34,7 @@ pytestmark = pytest.mark.virtual_time
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1)
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 
-PULL = Pull(
-    consumer_group="g",
-    topic="orders",
-    queue_id=0,
-    queue_offset=7,
-    max_msg_nums=32,
-    sys_flag=0,
-    commit_offset=0,
-    suspend_timeout_millis=0,
-    subscription="*",
-    sub_version=0,
-)
+PULL = ask(7, consumer_group="g", sys_flag=0, suspend_timeout_millis=0)
 
 
 class Stream:
