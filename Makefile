@@ -178,6 +178,7 @@ lock: install ## requirements/*.txt from pyproject.toml
 
 map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables in docs/reference
 	$(BIN)/python tools/generators/architecture_map.py --write
+	$(BIN)/python tools/generators/broker_signals.py --write
 	$(BIN)/python tools/generators/protocol_table.py --write
 	$(BIN)/python tools/generators/settings_table.py --write
 	$(BIN)/python tools/generators/metrics_table.py --write

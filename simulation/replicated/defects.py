@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquet.broker.replication.confirmation import replica_places, sync_set
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
-from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
-from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
-from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.log.flush import ConfirmedView
+from roquet.broker.replication.confirmation import sync_set
+from roquet.broker.replication.confirmation.set_acknowledgements import (
+    MasterTermCell,
+    SetAcknowledgements,
+)
+from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
 from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.stream import epoch_framing, stream_client
-from roquet.broker.replication.stream.confirmed_view import ConfirmedView
-from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.epoch_framing import EpochLog
 from roquet.broker.services.revive import PopRevive
 from roquet.controller import elections
 from roquet.rules.election.elect import ElectionFacts, ElectionRequest, ElectionResult
@@ -182,7 +183,7 @@ def stolen_place() -> Iterator[None]:
             report(places, connection, facts, sent)
 
     with (
-        patched(replica_places, "may_replace", lambda *_: True),
+        patched(sync_set, "may_replace", lambda *_: True),
         wrapped(ReplicaPlaces, "report", steal),
     ):
         yield

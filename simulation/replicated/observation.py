@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from roquet.broker.replication.confirmation.acknowledgements import StatusWait
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
-from roquet.broker.replication.confirmation.status_wait import StatusSource, StatusWait
 from roquet.broker.replication.role import Role
 from roquet.controller.leader_state import LeaderState
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
@@ -25,18 +25,20 @@ ROUNDING_MS: Final = 5
 """Added to the time in which a lease ends: clocks are read in whole ms."""
 
 
-class NotedStatuses(NamedTuple):
-    """The statuses of a source; `note` is called with the position of each that promises most."""
+StatusDecision = Callable[[StatusWait, bool], PutStatus | Awaitable[PutStatus]]
+"""Gives the status once a wait of a sender has ended, or one that takes longer still."""
 
-    source: StatusSource
-    note: Callable[[int], None]
 
-    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
-        """See StatusSource."""
-        decision = self.source.status_after(wait, reached)
+def noted(decide: StatusDecision, note: Callable[[int], None]) -> StatusDecision:
+    """The decisions; `note` is called with the position of each that promises most."""
+
+    def decide_and_note(wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
+        decision = decide(wait, reached)
         if decision is PutStatus.PUT_OK:
-            self.note(wait.position)
+            note(wait.position)
         return decision
+
+    return decide_and_note
 
 
 class GroupObserver:
@@ -99,7 +101,7 @@ class GroupObserver:
         if found is None:
             return None
         note = partial(self._note_position, *self._place())
-        return replace(found, source=NotedStatuses(found.source, note))
+        return replace(found, decide=noted(found.decide, note))
 
     async def _status(
         self, status: Any, acknowledgements: SetAcknowledgements, position: int

@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,12 @@ NewPeer = Callable[..., FakePeer]
 
 MakeSend = Callable[..., Send]
 """Makes a send request; keywords are its fields."""
+
+
+def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
+    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
+    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **arguments)
 
 
 @pytest.fixture

@@ -5,19 +5,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, config_of
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.settings.config import BrokerConfig
-from roquet.model.errors import (
-    CallError,
-    ConfigError,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
+from roquet.model.errors import CallError, ConfigError, StoreError, StoreFull, StoreLocked
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
@@ -26,7 +20,6 @@ from roquet.rules import routing
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
@@ -36,12 +29,6 @@ CERTIFICATES = Path(__file__).parents[1] / "certificates"
 REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
 
 SENT = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
-
-
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_stored_messages_are_there_after_a_restart(
@@ -148,18 +135,7 @@ async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
     await server.__aenter__()
     server.broker.bind(SendHandler.send)(message(), peer)
     channel = await Channel.connect("127.0.0.1", server.port)
-    call = Pull(
-        consumer_group="billing",
-        topic="orders",
-        queue_id=0,
-        queue_offset=1,
-        max_msg_nums=32,
-        sys_flag=6,
-        commit_offset=0,
-        suspend_timeout_millis=15_000,
-        subscription="*",
-        sub_version=0,
-    )
+    call = ask(1, sys_flag=6, suspend_timeout_millis=15_000)
     held = asyncio.create_task(channel.call(call, 20_000))
     await channel.call(MaxOffset(topic="orders", queue_id=0))
     update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=1)

@@ -3,18 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, config_of
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.settings.config import BrokerConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
-
-
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_a_broker_without_a_directory_keeps_everything_in_memory(

@@ -1,11 +1,4 @@
-from roquet.broker.counts import (
-    CHECKPOINT,
-    DELAY,
-    NORMAL,
-    SIZES_MAX,
-    BrokerCounts,
-    StoredMessages,
-)
+from roquet.broker.counts import CHECKPOINT, DELAY, NORMAL, SIZES_MAX, BrokerCounts, StoredMessages
 from roquet.metrics.counts import SERIES_MAX
 
 

@@ -4,31 +4,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, config_of
 from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.operations.metadata_copy import MetadataCopy
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
+from roquet.broker.services.transactions.transactions import GROUP, OP_CODE, OP_PROPERTIES
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.startup import DISPATCH_COUNT, hand_over, take_over
+from roquet.broker.startup import (
+    DISPATCH_COUNT,
+    hand_over,
+    lower_progress,
+    prepare_cut,
+    take_lead,
+    take_over,
+)
 from roquet.model import names
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import TopicConfig
 from roquet.net.channel import Channel
-from roquet.observe.log_levels import apply_log_levels
+from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.codes import ResponseCode
 
+REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
 
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
+ALONE = Role(role=BrokerRole.SLAVE, broker_id=1)
 
 
 async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
@@ -57,53 +65,6 @@ async def test_messages_without_a_topic_are_said_and_kept(
         async with BrokerServer(config_of(tmp_path)) as server:
             assert "messages of 1 topics without settings, as orders" in caplog.text
             assert server.broker.log.store.bounds("orders", 0) == (0, 1)
-
-
-async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> None:
-    async with BrokerServer(config_of()) as server:
-        broker = server.broker
-        broker.control.settings.change({"sendThreadPoolQueueCapacity": "77"}, 0)
-        assert broker.control.admission.gates["send"].limits.count == 77
-
-
-@in_virtual_time
-async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
-    message: MakeSend, peer: FakePeer
-) -> None:
-    async with BrokerServer(config_of(), this_loop().clock) as server:
-        broker = server.broker
-        later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
-        for topic, properties in later.items():
-            broker.bind(SendHandler.send)(message(topic=topic, properties=properties), peer)
-        broker.make(TopicDeletion).delete(["a", "b"])
-        broker.control.settings.change({"autoCreateTopicEnable": "false"}, 0)
-        await asyncio.sleep(4)
-        assert [broker.log.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
-        assert [broker.tables.topics.get(topic) for topic in later] == [None, None]
-
-
-async def test_no_retention_is_too_short_for_what_waits(
-    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        broker = server.broker
-        broker.control.settings.change({"fileReservedTime": "1"}, 0)
-        assert "messages may wait 7200000 ms at a delay level" in caplog.text
-        broker.control.settings.change({"fileReservedTime": "72"}, 0)
-        broker.bind(SendHandler.send)(message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
-        async with asyncio.timeout(5):
-            while broker.delivery.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
-                await asyncio.sleep(0.01)
-        with pytest.raises(CallRefused, match="messages wait for their delivery time"):
-            broker.control.settings.change({"fileReservedTime": "24"}, 0)
-        assert broker.control.settings.config.retention == 72 * 3_600_000
-        broker.control.settings.change({"fileReservedTime": "48"}, 0)
-    caplog.clear()
-    async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
-        assert "messages wait for their delivery time for longer" in caplog.text
-
-
-REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
 
 
 async def test_a_replica_leaves_its_tables_as_they_were_copied(
@@ -202,16 +163,6 @@ async def test_a_master_that_hands_over_forgets_what_it_has_told_no_reader_yet(
         assert not tables.former_readers.pending
 
 
-async def test_a_replica_follows_the_address_that_the_settings_name(tmp_path: Path) -> None:
-    async with BrokerServer(config_of(**REPLICA, ha_master="127.0.0.1:9")) as server:
-        role = server.broker.replication.role
-        assert role.current.master_stream == "127.0.0.1:9"
-        server.broker.control.settings.change({"haMasterAddress": "127.0.0.1:8"}, 0)
-        assert role.current.master_stream == "127.0.0.1:8"
-        server.broker.control.settings.change({"haMasterAddress": ""}, 0)
-        assert role.current.master_stream == "127.0.0.1:8", "until a name server says another one"
-
-
 @in_virtual_time
 async def test_a_message_in_the_place_of_a_cut_one_is_durable_only_once_it_is_flushed(
     message: MakeSend, peer: FakePeer
@@ -268,9 +219,7 @@ async def test_a_role_that_is_lost_for_a_moment_is_taken_over_once_more(
 
 
 @in_virtual_time
-async def test_requests_wait_for_the_last_of_several_changes_of_the_role(
-    message: MakeSend,
-) -> None:
+async def test_requests_wait_for_the_last_of_several_changes_of_the_role(message: MakeSend) -> None:
     clock = this_loop().clock
     async with BrokerServer(config_of(**REPLICA), clock) as server:
         role = server.broker.replication.role
@@ -318,14 +267,151 @@ async def test_a_fenced_master_stores_nothing(message: MakeSend, peer: FakePeer)
         assert server.broker.log.store.bounds("orders", 0) == (0, 1)
 
 
-async def test_log_levels_follow_the_settings_while_the_broker_runs(tmp_path: Path) -> None:
-    net = logging.getLogger("roquet.net")
-    try:
-        async with BrokerServer(config_of(tmp_path, log_levels="roquet.net:ERROR")) as server:
-            assert net.level == logging.ERROR
-            server.broker.control.settings.change({"log_levels": "roquet.net:DEBUG"}, 1)
-            assert net.level == logging.DEBUG
-            server.broker.control.settings.change({"log_levels": ""}, 2)
-            assert net.level == logging.NOTSET
-    finally:
-        apply_log_levels("")
+async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master(
+    broker: Broker, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.bind(SendHandler.send)(message(), peer)
+    broker.tables.offsets.copy({"orders@ahead": {0: 7}, "orders@within": {0: 1}}, None)
+    broker.replication.role.change(ALONE)
+    assert broker.tables.offsets.get("ahead", "orders", 0) == 7
+    broker.replication.role.current = Role()
+    await take_lead(broker, 0)
+    offsets = [broker.tables.offsets.get(g, "orders", 0) for g in ("ahead", "within")]
+    assert offsets == [1, 1]
+    assert "groups were further than 1 queues reach" in caplog.text
+    lower_progress(broker)
+    assert len(caplog.records) == 1
+
+
+async def test_a_replica_takes_progress_beyond_a_cut_back_and_leaves_the_rest(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(SendHandler.send)(message(), peer)
+    end = broker.log.store.raw.end
+    broker.bind(SendHandler.send)(message(), peer)
+    offsets = broker.tables.offsets
+    offsets.copy(
+        {
+            "orders@ahead": {0: 2},
+            "orders@within": {0: 1},
+            "elsewhere@far": {0: 9},
+            f"{names.HALF_TOPIC}@{GROUP}": {0: 9},
+        },
+        None,
+    )
+    prepare_cut(broker, end)
+    assert {key: queues[0] for key, queues in offsets.by_place()} == {
+        "orders@ahead": 1,
+        "orders@within": 1,
+        "elsewhere@far": 9,
+        f"{names.HALF_TOPIC}@{GROUP}": 9,
+    }
+    assert not offsets.unsaved, "nothing tells of the cut after a crash"
+
+
+async def test_the_tables_of_a_new_master_are_newer_than_those_of_the_one_before(
+    broker: Broker,
+) -> None:
+    topics, groups = broker.tables.topics, broker.tables.groups
+    before = (topics.version, groups.version)
+    await take_lead(broker, 5)
+    for version, former in zip((topics.version, groups.version), before, strict=True):
+        assert version.state_version == 5
+        assert version.order > former.order
+    await take_lead(broker, 0)
+    assert broker.tables.topics.version.state_version == 5
+
+
+async def test_a_new_master_asks_about_half_messages_of_the_one_before(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(SendHandler.send)(
+        message(sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer
+    )
+    assert broker.log.store.bounds(names.HALF_TOPIC, 0) == (0, 1)
+    broker.tables.offsets.copy({f"{names.HALF_TOPIC}@{GROUP}": {0: 0}}, None)
+    await take_lead(broker, 0)
+    broker.delivery.transactions.step()
+    assert broker.tables.offsets.get(GROUP, names.HALF_TOPIC, 0) == 0, "it has no end yet"
+
+
+async def test_the_copier_does_nothing_at_a_master(broker: Broker) -> None:
+    async with ChannelPool() as pool:
+        copy = MetadataCopy(broker, pool)
+        assert copy.interval_ms() == 1_000
+        await copy.step()
+        broker.replication.role.change(ALONE)
+        assert copy.interval_ms() == 50
+        await copy.step()
+
+
+async def test_a_start_takes_back_progress_of_a_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig(
+        host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20,
+        queue_file_entries=1_000, index_slots=100, index_entries=1_000,
+    )  # fmt: skip
+    async with BrokerServer(config) as server:
+        server.broker.tables.offsets.copy({"orders@g": {0: 7}}, None)
+    async with BrokerServer(config) as server:
+        assert server.broker.tables.offsets.get("g", "orders", 0) == 0
+    assert "further than 1 queues reach" in caplog.text
+
+
+def op_messages(broker: Broker, count: int) -> None:
+    """Store ends of the first half message, each in a message of its own."""
+    for _ in range(count):
+        draft = Draft(
+            names.OP_HALF_TOPIC, 0, b"0,", OP_PROPERTIES, OP_CODE,
+            store_host=broker.log.ingest.store_host,
+        )  # fmt: skip
+        broker.log.store.append(draft, broker.control.clock.now_ms())
+
+
+async def test_others_have_their_turn_while_a_new_master_reads_what_was_noted(
+    broker: Broker,
+) -> None:
+    op_messages(broker, 300)
+    turns, leading = 0, asyncio.create_task(take_lead(broker, 0))
+    while not leading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5
+
+
+async def test_others_have_their_turn_while_progress_in_many_queues_is_lowered(
+    broker: Broker,
+) -> None:
+    broker.tables.offsets.copy({f"t{n}@g": dict.fromkeys(range(20), 7) for n in range(20)}, None)
+    turns, leading = 0, asyncio.create_task(take_lead(broker, 0))
+    while not leading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 400 / 32
+    assert broker.tables.offsets.get("g", "t19", 19) == 0
+
+
+async def test_a_role_that_is_taken_back_ends_the_lowering_of_progress(broker: Broker) -> None:
+    broker.tables.offsets.copy({f"t{n}@g": dict.fromkeys(range(20), 7) for n in range(20)}, None)
+    leading = asyncio.create_task(take_lead(broker, 9))
+    await asyncio.sleep(0)
+    broker.replication.role.change(ALONE)
+    await leading
+    assert broker.tables.offsets.get("g", "t19", 19) == 7, "a master's progress may be ahead"
+    assert broker.tables.topics.version.state_version == 0
+
+
+async def test_a_role_that_is_taken_back_leaves_the_reading_to_the_next_time(
+    broker: Broker,
+) -> None:
+    op_messages(broker, 300)
+    leading = asyncio.create_task(take_lead(broker, 0))
+    await asyncio.sleep(0)
+    broker.replication.role.change(ALONE)
+    await leading
+    progress = broker.tables.offsets.get(GROUP, names.OP_HALF_TOPIC, 0)
+    broker.delivery.transactions.step()
+    assert broker.tables.offsets.get(GROUP, names.OP_HALF_TOPIC, 0) == progress, (
+        "ends that were not read yet are not passed over"
+    )

@@ -286,3 +286,12 @@ async def group(
         await running.until(lambda: identity in running.files[number].contents)  # noqa: B023
     yield running
     await running.loop.clock.sleep(3)  # what has just begun at this moment has ended then
+
+
+@asynccontextmanager
+async def settled(bodies: Iterable[str] = (), **settings: Any) -> AsyncIterator[Group]:
+    """Three brokers that are in sync, after messages with these bodies."""
+    async with group(**settings) as running:
+        await running.settled(3)
+        await running.send_on(bodies)
+        yield running

@@ -7,15 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, WrongClock, group
+from tests.conversation.failover_group import (
+    CLIENT,
+    CONTROLLER,
+    NAMESRV,
+    Group,
+    WrongClock,
+    group,
+    settled,
+)
 
 from roquet.broker.replication.control.controller_client import ControllerClient
+from roquet.model.epoch import EpochEntry
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.route import TopicRoute
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
@@ -25,6 +35,13 @@ from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
 from roquet.wire.fastjson import codec
+from roquet.wire.replication.epoch_file import encode_epoch_file
+
+pytestmark = pytest.mark.virtual_time
+
+IDENTITY = Path("/data/brokerIdentity")
+
+EPOCHS = Path("/data/epochFileCheckpoint")
 
 
 def log_of(running: Group, number: int) -> bytes:
@@ -32,7 +49,6 @@ def log_of(running: Group, number: int) -> bytes:
     return bytes(raw.read(raw.begin, 1 << 20))
 
 
-@in_virtual_time
 async def test_a_group_begins_with_a_master_and_all_brokers_come_into_sync() -> None:
     async with group() as running:
         assert await running.settled(3) == 1
@@ -42,7 +58,6 @@ async def test_a_group_begins_with_a_master_and_all_brokers_come_into_sync() -> 
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
 
 
-@in_virtual_time
 async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> None:
     async with group(1) as running:
         await running.until(lambda: running.master())
@@ -54,11 +69,8 @@ async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> 
         await running.send_on(["one"])
 
 
-@in_virtual_time
 async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(20))
+    async with settled(f"a{n}" for n in range(20)) as running:
         await running.kill(1)
         began = running.loop.time()
         await running.send_on(f"b{n}" for n in range(20))
@@ -71,11 +83,8 @@ async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there(
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(5))
+    async with settled(f"a{n}" for n in range(5)) as running:
         running.part(1)
         await asyncio.sleep(3)
         assert running.brokers[1].broker.replication.role.current.is_fenced
@@ -89,11 +98,8 @@ async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_bac
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         reply = await running.send("lost", 1)
         assert reply.code in (1, 12)
@@ -108,7 +114,6 @@ async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back(
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut() -> None:
     """It may count on messages that the former master has others in the place of."""
     compared = asyncio.Event()
@@ -116,9 +121,7 @@ async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut
     async def compare(_address: str, _position: int) -> None:
         await compared.wait()
 
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         for number in range(5):
             await running.send(f"lost {number}", 1)
@@ -142,11 +145,8 @@ async def test_progress_of_a_new_master_is_taken_once_the_former_ones_log_is_cut
         assert former.tables.delay_offsets.get(3) == 5
 
 
-@in_virtual_time
 async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, CONTROLLER)
         await running.until(lambda: running.master() in (2, 3), 30)
         await running.send_on(["b"])
@@ -155,11 +155,8 @@ async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         for number in (1, 2, 3):
             await running.kill(number)
         for number in (3, 2, 1):
@@ -170,11 +167,8 @@ async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_goes_on_once_its_controller_is_back() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         await asyncio.sleep(60)
         assert running.master() is None
@@ -184,7 +178,6 @@ async def test_a_group_goes_on_once_its_controller_is_back() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> None:
     running = Group()
     await running.start_namesrv()
@@ -198,11 +191,8 @@ async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> Non
     running.check()
 
 
-@in_virtual_time
 async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         epoch = running.brokers[1].broker.replication.role.current.epoch
         await running.kill(1)
         await running.start_broker(1)
@@ -212,10 +202,8 @@ async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
-    async with group() as running:
-        await running.settled(3)
+    async with settled() as running:
         running.part(3)
         await running.until(lambda: running.members() == {1, 2}, 40)
         await running.send_on(["a"])
@@ -224,15 +212,12 @@ async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_settings_say_so() -> (
     None
 ):
-    async with group(
-        ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
+    async with settled(
+        ["a"], ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
     ) as running:
-        await running.settled(3)
-        await running.send_on(["a"])
         for _ in range(30 * 20):
             await asyncio.sleep(0.05)
             assert running.members() == {1, 2, 3}, "an idle replica stays"
@@ -246,11 +231,8 @@ async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_set
         running.check()
 
 
-@in_virtual_time
 async def test_clients_see_the_new_master_at_the_name_server() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
 
         async def addresses() -> dict[int, str]:
             channel = await Channel.connect("10.0.0.1", 9876, clock=running.loop.clock)
@@ -271,11 +253,8 @@ async def test_clients_see_the_new_master_at_the_name_server() -> None:
 
 
 @pytest.mark.parametrize("hears", [True, False])
-@in_virtual_time
 async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         pair = (running.host(1), CONTROLLER) if hears else (CONTROLLER, running.host(1))
         running.network.partition_one_way(*pair)
         await running.until(lambda: running.master() in (2, 3), 60)
@@ -286,11 +265,8 @@ async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for other in (2, 3):
             running.network.partition_one_way(running.host(1), running.host(other))
         assert (await running.send("b", 1)).code == 12
@@ -303,11 +279,8 @@ async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone()
         running.check()
 
 
-@in_virtual_time
 async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_nothing() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         await asyncio.sleep(3)
         assert (await running.send("b", 1)).code == 2
@@ -318,11 +291,8 @@ async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_noth
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
 
 
-@in_virtual_time
 async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await running.kill_controller()
         running.network.revive(CONTROLLER)
         router = Router()
@@ -352,7 +322,6 @@ async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
     async with group(2) as running:
         await running.settled(2)
@@ -366,7 +335,6 @@ async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
         assert not facts.is_connected
 
 
-@in_virtual_time
 async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_was_restored() -> (
     None
 ):
@@ -390,11 +358,8 @@ async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_
         running.check()
 
 
-@in_virtual_time
 async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caught_up() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for number in (1, 2, 3):
             await running.kill(number)
             running.boot_ids[number] = "second"
@@ -409,11 +374,8 @@ async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caugh
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         for number in (1, 2, 3):
             await running.kill(number)
         running.lose_tail(1, 3)
@@ -428,11 +390,8 @@ async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less
         running.check()
 
 
-@in_virtual_time
 async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has_it_again() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(f"a{n}" for n in range(10))
+    async with settled(f"a{n}" for n in range(10)) as running:
         await running.kill(2)
         running.lose_tail(2, 3)
         running.part(1, running.host(2), running.host(3))  # it cannot give it back
@@ -447,11 +406,8 @@ async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has
         running.check()
 
 
-@in_virtual_time
 async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_trusted() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         for number in (1, 2, 3):
             await running.kill(number)
             running.boot_ids[number] = "second"
@@ -462,7 +418,6 @@ async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_
         running.check()
 
 
-@in_virtual_time
 async def test_a_learner_gets_the_log_and_never_leads() -> None:
     async with group(2) as running:
         await running.start_broker(3, async_learner=True)
@@ -476,11 +431,8 @@ async def test_a_learner_gets_the_log_and_never_leads() -> None:
         assert running.master() is None
 
 
-@in_virtual_time
 async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["first"])
+    async with settled(["first"]) as running:
         due = running.loop.clock.now_ms() + 10_000
         reply = await running.send("late", properties="DELAY\x013\x02")  # 10 s
         assert reply.code == 0
@@ -494,11 +446,8 @@ async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early()
         running.check()
 
 
-@in_virtual_time
 async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         began = running.loop.time()
         server = running.brokers.pop(1)
         await running.hosts.run(running.host(1), server.__aexit__(None, None, None))
@@ -508,7 +457,6 @@ async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> No
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_is_parted_stops_in_good_order_and_without_errors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -525,11 +473,8 @@ async def test_a_master_that_is_parted_stops_in_good_order_and_without_errors(
         running.check()
 
 
-@in_virtual_time
 async def test_operators_see_epochs_and_the_set() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         await asyncio.sleep(6)
 
         async def ask(call: Any) -> Any:
@@ -553,11 +498,8 @@ async def test_operators_see_epochs_and_the_set() -> None:
         assert [one.in_sync for one in status.ha_connection_info] == [True, True]
 
 
-@in_virtual_time
 async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a", "b", "c"])
+    async with settled(["a", "b", "c"]) as running:
         created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
         await running.hosts.run(CLIENT, running.ask(1, created))
         commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2)
@@ -572,11 +514,8 @@ async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
         assert tables.topics.version.state_version == 2
 
 
-@in_virtual_time
 async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
         await running.hosts.run(CLIENT, running.ask(1, created))
         await asyncio.sleep(15)
@@ -597,7 +536,6 @@ async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
         assert (known or 0) <= store.bounds("orders", 0)[1]
 
 
-@in_virtual_time
 async def test_a_broker_that_dies_while_nobody_knows_if_it_joined_stops_the_group_for_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -628,7 +566,6 @@ async def test_a_broker_that_dies_while_nobody_knows_if_it_joined_stops_the_grou
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-@in_virtual_time
 async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_other(
     hours: int,
 ) -> None:
@@ -648,13 +585,10 @@ async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_ot
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
 
 
-@in_virtual_time
 async def test_a_replica_whose_disk_is_full_leaves_the_set_and_comes_back_once_there_is_room(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         files = running.files[3]
         room, files.capacity = files.capacity, sum(files.blocks.values())
         await running.send_on(f"{n}" * 30_000 for n in range(10, 40))
@@ -667,3 +601,194 @@ async def test_a_replica_whose_disk_is_full_leaves_the_set_and_comes_back_once_t
         await running.settled(3)
         await asyncio.sleep(1)
         assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
+
+
+def broker_of_another_group(cluster: str) -> MemoryFiles:
+    """The directory of broker 2 of a group of the same name, with three messages."""
+    found: list[MemoryFiles] = []
+
+    @in_virtual_time
+    async def live() -> None:
+        async with group(2, cluster_name=cluster) as running:
+            await running.settled(2)
+            await running.send_on(["f1", "f2", "f3"])
+            await asyncio.sleep(1)
+            await running.kill(2)
+            found.append(running.files[2])
+
+    live()
+    return found[0]
+
+
+def rename(files: MemoryFiles, identity: str) -> MemoryFiles:
+    """A copy of a broker's directory, as another one's."""
+    copy = files.copy()
+    copy.replace(IDENTITY, identity.encode())
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("cluster", "why"),
+    [
+        ("x", "the group g is of cluster c, not x: give this broker another brokerName"),
+        ("c", "the logs are of different pasts, although their epochs are equal"),
+    ],
+)
+def test_a_new_broker_with_the_log_of_another_group_does_not_join(
+    cluster: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = broker_of_another_group(cluster)
+
+    @in_virtual_time
+    async def scene() -> None:
+        async with group() as running:
+            assert await running.settled(3) == 1
+            await running.send_on(["m1", "m2", "m3"])
+            running.files[4] = rename(foreign, f"{cluster}#g#4")
+            await running.start_broker(4, cluster_name=cluster)
+            await asyncio.sleep(20)
+            assert running.members() == {1, 2, 3}
+            await running.send_on(["m4"])
+            assert "m4.0" not in running.stored(4), "nothing is copied on top of another log"
+            running.check()
+
+    scene()
+    assert caplog.text.count(why) == 1
+
+
+@pytest.mark.parametrize("cluster", ["x", "c"])
+def test_a_broker_of_another_group_does_not_lead_in_the_place_of_one_with_its_id(
+    cluster: str,
+) -> None:
+    foreign = broker_of_another_group(cluster)
+
+    @in_virtual_time
+    async def scene() -> None:
+        async with group() as running:
+            assert await running.settled(3) == 1
+            await running.send_on(["m1", "m2", "m3"])
+            await running.kill(2)
+            await running.until(lambda: running.members() == {1, 3})
+            running.files[4] = foreign
+            await running.start_broker(4, cluster_name=cluster)
+            await asyncio.sleep(10)
+            await running.send_on(["m4"])
+            await running.kill(1)
+            assert await running.settled(1) == 3
+            running.check()
+
+    scene()
+
+
+async def test_a_stray_broker_of_a_later_epoch_stops_no_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group() as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["a"])
+        stray = rename(running.files[3], "x#g#7")
+        stray.replace(EPOCHS, encode_epoch_file((EpochEntry(50, 0),)))
+        running.files[4] = stray
+        await running.start_broker(4, cluster_name="x")
+        await asyncio.sleep(10)
+        assert running.master() == 1
+        await running.send_on(["b"])
+    assert "nobody is elected" not in caplog.text
+
+
+def masters_by_epoch(running: Group, found: dict[int, set[int]]) -> dict[int, set[int]]:
+    """Note which brokers take messages now, by the epoch in which they do."""
+    for number, server in running.brokers.items():
+        role = server.broker.replication.role.current
+        if role.is_active:
+            found.setdefault(role.epoch, set()).add(number)
+    return found
+
+
+async def test_a_copy_of_a_masters_directory_waits_until_the_original_is_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group(1, min_in_sync_replicas=1) as running:
+        assert await running.settled(1) == 1
+        await running.send_on(["a"])
+        running.files[4] = running.files[1].copy()
+        await running.start_broker(4)
+        leading: dict[int, set[int]] = {}
+        for _ in range(200):
+            masters_by_epoch(running, leading)
+            await asyncio.sleep(0.1)
+        assert set().union(*leading.values()) == {1}
+        await running.kill(1)
+        assert await running.settled(1) == 4
+        running.check()
+    assert caplog.text.count("is alive at 10.0.1.1:10911, and 10.0.1.4:10911 has a copy") == 1
+
+
+async def test_a_master_that_was_replaced_by_its_copy_takes_no_messages_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group(1, min_in_sync_replicas=1) as running:
+        assert await running.settled(1) == 1
+        running.part(1, CONTROLLER, NAMESRV)
+        running.files[4] = running.files[1].copy()
+        await running.start_broker(4)
+        leading: dict[int, set[int]] = {}
+        for tenths in range(600):
+            masters_by_epoch(running, leading)
+            if tenths == 300:
+                running.network.heal()
+            await asyncio.sleep(0.1)
+        assert running.master() == 4
+        assert all(len(one) == 1 for one in leading.values()), leading
+    assert "is alive at 10.0.1.4:10911, and 10.0.1.1:10911 has a copy" in caplog.text
+
+
+async def test_a_copy_of_a_replicas_directory_acknowledges_nothing_in_its_name() -> None:
+    async with group() as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["a"])
+        running.files[4] = running.files[2].copy()
+        await running.start_broker(4)
+        await asyncio.sleep(5)
+        assert running.members() == {1, 2, 3}
+        await running.send_on(["b"])
+        await asyncio.sleep(6)  # the next heartbeat says that it is confirmed
+        assert running.stored(2) == running.stored(1) == running.stored(3) != running.stored(4)
+        await running.kill(1)
+        await running.kill(3)
+        assert await running.settled(1) == 2
+        running.check()
+
+
+async def test_a_broker_that_is_started_again_elsewhere_is_the_same_broker() -> None:
+    async with group() as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["a"])
+        for number in (1, 2):
+            await running.kill(number)
+            running.files[number + 3] = running.files[number].copy()
+            await running.start_broker(number + 3)
+            await running.settled(3)
+            assert running.members() == {1, 2, 3}
+            await running.send_on([f"b{number}"])
+            running.check()
+
+
+async def test_a_broker_that_the_controller_knows_at_an_old_address_registers_again() -> None:
+    async with group() as running:
+        assert await running.settled(3) == 1
+        old = deepcopy(running.state)
+        await running.kill(2)
+        running.files[5] = running.files[2].copy()
+        await running.start_broker(5)
+        await running.until(lambda: running.members() == {1, 2, 3})
+        await running.kill_controller()
+        running.state = old
+        await running.start_controller()
+        await asyncio.sleep(20)
+        assert running.members() == {1, 2, 3}
+        await running.send_on(["a"])
+        await running.kill(1)
+        await running.kill(3)
+        assert await running.settled(1) == 5
+        running.check()

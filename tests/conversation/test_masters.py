@@ -5,12 +5,16 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pytest
+
 from roquet.client import Producer, ProducerConfig
 from roquet.model.topic import READ_WRITE
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def create(running: Cluster, topic: str, *queues: int) -> None:
@@ -38,7 +42,6 @@ async def shares(producer: Producer, count: int) -> Counter[str]:
     return Counter(receipt.queue.broker_name for receipt in receipts)
 
 
-@in_virtual_time
 async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await create(running, "t", 4, 2)
@@ -46,7 +49,6 @@ async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() 
             assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
 
 
-@in_virtual_time
 async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await create(running, "t", 4, 2)
@@ -56,7 +58,6 @@ async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
             assert await shares(producer, 60) == {"broker-b": 60}
 
 
-@in_virtual_time
 async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await create(running, "t", 4, 2)
@@ -68,7 +69,6 @@ async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> Non
             assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
 
 
-@in_virtual_time
 async def test_a_new_topic_gets_queues_on_every_broker() -> None:
     async with (
         cluster(brokers=2, clock=this_loop().clock) as running,

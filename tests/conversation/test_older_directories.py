@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
+from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group, settled
 
 from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
@@ -53,9 +53,7 @@ async def test_a_master_restored_from_before_its_epoch_does_not_lead_that_again(
 async def test_a_copy_of_a_damaged_epoch_file_tells_diverged_logs_apart(
     damage: bytes | None,
 ) -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
+    async with settled(["a"]) as running:
         running.part(1, running.host(2), running.host(3), CONTROLLER)
         sending = asyncio.create_task(running.send("never acknowledged", 1))
         await running.until(lambda: running.master() in {2, 3}, 30)

@@ -13,8 +13,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.admin.elected_group import address, operate
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
+from tests.conversation.failover_group import CONTROLLER, Group, group, settled
 
+from roquet.admin.client import AdminClient
+from roquet.admin.replicas import problems, statuses
 from roquet.broker.app import BrokerServer
 from roquet.broker.replication.role import Role
 from roquet.broker.services.delayed_delivery import decode_records
@@ -29,18 +34,20 @@ from roquet.client import (
     TransactionProducer,
     TransactionState,
 )
+from roquet.client.config import ClientConfig
 from roquet.model.errors import ConfigError, RecordError, StoreError
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, StoreLocation, cluster
 from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
 from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 SMALL: dict[str, Any] = {
     "log_file_size": 32 * 1024,
@@ -191,7 +198,6 @@ async def ha_status(server: BrokerServer) -> HaStatus:
 # -- the log --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica()
@@ -209,22 +215,17 @@ async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() ->
         assert len(found.records) == 1, "keys are indexed, too"
 
 
-def test_files_are_equal_after_a_stop(tmp_path: Path) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers(tmp_path) as running:
-            replica = await running.add_replica()
-            await send_all_kinds(running)
-            await caught_up(running.brokers[0], replica)
-
-    run()
+async def test_files_are_equal_after_a_stop(tmp_path: Path) -> None:
+    async with group_of_brokers(tmp_path) as running:
+        replica = await running.add_replica()
+        await send_all_kinds(running)
+        await caught_up(running.brokers[0], replica)
     kinds = "commitlog", "consumequeue"
     master = files_of(tmp_path / "broker-a", *kinds)
     assert master == files_of(tmp_path / "broker-a-1", *kinds)
     assert len(master) > 10
 
 
-@in_virtual_time
 async def test_a_replica_that_joins_late_begins_with_the_masters_last_file() -> None:
     async with group_of_brokers() as running:
         await send_all_kinds(running)
@@ -236,7 +237,6 @@ async def test_a_replica_that_joins_late_begins_with_the_masters_last_file() -> 
         assert log_of(master).endswith(log_of(replica))
 
 
-@in_virtual_time
 async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
     async with on_two_hosts() as (running, replica):
         master = running.brokers[0]
@@ -250,27 +250,22 @@ async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
         assert queues_of(master) == queues_of(replica)
 
 
-def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers(tmp_path) as running:
-            master = running.brokers[0]
-            replica = await running.add_replica()
-            async with producer_of(running) as producer:
-                await producer.send("orders", b"before")
-                await caught_up(master, replica)
-                await running.stop_broker(1)
-                for _ in range(50):
-                    await producer.send("orders", b"meanwhile" * 400)
-                replica = await running.start_broker(1)
-                await caught_up(master, replica)
-            assert log_of(master) == log_of(replica)
-            assert queues_of(master) == queues_of(replica)
-
-    run()
+async def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
+    async with group_of_brokers(tmp_path) as running:
+        master = running.brokers[0]
+        replica = await running.add_replica()
+        async with producer_of(running) as producer:
+            await producer.send("orders", b"before")
+            await caught_up(master, replica)
+            await running.stop_broker(1)
+            for _ in range(50):
+                await producer.send("orders", b"meanwhile" * 400)
+            replica = await running.start_broker(1)
+            await caught_up(master, replica)
+        assert log_of(master) == log_of(replica)
+        assert queues_of(master) == queues_of(replica)
 
 
-@in_virtual_time
 async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_once() -> None:
     async with group_of_brokers() as running:
         master, replica = running.brokers[0], await running.add_replica(slave_read_enable=True)
@@ -282,11 +277,8 @@ async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_onc
             tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
             tables.groups.find("readers", 0)
             pool = ChannelPool(clock=this_loop().clock)
-            pull = Pull(
-                consumer_group="readers", topic="orders", queue_id=queue_id, queue_offset=1,
-                max_msg_nums=8, sys_flag=6, commit_offset=0, suspend_timeout_millis=15_000,
-                subscription="*", sub_version=0,
-            )  # fmt: skip
+            flags: dict[str, Any] = {"sys_flag": 6, "suspend_timeout_millis": 15_000}
+            pull = ask(1, consumer_group="readers", queue_id=queue_id, max_msg_nums=8, **flags)
             began_ms = this_loop().clock.monotonic_ms()
             reply = await pool.call(replica.address, pull, 20_000)
             assert this_loop().clock.monotonic_ms() - began_ms < 1_000
@@ -302,7 +294,6 @@ async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_onc
 # -- sends ---------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowledged() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -315,7 +306,6 @@ async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowled
                 assert log_of(replica) == log_of(master)
 
 
-@in_virtual_time
 async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replicated() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -341,7 +331,6 @@ async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replica
         )
 
 
-@in_virtual_time
 async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with on_two_hosts(**settings) as (running, _):
@@ -356,7 +345,6 @@ async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
             assert all(receipt.ok for receipt in await asyncio.gather(*sends))
 
 
-@in_virtual_time
 async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
@@ -371,7 +359,6 @@ async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
                 assert store.flushed_position == store.end_position > 0
 
 
-@in_virtual_time
 async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with on_two_hosts(**settings) as (running, _):
@@ -385,7 +372,6 @@ async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> 
             assert (await send).ok
 
 
-@in_virtual_time
 async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
     async with group_of_brokers(**settings) as running:
@@ -419,22 +405,17 @@ async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
         ),
     ],
 )
-def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remark: str) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers() as running:
-            replica = await running.add_replica()
-            pool = ChannelPool(clock=this_loop().clock)
-            with pytest.raises(CallRefused) as refused:
-                await pool.call(replica.address, call)
-            await pool.close()
-            assert (refused.value.code, refused.value.remark) == (code, remark)
-            assert replica.broker.log.store.end_position == 0
-
-    run()
+async def test_a_replica_refuses_what_is_the_masters(call: Any, code: int, remark: str) -> None:
+    async with group_of_brokers() as running:
+        replica = await running.add_replica()
+        pool = ChannelPool(clock=this_loop().clock)
+        with pytest.raises(CallRefused) as refused:
+            await pool.call(replica.address, call)
+        await pool.close()
+        assert (refused.value.code, refused.value.remark) == (code, remark)
+        assert replica.broker.log.store.end_position == 0
 
 
-@in_virtual_time
 async def test_the_status_tells_how_far_replicas_are() -> None:
     async with group_of_brokers() as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -457,7 +438,6 @@ async def test_the_status_tells_how_far_replicas_are() -> None:
         assert client.last_read_timestamp >= client.last_write_timestamp > 0
 
 
-@in_virtual_time
 async def test_a_replica_delivers_nothing_and_asks_about_no_transaction() -> None:
     async with group_of_brokers(transaction_check_interval=1_000) as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -474,7 +454,6 @@ async def test_a_replica_delivers_nothing_and_asks_about_no_transaction() -> Non
 # -- faults --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_an_address_that_leads_to_the_replica_itself_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -485,7 +464,6 @@ async def test_an_address_that_leads_to_the_replica_itself_is_refused(
         assert caplog.text.count("that is this broker itself") == 1
 
 
-@in_virtual_time
 async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
     async with group_of_brokers() as running, producer_of(running) as producer:
         for _ in range(30):
@@ -497,7 +475,6 @@ async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureF
         assert (await producer.send("orders", b"the master goes on")).ok
 
 
-@in_virtual_time
 async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -524,7 +501,6 @@ async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "its report counts for nothing"
 
 
-@in_virtual_time
 async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -558,7 +534,6 @@ async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followe
         assert log_of(replica) == log_before
 
 
-@in_virtual_time
 async def test_no_reader_gets_messages_of_a_replica_that_its_master_has_lost_and_replaced() -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica(slave_read_enable=True)
@@ -567,10 +542,8 @@ async def test_no_reader_gets_messages_of_a_replica_that_its_master_has_lost_and
                 await producer.send("orders", b"gone %d" % number)
         await caught_up(running.brokers[0], replica)
         replica.broker.tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
-        pull = Pull(
-            consumer_group="readers", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=8,
-            sys_flag=6, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-        )  # fmt: skip
+        flags: dict[str, Any] = {"sys_flag": 6, "suspend_timeout_millis": 0}
+        pull = ask(consumer_group="readers", max_msg_nums=8, **flags)
         async with ChannelPool(clock=this_loop().clock) as pool:
             assert b"gone" in bytes((await pool.call(replica.address, pull)).body)
             await running.stop_broker(0)
@@ -594,7 +567,6 @@ def test_a_replica_needs_an_id_of_its_own() -> None:
 # -- a changed role ------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:
     async with group_of_brokers(slave_timeout=500) as running:
         master, replica = running.brokers[0], await running.add_replica()
@@ -614,7 +586,6 @@ async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:
         )
 
 
-@in_virtual_time
 async def test_a_master_that_becomes_a_replica_ends_its_services_and_takes_nothing() -> None:
     async with group_of_brokers() as running:
         broker = running.brokers[0].broker
@@ -630,3 +601,58 @@ async def test_a_master_that_becomes_a_replica_ends_its_services_and_takes_nothi
         assert broker.log.store.end_position == end, "the delayed message is not delivered here"
         with pytest.raises(StoreError, match="this broker is a replica"):
             broker.log.ingest.append(send_call(), 0, FakePeer())
+
+
+async def seen(running: Group) -> list[str]:
+    return problems(await operate(running, statuses))
+
+
+async def test_a_replica_that_a_master_with_a_fixed_role_needs_and_that_is_gone_is_amiss() -> None:
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    clock = this_loop().clock
+    async with (
+        group_of_brokers(**settings) as running,
+        AdminClient(running.namesrv_addr, ClientConfig(clock=clock)) as admin,
+    ):
+        await running.add_replica()
+        await clock.sleep(5_000)
+        assert problems(await statuses(admin)) == []
+        await running.stop_broker(1)
+        await clock.sleep(5_000)
+        (line,) = problems(await statuses(admin))
+        assert line.startswith("broker-a: 1 log is in sync, and messages need 2 (inSyncReplicas")
+
+
+async def test_a_member_that_its_controller_misses_is_amiss_though_name_servers_forgot_it() -> None:
+    async with settled() as running:
+        await running.loop.clock.sleep(5_000)
+        assert await seen(running) == []
+        await running.kill(3)
+        await running.settled(2)
+        await running.loop.clock.sleep(5_000)
+        away = f"g 3 at {address(3)} is away: its controller does not hear of it"
+        assert await seen(running) == [away]
+        gone = (await operate(running, statuses))[-1]
+        assert (gone.broker_id, gone.is_in_sync, gone.is_alive) == (3, False, False)
+
+
+async def test_a_controller_that_is_away_is_amiss() -> None:
+    async with group(2) as running:
+        await running.settled(2)
+        await running.kill_controller()
+        await running.loop.clock.sleep(10_000)
+        (line,) = await seen(running)
+        assert line.startswith(f"g: no controller leads: {CONTROLLER}:9878: ")
+        assert line.endswith("; its master takes no message once its lease is over")
+
+
+@pytest.mark.parametrize("seconds", [10, 12])
+async def test_a_replica_that_is_stopped_does_not_complain_of_copies_that_it_gives_up(
+    seconds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with group_of_brokers() as running:
+        await running.add_replica()
+        this_loop().network.delay(300, 500)
+        await this_loop().clock.sleep(seconds * 1_000)
+        await running.stop_broker(1)
+    assert "no copy of" not in caplog.text

@@ -116,16 +116,13 @@ async def answered(cell: Cell, here: PowerLossFiles, there: PowerLossFiles) -> i
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
-def test_an_answer_promises_what_the_table_says(cell: Cell) -> None:
+@in_virtual_time
+async def test_an_answer_promises_what_the_table_says(cell: Cell) -> None:
     images: list[PowerLossFiles] = []
 
-    @in_virtual_time
-    async def run() -> None:
-        here, there = PowerLossFiles(), PowerLossFiles()
-        assert await answered(cell, here, there) == cell.code
-        images.extend((log_of(here), log_of(there)))
-
-    run()
+    here, there = PowerLossFiles(), PowerLossFiles()
+    assert await answered(cell, here, there) == cell.code
+    images.extend((log_of(here), log_of(there)))
     master, replica = images
     assert has_message(master.copy()), "whatever is answered, a kill of the process keeps it"
     assert survives_power_loss(master) is cell.survives_machine

@@ -11,9 +11,9 @@ from harness import genuine
 from harness.ports import free_port
 from harness.processes import Process
 from roquet.broker.app import BrokerServer
-from roquet.broker.replication.copies import master_tables
-from roquet.broker.replication.copies.master_tables import MasterTables
-from roquet.broker.replication.copies.metadata_copy import WHOLE_MS
+from roquet.broker.operations.metadata_copy import WHOLE_MS
+from roquet.broker.replication import master_tables
+from roquet.broker.replication.master_tables import MasterTables
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallError

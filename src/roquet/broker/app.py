@@ -29,24 +29,16 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.metrics.broker_exporter import measure
-from roquet.broker.operations.replica_tables import (
-    copy_back,
-    follow_acting_master,
-    metadata_copy,
-)
+from roquet.broker.operations.metadata_copy import MetadataCopy
 from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import Throttle
-from roquet.broker.replication.acting_master import LOOK_MS
 from roquet.broker.replication.control.machine_boot import (
     BootNote,
-    FlushedNote,
     acknowledges_flushed,
     machine_boot_id,
 )
-from roquet.broker.replication.copies.metadata_copy import MetadataCopy
-from roquet.broker.replication.role import Role
+from roquet.broker.replication.role import RoleDuties, RoleTasks
 from roquet.broker.replication.role_gate import RoleGate
-from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
 from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.services.broker_address import (
     advertised_address,
@@ -63,6 +55,7 @@ from roquet.broker.services.transactions.checks import RELIEF_MS, TransactionChe
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import store_config
 from roquet.broker.statistics import SAMPLE_MS
+from roquet.broker.wiring import connect
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, StoreError
 from roquet.model.settings import join_address, parse_address
@@ -138,34 +131,22 @@ class BrokerServer:
         store = self._open()
         running.callback(lambda: store.close(self._clock.now_ms()))
         self.broker = broker = build(environment, store)
-        if environment.boot_note is not None:
-            FlushedNote(environment.boot_note, broker.control.settings, store, broker.log.flush)
         running.callback(broker.log.flush.close)
         running.push_async_callback(broker.coordination.peer_brokers.close)
-        startup.subscribe(broker)
+        router = self._router()
+        gate, tasks = self._connect(running, router)
         startup.restore(broker)
-        keeping, delivery = _housekeeping(broker), broker.delivery
-        running.push_async_callback(_save_last, keeping.save, self._clock)
-        running.push_async_callback(_save_last, delivery.delay.save, self._clock)
-        running.callback(delivery.timer.close)
-        running.push_async_callback(_save_last, delivery.timer.save, self._clock)
-        go_back = partial(delivery.checkpoints.go_back, may_wait=False)
-        running.push_async_callback(_save_last, lambda _: go_back(), self._clock)
-        running.callback(_note_transactions, broker)  # before that: it may be unconfirmed
-        self._compare_logs(self._pool_of_replica(running))
-        copy = metadata_copy(broker, self._pool_of_replica(running))
+        keeping = _housekeeping(broker)
+        self._save_at_the_end(running, keeping)
         loops = _Loops()
         running.push_async_callback(loops.stop)
         self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
         await self._listen_for_replicas(running)
-        gate = await self._listen(running)
+        await self._listen(running, router, gate)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        duties = _duties(broker, gate, copy)
-        roles = RoleTasks(broker.replication.role, duties, self._clock)
-        loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
-        self._obey_controller(running)
-        self._stand_in(running, loops)
+        loops.start(*_work(broker, keeping), tasks.serve(), registration.serve())
+        self._follow_mode(running)
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -187,33 +168,39 @@ class BrokerServer:
         )
         return replace(environment, boot_note=note)
 
-    def _obey_controller(self, running: AsyncExitStack) -> None:
-        """Let the controller decide what this broker is, if there is one.
+    def _connect(self, running: AsyncExitStack, router: Router) -> tuple[RoleGate, RoleTasks]:
+        """Build the last parts, and let all of them follow each other's changes."""
+        broker, control, replication = self.broker, self.broker.control, self.broker.replication
+        role, stream = replication.role, replication.stream_client
+        comparison = LogComparison(broker.log.store, control.settings, role, self._pool(running))
+        throttle = Throttle(broker.log, control, broker.make(SendChecks), router)
+        gate = RoleGate(router, control.settings, role, replication.mode.acting_master, stream)
+        copy = MetadataCopy(broker, self._pool(running))
+        tasks = RoleTasks(role, _duties(broker, gate, copy), self._clock)
+        connect(broker, gate, tasks, throttle, comparison)
+        return gate, tasks
+
+    def _save_at_the_end(self, running: AsyncExitStack, keeping: Housekeeping) -> None:
+        """Save tables and progress once more when the broker stops, the last one here first."""
+        delivery = self.broker.delivery
+        go_back = partial(delivery.checkpoints.go_back, may_wait=False)
+        running.push_async_callback(_save_last, keeping.save, self._clock)
+        running.push_async_callback(_save_last, delivery.delay.save, self._clock)
+        running.callback(delivery.timer.close)
+        running.push_async_callback(_save_last, delivery.timer.save, self._clock)
+        running.push_async_callback(_save_last, lambda _: go_back(), self._clock)
+        running.callback(_note_transactions, self.broker)  # before that: it may be unconfirmed
+
+    def _follow_mode(self, running: AsyncExitStack) -> None:
+        """Let a controller decide what this broker is, or a replica stand in for its master.
 
         A broker that stops lets another lead first, and asks nothing more before the connections
-        to controllers are closed.
+        are closed.
         """
-        mode, control = self.broker.replication.controller_mode, self.broker.control
-        if mode is None:
-            return
-        pool, loops = ChannelPool(clock=self._clock, security=self.config.calls()), _Loops()
-        running.push_async_callback(pool.close)
+        mode, pool, loops = self.broker.replication.mode, self._pool(running), _Loops()
         running.push_async_callback(loops.stop)
-        loops.start(*mode.work(self.address, pool, control.rng))
+        loops.start(*mode.work(self.address, pool, self.broker.control.rng))
         running.push_async_callback(mode.release)
-
-    def _stand_in(self, running: AsyncExitStack, loops: "_Loops") -> None:
-        """Let a replica act as master while that is away, and a master return from there."""
-        broker, acting = self.broker, self.broker.replication.acting_master
-        if acting is None:
-            return
-        pool = ChannelPool(clock=self._clock, security=self.config.calls())
-        running.push_async_callback(pool.close)
-        acting.on_change.append(partial(follow_acting_master, broker, acting))
-        acting.on_outdated.append(broker.control.registration.request)
-        loops.start(every(LOOK_MS, lambda _: acting.step(pool), self._clock))
-        if broker.replication.role.current.is_master:
-            loops.start(copy_back(broker, pool).serve())
 
     def _open(self) -> Store:
         return Store.open(
@@ -224,20 +211,8 @@ class BrokerServer:
             pid=os.getpid(),
         )
 
-    async def _listen(self, running: AsyncExitStack) -> RoleGate:
+    async def _listen(self, running: AsyncExitStack, router: Router, gate: RoleGate) -> None:
         config, control = self.config, self.broker.control
-        router = self._router()
-        for call, handler in HANDLERS.items():
-            router.add(call, self.broker.bind(handler), control.admission.gate(call))
-        Throttle(self.broker.log, control, self.broker.make(SendChecks), router)
-        replication = self.broker.replication
-        gate = RoleGate(
-            router,
-            control.settings,
-            replication.role,
-            replication.acting_master,
-            replication.stream_client,
-        )
         server = Server(
             router,
             host=config.host,
@@ -265,10 +240,15 @@ class BrokerServer:
         self.stream_address = join_address(host, stream_port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
-        return gate
 
     def _router(self) -> Router:
-        """The router of this broker; only with access control does it check requests."""
+        """The router with all handlers; only with access control does it check requests."""
+        router, admission = self._new_router(), self.broker.control.admission
+        for call, handler in HANDLERS.items():
+            router.add(call, self.broker.bind(handler), admission.gate(call))
+        return router
+
+    def _new_router(self) -> Router:
         unserved = {int(code): reason for code, reason in UNSERVED.items()}
         access, clock = self.broker.access, self._clock
         if not access.is_enabled:
@@ -297,8 +277,8 @@ class BrokerServer:
             log.warning("this broker can have no replicas: %s", error)
         self.broker.replication.stream_client.own_port = server.port
 
-    def _pool_of_replica(self, running: AsyncExitStack) -> ChannelPool:
-        """Connections of a replica to its master, besides the stream.
+    def _pool(self, running: AsyncExitStack) -> ChannelPool:
+        """Connections to other servers.
 
         Each use has its own: a failure of one must not hold up another one.
         """
@@ -306,32 +286,16 @@ class BrokerServer:
         running.push_async_callback(pool.close)
         return pool
 
-    def _compare_logs(self, pool: ChannelPool) -> None:
-        """Let a replica compare its log with its master's."""
-        replication = self.broker.replication
-        settings, store = self.broker.control.settings, self.broker.log.store
-        comparison = LogComparison(store, settings, replication.role, pool)
-        replication.stream_client.check_log = comparison.check
-
     def _registration(self) -> NameServerRegistration:
-        topics, control = self.broker.tables.topics, self.broker.control
-        registration = NameServerRegistration(
+        control = self.broker.control
+        return NameServerRegistration(
             control.settings,
             self._clock,
             BrokerAddresses(broker=self.address, stream=self.stream_address),
-            topics.content,
+            self.broker.tables.topics.content,
             control.registration,
             self.broker.replication.role,
         )
-        topics.on_change.append(control.registration.request)
-        self.broker.replication.role.on_change.append(self._register_role)
-        control.settings.subscribe(lambda _: control.registration.request())
-        return registration
-
-    def _register_role(self, before: Role, role: Role) -> None:
-        """Register again after a change of what name servers are told: id, epoch, or silence."""
-        if _registered_as(before) != _registered_as(role):
-            self.broker.control.registration.request()
 
 
 class _Loops:
@@ -363,11 +327,6 @@ async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> No
         await save(clock.now_ms())
     except StoreError as error:
         log.warning("progress since the last save is lost, groups will read twice: %s", error)
-
-
-def _registered_as(role: Role) -> tuple[BrokerRole, int, int, bool]:
-    """Fields of a role that name servers notice; a fenced broker does not register at all."""
-    return role.role, role.broker_id, role.epoch, role.is_fenced
 
 
 def _housekeeping(broker: Broker) -> Housekeeping:
@@ -404,7 +363,7 @@ def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
 
     async def promote() -> None:
         if await startup.take_over(broker):
-            gate.follow_role()
+            gate.open_or_close()
             broker.control.registration.request()
 
     return RoleDuties(

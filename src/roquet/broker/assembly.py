@@ -14,7 +14,7 @@ import msgspec
 from roquet.broker.access.access_control import AccessControl
 from roquet.broker.access.access_file import FILE_NAME as ACCESS_FILE_NAME
 from roquet.broker.access.access_file import AccessFile
-from roquet.broker.admission import Admission
+from roquet.broker.admission import Admission, RequestQuotas
 from roquet.broker.broker import Broker
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
@@ -25,19 +25,12 @@ from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
-from roquet.broker.log.flushed_view import FlushedView
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.quotas import RequestQuotas
-from roquet.broker.replication.acting_master import ActingMaster
-from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
+from roquet.broker.replication.fixed_roles import FixedRoles, ReturnTarget
 from roquet.broker.replication.replication import Replication
-from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream.framing import classic_master
-from roquet.broker.replication.stream.stream_client import StreamClient
-from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -65,7 +58,6 @@ from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.net.clock import Clock
 from roquet.net.limits.fair_share import FairShare
 from roquet.rules.delay.timer import window_ms
-from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.epoch_file import FILE_NAME as EPOCH_FILE_NAME
@@ -121,89 +113,167 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 def build(environment: Environment, store: Store) -> Broker:
     """The parts of a broker over an open store."""
-    config, clock = environment.config, environment.clock
-    settings = RuntimeSettings(config, environment.files)
-    origin = environment.origin(advertised_address(config, config.port))
-    tables = _tables(environment, store, settings)
-    retry_topics = RetryTopics(
-        topics=tables.topics,
-        groups=tables.groups,
-        locks=tables.locks,
-        clock=clock,
-        settings=settings,
-    )
-    message_log = _message_log(environment, store, origin, retry_topics, settings)
-    return Broker(
-        log=message_log,
-        delivery=_delivery(environment, message_log, tables, retry_topics, settings),
-        tables=tables,
-        coordination=_coordination(environment, message_log, tables, settings),
-        control=_control(environment, message_log, settings),
-        replication=_replication(environment, message_log, settings),
-        access=AccessControl(config, environment.access_file()),
-    )
+    return _Assembly(environment, store).broker()
 
 
-def _replication(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
-) -> Replication:
-    config, clock = environment.config, environment.clock
-    if config.controller_mode:
-        return _with_controller(environment, message_log, settings)
-    store = message_log.store
-    FlushedView(message_log, settings)
-    role = RoleCell(_first_role(config))
-    mode = DeploymentMode.FIXED_ROLES
-    if config.has_acting_master:
-        mode = DeploymentMode.ACTING_MASTER
-    acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role, mode)
-    return Replication(
-        role=role,
-        acknowledgements=acknowledgements,
-        stream_server=StreamServer(
-            store, settings, clock, role, classic_master(store, acknowledgements, settings)
-        ),
-        stream_client=StreamClient(message_log, settings, clock, role),
-        acting_master=ActingMaster(settings, role) if config.has_acting_master else None,
-    )
+class _Assembly:
+    """The parts that others are built from."""
 
+    def __init__(self, environment: Environment, store: Store) -> None:
+        config, clock = environment.config, environment.clock
+        self.environment, self.config, self.clock = environment, config, clock
+        self.settings = RuntimeSettings(config, environment.files)
+        origin = environment.origin(advertised_address(config, config.port))
+        self.tables = tables = self._tables(store)
+        self.retry_topics = RetryTopics(
+            topics=tables.topics,
+            groups=tables.groups,
+            locks=tables.locks,
+            clock=clock,
+            settings=self.settings,
+        )
+        arrivals, retry_topics = LongPolling(clock), self.retry_topics
+        self.log = MessageLog(
+            store=store,
+            ingest=Ingest(
+                store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
+            ),
+            flush=Flush(store, self.settings, clock),
+            arrivals=arrivals,
+            filters=FilterCache(),
+            memory=_memory(),
+        )
 
-def _first_role(config: BrokerConfig) -> Role:
-    """Role of a broker whose settings fix it.
+    def _tables(self, store: Store) -> BrokerTables:
+        file, now_ms = self.environment.table_file, self.clock.now_ms()
+        return BrokerTables(
+            topics=Topics(
+                file("topics.json"),
+                self.config,
+                now_ms,
+                store.has_messages,
+                lambda topic: store.deleted_before(topic) > 0,
+            ),
+            groups=Groups(file("subscriptionGroup.json"), self.settings, now_ms),
+            offsets=ConsumerOffsets(file("consumerOffset.json")),
+            request_modes=RequestModes(file("messageRequestMode.json")),
+            ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
+            delay_offsets=DelayOffsets(file("delayOffset.json")),
+        )
 
-    A master that a replica may have stood in for takes no messages before it knows how far groups
-    are (`copy_back`).
-    """
-    is_master = config.broker_role is not BrokerRole.SLAVE
-    return Role(
-        role=config.broker_role,
-        broker_id=config.broker_id,
-        is_fenced=is_master and config.has_acting_master,
-    )
+    def broker(self) -> Broker:
+        delivery = self._delivery()
+        return Broker(
+            log=self.log,
+            delivery=delivery,
+            tables=self.tables,
+            coordination=self._coordination(),
+            control=self._control(),
+            replication=self._replication(delivery.timer),
+            access=AccessControl(self.config, self.environment.access_file()),
+        )
 
+    def _delivery(self) -> DeliveryServices:
+        log, tables, clock = self.log, self.tables, self.clock
+        set_aside = SetAside(log.store, log.ingest, tables.topics, clock)
+        destinations = Destinations(topics=tables.topics, clock=clock, settings=self.settings)
+        revive = PopRevive(log, tables, self.retry_topics, set_aside, clock, self.config)
+        timer = self._timer(destinations, set_aside, revive)
+        checkpoints = DeliveryCheckpoints(log, tables, timer, revive, clock)
+        return DeliveryServices(
+            delay=DelayedDelivery(
+                message_log=log,
+                delay_offsets=tables.delay_offsets,
+                destinations=destinations,
+                set_aside=set_aside,
+                clock=clock,
+                levels=self.config.message_delay_levels,
+                may_save=checkpoints.wait_confirmed,
+            ),
+            timer=timer,
+            transactions=Transactions(log, tables, destinations, set_aside, clock, self.settings),
+            revive=revive,
+            checkpoints=checkpoints,
+            retry_topics=self.retry_topics,
+            set_aside=set_aside,
+        )
 
-def _with_controller(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
-) -> Replication:
-    config, files = environment.config, environment.files_or_default()
-    directory = config.store_dir or MEMORY
-    mode = ControllerMode(
-        message_log,
-        settings,
-        environment.clock,
-        ReplicationFiles(
+    def _timer(self, destinations: Destinations, set_aside: SetAside, revive: PopRevive) -> Timer:
+        store, directory = self.log.store, self.config.store_dir
+        files, now_ms = self.environment.files_or_default(), self.clock.now_ms()
+        timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
+        timers.on_failure = store.fail
+        context = TimerContext(
+            message_log=self.log,
+            destinations=destinations,
+            set_aside=set_aside,
+            timers=timers,
+            metrics=TimerMetrics(self.environment.table_file("timermetrics")),
+            window_ms=window_ms(self.config.retention),
+            on_revive_note=revive.noted,
+        )
+        return Timer(context, self.clock)
+
+    def _coordination(self) -> GroupCoordination:
+        peer_brokers = PeerBrokers(self.settings, self.clock, self.tables.topics)
+        handover = Handover(self.tables.clients, self.clock)
+        rebalance = BrokerRebalance(
+            message_log=self.log,
+            tables=self.tables,
+            peer_brokers=peer_brokers,
+            handover=handover,
+            clock=self.clock,
+        )
+        return GroupCoordination(
+            rebalance=rebalance,
+            handover=handover,
+            peer_brokers=peer_brokers,
+            tables=self.tables,
+            settings=self.settings,
+        )
+
+    def _control(self) -> ControlPlane:
+        statistics = Statistics(self.clock.now_ms(), system_topic_names(self.config))
+        return ControlPlane(
+            settings=self.settings,
+            admission=Admission(self.config),
+            quotas=RequestQuotas(self.config),
+            statistics=statistics,
+            sampler=StatisticsSampler(self.log, statistics),
+            registration=RegistrationTrigger(),
+            slow_requests=FairShare(self.clock),
+            clock=self.clock,
+            rng=self.environment.rng,
+        )
+
+    def _replication(self, timer: Timer) -> Replication:
+        mode: FixedRoles | ControllerMode
+        if self.config.controller_mode:
+            mode = ControllerMode(self.log, self.settings, self.clock, self._files())
+        else:
+            target = ReturnTarget(
+                tables=self.tables,
+                log_end=lambda: self.log.store.raw.end,
+                timer_checkpoint=lambda: timer.checkpoint,
+                follow_timer=timer.follow,
+            )
+            mode = FixedRoles(self.log, self.settings, self.clock, target)
+        return Replication(
+            mode=mode,
+            role=mode.role,
+            acknowledgements=mode.acknowledgements,
+            stream_server=mode.stream_server,
+            stream_client=mode.stream_client,
+        )
+
+    def _files(self) -> ReplicationFiles:
+        config, files = self.config, self.environment.files_or_default()
+        directory = config.store_dir or MEMORY
+        return ReplicationFiles(
             epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
             identity=identity_file(config, directory, files),
-            boot_note=environment.boot_note or _note_in_memory(),
-        ),
-    )
-    return Replication(
-        role=mode.role,
-        acknowledgements=mode.acknowledgements,
-        stream_server=mode.stream_server,
-        stream_client=mode.stream_client,
-        controller_mode=mode,
-    )
+            boot_note=self.environment.boot_note or _note_in_memory(),
+        )
 
 
 def identity_file(config: BrokerConfig, directory: Path, files: Files) -> IdentityFile:
@@ -218,148 +288,7 @@ def _note_in_memory() -> BootNote:
     return note
 
 
-def _tables(environment: Environment, store: Store, settings: RuntimeSettings) -> BrokerTables:
-    config, file, now_ms = environment.config, environment.table_file, environment.clock.now_ms()
-    return BrokerTables(
-        topics=Topics(
-            file("topics.json"),
-            config,
-            now_ms,
-            store.has_messages,
-            lambda topic: store.deleted_before(topic) > 0,
-        ),
-        groups=Groups(file("subscriptionGroup.json"), settings, now_ms),
-        offsets=ConsumerOffsets(file("consumerOffset.json")),
-        request_modes=RequestModes(file("messageRequestMode.json")),
-        ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
-        delay_offsets=DelayOffsets(file("delayOffset.json")),
-    )
-
-
-def _message_log(
-    environment: Environment,
-    store: Store,
-    origin: BrokerOrigin,
-    retry_topics: RetryTopics,
-    settings: RuntimeSettings,
-) -> MessageLog:
-    config, clock = environment.config, environment.clock
-    arrivals = LongPolling(clock)
-    return MessageLog(
-        store=store,
-        ingest=Ingest(
-            store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
-        ),
-        flush=Flush(store, settings, clock),
-        arrivals=arrivals,
-        filters=FilterCache(),
-        memory=_memory(),
-    )
-
-
-def _coordination(
-    environment: Environment,
-    message_log: MessageLog,
-    tables: BrokerTables,
-    settings: RuntimeSettings,
-) -> GroupCoordination:
-    clock = environment.clock
-    peer_brokers = PeerBrokers(settings, clock, tables.topics)
-    handover = Handover(tables.clients, clock)
-    rebalance = BrokerRebalance(
-        message_log=message_log,
-        tables=tables,
-        peer_brokers=peer_brokers,
-        handover=handover,
-        clock=clock,
-    )
-    return GroupCoordination(
-        rebalance=rebalance,
-        handover=handover,
-        peer_brokers=peer_brokers,
-        tables=tables,
-        settings=settings,
-    )
-
-
-def _delivery(
-    environment: Environment,
-    message_log: MessageLog,
-    tables: BrokerTables,
-    retry_topics: RetryTopics,
-    settings: RuntimeSettings,
-) -> DeliveryServices:
-    config, clock = environment.config, environment.clock
-    set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
-    destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
-    revive = PopRevive(message_log, tables, retry_topics, set_aside, clock, config)
-    timer = _timer(environment, message_log, destinations, set_aside, revive)
-    checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
-    tables.offsets.before_save = checkpoints.lower
-    timer.may_save = checkpoints.wait_confirmed
-    return DeliveryServices(
-        delay=DelayedDelivery(
-            message_log=message_log,
-            delay_offsets=tables.delay_offsets,
-            destinations=destinations,
-            set_aside=set_aside,
-            clock=clock,
-            levels=config.message_delay_levels,
-            may_save=checkpoints.wait_confirmed,
-        ),
-        timer=timer,
-        transactions=Transactions(message_log, tables, destinations, set_aside, clock, settings),
-        revive=revive,
-        checkpoints=checkpoints,
-        retry_topics=retry_topics,
-        set_aside=set_aside,
-    )
-
-
-def _timer(
-    environment: Environment,
-    message_log: MessageLog,
-    destinations: Destinations,
-    set_aside: SetAside,
-    revive: PopRevive,
-) -> Timer:
-    store, directory = message_log.store, environment.config.store_dir
-    files = environment.files_or_default()
-    now_ms = environment.clock.now_ms()
-    timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
-    timers.on_failure = store.fail
-    context = TimerContext(
-        message_log=message_log,
-        destinations=destinations,
-        set_aside=set_aside,
-        timers=timers,
-        metrics=TimerMetrics(environment.table_file("timermetrics")),
-        window_ms=window_ms(environment.config.retention),
-        on_revive_note=revive.noted,
-    )
-    return Timer(context, environment.clock)
-
-
-def _control(
-    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
-) -> ControlPlane:
-    config, clock = environment.config, environment.clock
-    statistics = Statistics(clock.now_ms(), system_topic_names(config))
-    return ControlPlane(
-        settings=settings,
-        admission=Admission(config),
-        quotas=RequestQuotas(config),
-        statistics=statistics,
-        sampler=StatisticsSampler(message_log, statistics),
-        registration=RegistrationTrigger(),
-        slow_requests=FairShare(clock),
-        clock=clock,
-        rng=environment.rng,
-    )
-
-
 def _memory() -> int:
-    """Bytes of memory that this machine has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -4,8 +4,7 @@ from random import Random
 
 import msgspec
 
-from roquet.broker.admission import Admission
-from roquet.broker.quotas import RequestQuotas
+from roquet.broker.admission import Admission, RequestQuotas
 from roquet.broker.services.registration import RegistrationTrigger
 from roquet.broker.services.sampling import StatisticsSampler
 from roquet.broker.settings.runtime_settings import RuntimeSettings

@@ -1,27 +1,21 @@
-"""Startup: parts subscribe to each other, services read what was noted, losses are reported."""
+"""Startup: services read what was noted, losses are reported, and a replica becomes the master."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
-from roquet.broker.ingest.set_aside import (
-    INDEX,
-    REVIVE,
-    TRANSACTIONS,
-    RecordLocation,
-    location_in,
-)
-from roquet.broker.operations.replica_tables import lower_progress, prepare_cut, take_lead
-from roquet.broker.operations.unread_messages import BrokerUnreadMessages
-from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.ingest.set_aside import REVIVE, TRANSACTIONS
+from roquet.broker.operations.progress import OFFSET_MAX
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
+from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
-from roquet.model import names
+from roquet.model.names import TIMER_TOPIC
 from roquet.observe.log_levels import apply_log_levels
 from roquet.store.replication.queue_builder import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
@@ -36,21 +30,9 @@ NOT_ITS_OWN: Final = (
 DISPATCH_COUNT: Final = 128
 """Records dispatched before others have their turn: less than a millisecond."""
 
-
-def subscribe(broker: Broker) -> None:
-    """Tell each part of the changes in others that it has to follow."""
-    _subscribe_to_settings(broker)
-    broker.replication.role.on_change.append(partial(_role_changed, broker))
-    if (mode := broker.replication.controller_mode) is not None:
-        mode.before_cut.append(partial(prepare_cut, broker))
-    broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
-    broker.coordination.rebalance.on_change.append(broker.coordination.notify)
-    set_aside, delivery = broker.delivery.set_aside, broker.delivery
-    set_aside.on_retry[delivery.revive.topic] = delivery.revive.retried
-    set_aside.on_retry[names.OP_HALF_TOPIC] = delivery.transactions.retried
-    set_aside.on_index = broker.log.store.reindex
-    broker.log.store.on_unindexed(partial(_set_aside_unindexed, broker))
-    broker.log.store.unread = BrokerUnreadMessages(broker)
+QUEUES_A_TURN: Final = 32
+"""Queues whose ends are looked at before others have their turn: each is opened for it if nobody
+has used it since the start, which takes a fraction of a millisecond."""
 
 
 def restore(broker: Broker) -> None:
@@ -58,17 +40,19 @@ def restore(broker: Broker) -> None:
 
     A replica does not: its log grows, and its tables are copies that may be ahead of its log.
     """
+    config = broker.control.settings.config
+    if config.log_levels:
+        apply_log_levels(config.log_levels)
     if broker.replication.role.current.is_master:
         broker.delivery.revive.restore()
         broker.delivery.transactions.restore()
         _warn_of_strays(broker)
         _warn_of_lost_tables(broker)
         lower_progress(broker)
-    _follow_role(broker)
-    config = broker.control.settings.config
+    close_foreign_log(broker)
     if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
         log.warning("%s", fault)
-    _warn_of_long_delays(config)
+    warn_of_long_delays(config)
 
 
 async def take_over(broker: Broker) -> bool:
@@ -131,60 +115,10 @@ async def hand_over(broker: Broker) -> None:
     log.info("this broker is a replica now: its log ends at %d", broker.log.store.end_position)
 
 
-def _role_changed(broker: Broker, before: Role, role: Role) -> None:
-    """Follow another role; locks of a master that is fenced for a moment stay valid."""
-    _follow_role(broker)
-    if before.is_master and not role.is_master:
-        broker.tables.locks.clear()  # another broker grants them from now on
-
-
-def _follow_role(broker: Broker) -> None:
+def close_foreign_log(broker: Broker) -> None:
     """Let nothing of the broker's own into a log that is not, or may not be, its own any more."""
     if not broker.replication.role.current.is_active:
         broker.log.store.refuse_appends(NOT_ITS_OWN)
-
-
-def _subscribe_to_settings(broker: Broker) -> None:
-    settings, delivery, clock = broker.control.settings, broker.delivery, broker.control.clock
-    topics, store = broker.tables.topics, broker.log.store
-    settings.checks.append(partial(_retention_fault, broker))
-    settings.subscribe(broker.log.ingest.configure)
-    settings.subscribe(broker.control.admission.configure)
-    settings.subscribe(lambda config: store.set_retention(retention_policy(config)))
-    settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
-    settings.subscribe(_warn_of_long_delays, "retention")
-    settings.subscribe(partial(_follow_setting, broker.replication.role), "ha_master")
-    _follow_setting(broker.replication.role, settings.config)
-    settings.subscribe(lambda config: apply_log_levels(config.log_levels), "log_levels")
-    if settings.config.log_levels:
-        apply_log_levels(settings.config.log_levels)
-    settings.subscribe(
-        lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
-    )
-
-
-def _follow_setting(cell: RoleCell, config: BrokerConfig) -> None:
-    """Let a replica get the log from where the settings say; None: where name servers say.
-
-    A replica of an elected master gets it from there.
-    """
-    if config.controller_mode:
-        return
-    if not cell.current.is_master and config.ha_master is not None:
-        cell.change(replace(cell.current, master_stream=config.ha_master))
-
-
-def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:
-    """Why a shorter retention cannot be in force now; None when it can."""
-    shorter = config.retention < before.retention
-    return broker.delivery.timer.retention_fault(config.retention) if shorter else None
-
-
-def _set_aside_unindexed(broker: Broker, position: int, error: Exception) -> None:
-    """Set aside a record whose keys cannot be indexed: it can be read, but no key finds it."""
-    raw = broker.log.store.message_at(position, only_confirmed=False)
-    location = location_in(raw, "?", 0) if raw else RecordLocation("?", 0, 0, position)
-    broker.delivery.set_aside.keep(INDEX, location, error, raw)
 
 
 def _warn_of_strays(broker: Broker) -> None:
@@ -219,11 +153,108 @@ def _warn_of_lost_tables(broker: Broker) -> None:
     offsets.unsaved |= offsets.is_new  # from now on a missing one was lost
 
 
-def _warn_of_long_delays(config: BrokerConfig) -> None:
+def warn_of_long_delays(config: BrokerConfig) -> None:
     """Log that messages may be deleted while they wait at a delay level."""
     if (longest := max(config.message_delay_levels, default=0)) >= config.retention:
         log.warning(
             "messages may wait %d ms at a delay level, but files are deleted after %d ms",
             longest,
             config.retention,
+        )
+
+
+def follow_acting_master(broker: Broker) -> None:
+    """Begin to stand in for the master, or end that.
+
+    Progress has another version from now on, by which a master that returns prefers it to its own.
+    Locks are those of one broker: what was granted before counts no more.
+    """
+    if broker.replication.acts_as_master:
+        broker.tables.offsets.touch(broker.control.clock.now_ms())
+    broker.tables.locks.clear()
+
+
+async def take_lead(broker: Broker, epoch: int) -> None:
+    """Prepare the tables and services of a replica that is the master from now on.
+
+    Call it once the end of the log is final and every record has its queue entry, before anything
+    is stored and before the services that deliver start. Progress beyond the queues' ends is taken
+    back: it is of messages that this log never got, and others will get their offsets. Versions
+    rise with the epoch, by which name servers prefer this broker's topics; 0: roles are fixed.
+    All that takes long is done in steps, between which others have their turn; the rest is left out
+    once the role is taken back.
+    """
+    leads = broker.replication.role.unbroken_activity()
+    if not await _lower_progress_in_steps(broker, leads):
+        return
+    now_ms = broker.control.clock.now_ms()
+    for table in (broker.tables.topics, broker.tables.groups):
+        version = table.version
+        table.version = replace(version, state_version=max(epoch, version.state_version))
+        table.touch(now_ms)
+    for steps in (broker.delivery.revive.restoring(), broker.delivery.transactions.restoring()):
+        for _ in steps:
+            await asyncio.sleep(0)
+            if not leads():
+                return
+
+
+def lower_progress(broker: Broker) -> None:
+    """Take progress beyond the end of a queue back to that end.
+
+    It is of messages that a loss of power took with the log's tail, or that a replica never got. It
+    is taken back before the first new message: those that get the lost ones' offsets would never
+    come otherwise. Not for a replica: its master's progress may be ahead of its own queues.
+    """
+    _report_lowered(broker.tables.offsets.lower(partial(_end_of_queue, broker)))
+
+
+def prepare_cut(broker: Broker, position: int) -> None:
+    """Take back, before a replica's log is cut, progress in messages behind the position.
+
+    A new master that never got them has given their offsets to others, and its tables need not have
+    rows of all groups: without this, a group would pass over the others if this broker is elected.
+    Durable when this returns, as nothing tells of the cut after a crash. Raises StoreError; the
+    next call, before the next try of the cut, does not insist that the table can be written.
+    """
+    store, offsets, config = broker.log.store, broker.tables.offsets, broker.control.settings.config
+    ends = store.raw.ends_at(position)
+
+    def end(topic: str, queue_id: int) -> int:
+        is_own = is_system_topic(topic, config)
+        return OFFSET_MAX if is_own else ends.get((topic, queue_id), OFFSET_MAX)
+
+    broker.delivery.timer.prepare_cut(ends.get((TIMER_TOPIC, 0), 0))
+    if count := offsets.lower(end):
+        _report_lowered(count)
+        store.flush_log()
+        offsets.save()
+
+
+async def _lower_progress_in_steps(broker: Broker, leads: Callable[[], bool]) -> bool:
+    """`lower_progress`, while others have their turn; False once the role is taken back."""
+    steps = broker.tables.offsets.lowering(partial(_end_of_queue, broker))
+    count = 0
+    while changes := list(islice(steps, QUEUES_A_TURN)):
+        count += sum(changes)
+        await asyncio.sleep(0)
+        if not leads():
+            break
+    _report_lowered(count)
+    return leads()
+
+
+def _end_of_queue(broker: Broker, topic: str, queue_id: int) -> int:
+    """Offset beyond which progress is lowered."""
+    if is_system_topic(topic, broker.control.settings.config):
+        return OFFSET_MAX
+    return broker.log.store.bounds(topic, queue_id)[1]
+
+
+def _report_lowered(count: int) -> None:
+    if count:
+        log.warning(
+            "groups were further than %d queues reach, whose last messages are lost: they go on at"
+            " the ends of these queues",
+            count,
         )

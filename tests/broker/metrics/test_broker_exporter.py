@@ -1,14 +1,19 @@
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.metrics.conftest import Collect
 from tests.metrics.prometheus_text import Page, parsed
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
 from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT, DELAY, FIFO, NORMAL, TRANSACTION
-from roquet.broker.metrics.inventory import MODES, PROTOCOL
-from roquet.broker.metrics.traffic import DISK, PUT_OK
+from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.metrics.broker_exporter import add_replication, add_storage, unready_reasons
+from roquet.broker.metrics.traffic import DISK, MODES, PROTOCOL, PUT_OK
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client.producer import Producer
 from roquet.metrics.exporter_settings import MetricsExporterType
@@ -22,10 +27,13 @@ from roquet.metrics.rocketmq_metrics import (
     TIMER_BOUNDS_S,
 )
 from roquet.metrics.roquet_metrics import ROQUET_METRICS
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, StoreError, StoreFull
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
-from roquet.observe.page_client import read_page
+from roquet.observe.health import READY_PATH
+from roquet.observe.page_client import read_page, read_response
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.store.store import Store
 from roquet.wire.codes import RequestCode, ResponseCode
 
 VECTOR = Path(__file__).parents[2] / "vectors" / "metrics" / "broker-5.5.0.prom"
@@ -36,6 +44,8 @@ PROM: dict[str, Any] = {
     "metrics_exporter": MetricsExporterType.PROM,
     "metrics_port": 0,
 }
+
+LOCAL: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
 
 
 @pytest.fixture
@@ -121,3 +131,114 @@ async def test_a_broker_does_not_start_without_the_page_that_it_is_told_to_show(
         with pytest.raises(ConfigError, match="cannot show metrics"):
             async with BrokerServer(BrokerConfig(**again)):
                 pass
+
+
+async def test_a_broker_is_ready_once_a_name_server_knows_of_it() -> None:
+    page: dict[str, Any] = {"metrics_exporter": MetricsExporterType.PROM, "metrics_port": 0}
+    async with (
+        NameServer(NameServerConfig(**LOCAL)) as names,
+        BrokerServer(BrokerConfig(**LOCAL, **page, name_servers=(names.address,))) as server,
+    ):
+        address = f"127.0.0.1:{server.metrics_port}"
+        response = await read_response(address, READY_PATH, timeout_ms=5_000)
+        assert (response.status, response.text) == (200, "ready\n")
+        server.broker.control.registration.has_registered = False
+        response = await read_response(address, READY_PATH, timeout_ms=5_000)
+        assert (response.status, "not told" in response.text) == (503, True)
+
+
+async def test_a_broker_that_no_name_server_knows_is_not_ready() -> None:
+    config = BrokerConfig(**LOCAL, name_servers=("127.0.0.1:1",))
+    async with BrokerServer(config) as server:
+        assert unready_reasons(server.broker) == ["no name server can be told of it"]
+
+
+@pytest.mark.parametrize(("permission", "words"), [(4, ["drained"]), (2, ["closed"]), (6, [])])
+async def test_a_broker_without_permissions_is_not_ready(permission: int, words: list[str]) -> None:
+    async with BrokerServer(BrokerConfig(**LOCAL, permission=permission)) as server:
+        reasons = unready_reasons(server.broker)
+    assert [word in reason for word, reason in zip(words, reasons, strict=True)] == [True] * len(
+        words
+    )
+
+
+async def test_a_broker_whose_store_refuses_messages_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with BrokerServer(BrokerConfig(**LOCAL)) as server:
+        for error, word in ((StoreFull("/path"), "disk"), (StoreError("/path"), "see its log")):
+            monkeypatch.setattr(Store, "refusal", error)
+            (reason,) = unready_reasons(server.broker)
+            assert word in reason
+            assert "/path" not in reason
+
+
+async def test_a_fenced_broker_is_not_ready() -> None:
+    config = BrokerConfig(**LOCAL, controller_mode=True, controllers=("127.0.0.1:1",))
+    async with BrokerServer(config) as server:
+        assert any("does not know its role" in reason for reason in unready_reasons(server.broker))
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {"flush_interval": 60_000}
+
+
+async def test_the_store_is_shown(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    assert (await collect(add_storage)).of(
+        "rocketmq_storage_message_reserve_time_milliseconds"
+    ) == []
+    broker.bind(SendHandler.send)(message(), peer)
+    await asyncio.sleep(0.02)
+    disk = {"storage_medium": "disk", "storage_type": "local"}
+    page = await collect(add_storage)
+    end = broker.log.store.end_position
+    assert page.one("rocketmq_storage_flush_behind_bytes", **disk) == end
+    assert page.one("rocketmq_storage_message_reserve_time_milliseconds", **disk) >= 10
+    await broker.log.flush.step()
+    page = await collect(add_storage)
+    assert page.one("rocketmq_storage_flush_behind_bytes", **disk) == 0
+    assert page.one("roquet_flush_seconds_count") == 1
+    assert page.one("roquet_store_refuses_messages") == 0
+
+
+async def test_a_store_that_failed_is_shown(broker: Broker, collect: Collect) -> None:
+    broker.log.store.fail("the disk is gone")
+    assert (await collect(add_storage)).one("roquet_store_refuses_messages") == 1
+
+
+async def test_a_master_shows_logs_in_sync(broker: Broker, collect: Collect) -> None:
+    page = await collect(add_replication)
+    assert page.one("roquet_broker_is_master") == 1
+    assert page.one("roquet_in_sync_logs") == 1
+    assert page.one("roquet_in_sync_logs_needed") == 1
+    assert page.of("roquet_replica_connected") == []
+
+
+class TestReplica:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
+
+    async def test_it_shows_whether_it_has_its_master(
+        self, broker: Broker, collect: Collect
+    ) -> None:
+        page = await collect(add_replication)
+        assert page.one("roquet_broker_is_master") == 0
+        assert page.one("roquet_replica_connected") == 0
+        assert page.of("roquet_in_sync_logs") == []
+
+
+class TestSyncMaster:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+
+    async def test_it_shows_how_many_logs_its_senders_wait_for(
+        self, broker: Broker, collect: Collect
+    ) -> None:
+        page = await collect(add_replication)
+        assert page.one("roquet_in_sync_logs") == 1
+        assert page.one("roquet_in_sync_logs_needed") == 2

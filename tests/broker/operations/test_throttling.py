@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
 
+from roquet.broker.admission import RequestQuotas
 from roquet.broker.operations.sending import SendChecks
 from roquet.broker.operations.throttling import DIRECTIONS, Throttle
-from roquet.broker.quotas import RequestQuotas
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.flags import PullFlag
@@ -45,7 +46,8 @@ class Served:
         none: Any = SimpleNamespace(topics=None, acknowledgements=None)
         log: Any = SimpleNamespace(store=SimpleNamespace(bounds=lambda *_: (3, 9)))
         checks = SendChecks(tables=none, control=control, replication=none)
-        Throttle(log, control, checks, self.router)
+        throttle = Throttle(log, control, checks, self.router)
+        self.settings.subscribe(throttle.follow, "quotas")
         self.peer = FakePeer()
         self.sent = SendReply()
 
@@ -72,11 +74,8 @@ def send(body: bytes = b"12345") -> Send:
 
 
 def pull(**fields: Any) -> Pull:
-    wanted = {"sys_flag": int(PullFlag.SUSPEND), "suspend_timeout_millis": 15_000, **fields}
-    return Pull(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=5, max_msg_nums=32,
-        commit_offset=0, sub_version=0, **wanted,
-    )  # fmt: skip
+    suspended = {"sys_flag": int(PullFlag.SUSPEND), "suspend_timeout_millis": 15_000}
+    return ask(5, consumer_group="g", **{**suspended, **fields})
 
 
 def test_a_send_over_the_quota_is_refused_as_busy_with_the_wait(clock: VirtualClock) -> None:

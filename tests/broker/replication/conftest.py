@@ -62,6 +62,13 @@ class ReplicationParts:
             memory=1 << 30,
         )
         self.client = StreamClient(self.log, self.settings, clock, self.role)
+        self.role.on_change += [
+            self.acknowledgements.configure,
+            self.server.follow_role,
+            self.client.follow_role,
+        ]
+        self.settings.subscribe(self.acknowledgements.configure)
+        self.settings.subscribe(self.server.end_unwelcome, "ha_replicas", "ha_plain_replicas")
 
     def append(self, count: int = 1, size: int = 10) -> int:
         """Append messages; gives where the log ends then."""

@@ -66,6 +66,13 @@ class ControlledParts:
             ),
         )
         self.transitions = self.mode.transitions
+        server, client = self.mode.stream_server, self.mode.stream_client
+        self.mode.role.on_change += [server.follow_role, client.follow_role]
+        self.mode.after_cut.append(self.mode.view.cut)
+        self.settings.checks.append(self.mode.settings_fault)
+        self.settings.subscribe(self.mode.configure)
+        self.log.flush.on_flushed.append(self.mode.follow_flush)
+        self.arrivals.on_hidden = self.mode.flush_hidden
 
     @property
     def role(self) -> Any:

@@ -61,11 +61,7 @@ async def there_and_back(running: Group) -> int:
 
 
 SWITCHES: Final[Mapping[str, Switch]] = MappingProxyType(
-    {
-        "killed": kill,
-        "silent": silence,
-        "there and back": there_and_back,
-    }
+    {"killed": kill, "silent": silence, "there and back": there_and_back}
 )
 
 

@@ -13,17 +13,17 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError, StoreError
 from roquet.rules.replication.role_change import LeadGroup
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.epoch_stream import (
     ReplicaHandshake,
     encode_replica_handshake,
     encode_replica_report,
 )
 
+pytestmark = pytest.mark.virtual_time
+
 DATA = Path("/data")
 
 
-@in_virtual_time
 async def test_a_broker_begins_fenced_and_shows_what_was_confirmed() -> None:
     parts = ControlledParts()
     assert parts.role == FENCED
@@ -32,7 +32,6 @@ async def test_a_broker_begins_fenced_and_shows_what_was_confirmed() -> None:
     await parts.mode.release()
 
 
-@in_virtual_time
 async def test_a_damaged_epoch_file_stops_the_start() -> None:
     files = MemoryFiles()
     files.replace(DATA / "epochFileCheckpoint", b"what?")
@@ -40,7 +39,6 @@ async def test_a_damaged_epoch_file_stops_the_start() -> None:
         ControlledParts(files)
 
 
-@in_virtual_time
 async def test_a_damaged_identity_stops_the_start() -> None:
     files = MemoryFiles()
     files.replace(DATA / "brokerIdentity", b"what?")
@@ -48,7 +46,6 @@ async def test_a_damaged_identity_stops_the_start() -> None:
         ControlledParts(files)
 
 
-@in_virtual_time
 async def test_the_identity_of_another_cluster_stops_the_start() -> None:
     files = MemoryFiles()
     files.replace(DATA / "brokerIdentity", b"other#g#1")
@@ -82,37 +79,33 @@ def test_the_settings_are_those_of_the_broker() -> None:
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("reports", [b"", encode_replica_report(0), encode_replica_report(100)])
-def test_whoever_names_a_living_replica_at_its_masters_port_stops_no_send(
+async def test_whoever_names_a_living_replica_at_its_masters_port_stops_no_send(
     reports: bytes, is_held: bool
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        parts = ControlledParts()
-        mode, port = parts.mode, await _lead(parts)
-        handshake = encode_replica_handshake(ReplicaHandshake(broker_id=2))
-        replica = await _connect(port, handshake + encode_replica_report(0))
-        await parts.clock.sleep(100)
-        mode.sync_set.adopt(frozenset({1, 2}), 2)
+    parts = ControlledParts()
+    mode, port = parts.mode, await _lead(parts)
+    handshake = encode_replica_handshake(ReplicaHandshake(broker_id=2))
+    replica = await _connect(port, handshake + encode_replica_report(0))
+    await parts.clock.sleep(100)
+    mode.sync_set.adopt(frozenset({1, 2}), 2)
+    end = parts.append()
+    await parts.clock.sleep(100)
+    replica.write(encode_replica_report(end))
+    stranger = await _connect(port, handshake + reports)
+    await parts.clock.sleep(100)
+    if not is_held:
+        stranger.close()
+    for _ in range(3):
         end = parts.append()
+        sent = asyncio.create_task(mode.sync_set.reach(end, parts.clock.monotonic_ms() + 1_000))
         await parts.clock.sleep(100)
+        assert not sent.done()
         replica.write(encode_replica_report(end))
-        stranger = await _connect(port, handshake + reports)
-        await parts.clock.sleep(100)
-        if not is_held:
-            stranger.close()
-        for _ in range(3):
-            end = parts.append()
-            sent = asyncio.create_task(mode.sync_set.reach(end, parts.clock.monotonic_ms() + 1_000))
-            await parts.clock.sleep(100)
-            assert not sent.done()
-            replica.write(encode_replica_report(end))
-            assert await sent
-            await parts.clock.sleep(4_000)
-        assert mode.sync_set.wanted(15_000) == {1, 2}
-        assert len(mode.stream_server) == 1, "a silent one has seconds"
-        await mode.stream_server.close()
-
-    run()
+        assert await sent
+        await parts.clock.sleep(4_000)
+    assert mode.sync_set.wanted(15_000) == {1, 2}
+    assert len(mode.stream_server) == 1, "a silent one has seconds"
+    await mode.stream_server.close()
 
 
 async def _lead(parts: ControlledParts) -> int:

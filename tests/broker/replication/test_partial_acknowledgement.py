@@ -16,10 +16,11 @@ from roquet.model.errors import CallRefused, RoquetError
 from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.settings import UpdateSettings
 from roquet.wire.calls.controller import CleanBrokerData
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 WAIT_MS = 15_000
 """Longer than any election takes."""
@@ -55,7 +56,6 @@ def lose(running: Group, number: int) -> None:
     running.files[number] = MemoryFiles()
 
 
-@in_virtual_time
 async def test_a_message_is_acknowledged_that_one_member_of_three_lacks() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -64,13 +64,11 @@ async def test_a_message_is_acknowledged_that_one_member_of_three_lacks() -> Non
         assert ends[1] == ends[2] > ends[3]
 
 
-@in_virtual_time
 async def test_a_message_that_one_log_alone_holds_is_not_acknowledged() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 2, 3) == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_while_the_whole_set_has_to_hold_it_that_message_is_not_acknowledged() -> None:
     async with group(all_ack_in_sync_set=True, in_sync_replicas=2) as running:
         assert await running.settled(3) == 1
@@ -78,7 +76,6 @@ async def test_while_the_whole_set_has_to_hold_it_that_message_is_not_acknowledg
         assert await send_without(running, 3) == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_consumers_do_not_see_it_before_the_whole_set_has_it() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -87,7 +84,6 @@ async def test_consumers_do_not_see_it_before_the_whole_set_has_it() -> None:
         await running.until(lambda: "between" in running.stored(1), 30)
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_they_do_not_see_it_before_the_masters_disk_has_it() -> None:
     flushed = ReplicaAck.FLUSHED
     async with group(all_ack_in_sync_set=True, sync_flush=True, replica_ack=flushed) as running:
@@ -107,7 +103,6 @@ async def test_with_synchronous_flush_they_do_not_see_it_before_the_masters_disk
         assert "between" in running.stored(1)
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_they_see_soon_what_nobody_waits_for() -> None:
     async with group(all_ack_in_sync_set=True, sync_flush=True, flush_interval=60_000) as running:
         assert await running.settled(3) == 1
@@ -116,7 +111,6 @@ async def test_with_synchronous_flush_they_see_soon_what_nobody_waits_for() -> N
         await running.until(lambda: "quick" in running.stored(1), 1)
 
 
-@in_virtual_time
 async def test_a_master_that_is_killed_is_replaced_by_the_member_that_has_it() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -126,7 +120,6 @@ async def test_a_master_that_is_killed_is_replaced_by_the_member_that_has_it() -
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_falls_silent_is_replaced_by_the_member_that_has_it() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -138,7 +131,6 @@ async def test_a_master_that_falls_silent_is_replaced_by_the_member_that_has_it(
         running.check()
 
 
-@in_virtual_time
 async def test_an_operator_elects_where_one_of_three_is_left() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -154,7 +146,6 @@ async def test_an_operator_elects_where_one_of_three_is_left() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone_and_an_operator_goes_on() -> (
     None
 ):
@@ -170,7 +161,6 @@ async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone_and_an_oper
             running.check()
 
 
-@in_virtual_time
 async def test_it_is_kept_when_the_two_that_hold_it_are_only_away() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -185,7 +175,6 @@ async def test_it_is_kept_when_the_two_that_hold_it_are_only_away() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_it_is_kept_when_the_controller_has_forgotten_who_is_alive() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -203,7 +192,6 @@ async def test_it_is_kept_when_the_controller_has_forgotten_who_is_alive() -> No
         running.check()
 
 
-@in_virtual_time
 async def test_it_is_kept_when_its_two_holders_are_killed_one_after_the_other() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -220,7 +208,6 @@ async def test_it_is_kept_when_its_two_holders_are_killed_one_after_the_other() 
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_is_retired_leaves_its_place_to_one_that_has_all_it_took() -> None:
     async with two_of_three() as running:
         retiring = asyncio.create_task(
@@ -249,7 +236,6 @@ async def clean(running: Group, number: int) -> None:
         await channel.call(call)
 
 
-@in_virtual_time
 async def test_a_dead_member_that_may_have_acknowledged_messages_keeps_its_id() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -262,7 +248,6 @@ async def test_a_dead_member_that_may_have_acknowledged_messages_keeps_its_id() 
         running.check()
 
 
-@in_virtual_time
 async def test_a_replica_loses_its_id_for_good_once_the_others_have_what_it_has() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -278,7 +263,6 @@ async def test_a_replica_loses_its_id_for_good_once_the_others_have_what_it_has(
         running.check()
 
 
-@in_virtual_time
 async def test_settings_that_become_stricter_leave_earlier_messages_their_protection() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
@@ -290,7 +274,6 @@ async def test_settings_that_become_stricter_leave_earlier_messages_their_protec
         assert running.master() is None
 
 
-@in_virtual_time
 async def test_laxer_settings_count_once_the_controller_knows_them() -> None:
     async with group(all_ack_in_sync_set=False, in_sync_replicas=3, slave_timeout=500) as running:
         assert await running.settled(3) == 1
@@ -304,7 +287,6 @@ async def test_laxer_settings_count_once_the_controller_knows_them() -> None:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
 
 
-@in_virtual_time
 async def test_another_setting_of_a_replica_leaves_the_masters_messages_their_protection() -> None:
     async with two_of_three() as running:
         await running.kill(3)
@@ -317,7 +299,6 @@ async def test_another_setting_of_a_replica_leaves_the_masters_messages_their_pr
         assert running.master() is None
 
 
-@in_virtual_time
 async def test_stricter_settings_count_once_every_member_has_the_earlier_messages() -> None:
     async with two_of_three() as running:
         for number in (1, 2, 3):

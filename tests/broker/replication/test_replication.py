@@ -1,6 +1,9 @@
+from typing import Any
+
 from tests.broker.replication.conftest import MakeParts
 
 from roquet.broker.broker import Broker
+from roquet.broker.replication.fixed_roles import FixedRoles
 from roquet.broker.replication.replication import Replication
 from roquet.testing.clock import in_virtual_time
 
@@ -18,17 +21,16 @@ def test_it_is_a_part_that_handlers_can_name(broker: Broker) -> None:
     assert len(broker.replication.stream_server) == 0
 
 
-def test_its_parts_share_one_role(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts()
-        part = Replication(
-            role=made.role,
-            acknowledgements=made.acknowledgements,
-            stream_server=made.server,
-            stream_client=made.client,
-        )
-        assert part.stream_client.facts.master is None
-        assert part.role.current.is_active
-
-    run()
+@in_virtual_time
+async def test_its_parts_share_one_role(parts: MakeParts) -> None:
+    made = parts()
+    nowhere: Any = None
+    part = Replication(
+        mode=FixedRoles(made.log, made.settings, made.clock, nowhere),
+        role=made.role,
+        acknowledgements=made.acknowledgements,
+        stream_server=made.server,
+        stream_client=made.client,
+    )
+    assert part.stream_client.facts.master is None
+    assert part.role.current.is_active

@@ -1,13 +1,14 @@
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 from tests.broker.conftest import FakePeer
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.replication.acting_master import ActingMaster
+from roquet.broker.replication.fixed_roles import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.role_gate import (
     HELD_MS_MAX,
@@ -17,32 +18,36 @@ from roquet.broker.replication.role_gate import (
     REFUSED,
     RoleGate,
 )
+from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
 from roquet.model.topic import MASTER_ID
 from roquet.net.router import Router
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import RequestCode, ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1)
 FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 
-PULL = Pull(
-    consumer_group="g",
-    topic="orders",
-    queue_id=0,
-    queue_offset=7,
-    max_msg_nums=32,
-    sys_flag=0,
-    commit_offset=0,
-    suspend_timeout_millis=0,
-    subscription="*",
-    sub_version=0,
-)
+PULL = ask(7, consumer_group="g", sys_flag=0, suspend_timeout_millis=0)
+
+
+class Stream:
+    """A replica's stream, of which a test says what the comparison of the logs found."""
+
+    def __init__(self) -> None:
+        self.has_diverged = False
+        self.on_compared: list[Callable[[], object]] = []
+
+    def compare(self, *, has_diverged: bool) -> None:
+        self.has_diverged = has_diverged
+        for callback in self.on_compared:
+            callback()
 
 
 class Gate:
@@ -54,7 +59,15 @@ class Gate:
             self.router.add(call, serve)
         self.role = RoleCell(role)
         self.settings = RuntimeSettings(BrokerConfig(**settings))
-        self.gate = RoleGate(self.router, self.settings, self.role)
+        self.acting = ActingMaster(self.settings, self.role)
+        self.stream = stream = Stream()
+        self.gate = RoleGate(
+            self.router, self.settings, self.role, self.acting, cast(StreamClient, stream)
+        )
+        self.role.on_change.append(self.gate.follow_role)
+        self.settings.subscribe(self.gate.refuse_reads, "slave_read_enable")
+        for on_change in (self.acting.on_change, stream.on_compared):
+            on_change.append(self.gate.refuse_reads)
 
     def refused(self) -> set[int]:
         """Codes that another handler than its own serves."""
@@ -70,7 +83,7 @@ class Gate:
     def take_over(self) -> None:
         """Become ready to be the master."""
         self.role.note_taken_over()
-        self.gate.follow_role()
+        self.gate.open_or_close()
 
 
 async def _reply(answer: Reply | Coroutine[Any, Any, Reply]) -> Reply:
@@ -118,7 +131,7 @@ def test_a_replica_refuses_what_only_a_master_can_do() -> None:
 def test_a_refusal_says_what_replicas_of_apaches_say(
     code: RequestCode, answer: ResponseCode, remark: str
 ) -> None:
-    gate: Any = Gate(REPLICA)
+    gate = Gate(REPLICA)
     handlers = {int(call.code): handler for call, handler in gate.router.handlers.items()}
     with pytest.raises(CallRefused, match=remark) as refused:
         handlers[code](None, FakePeer())
@@ -177,18 +190,15 @@ def test_a_broker_that_waits_for_its_controller_says_so(
 
 def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
     gate = Gate(REPLICA)
-    acting = ActingMaster(gate.settings, gate.role)
-    RoleGate(gate.router, gate.settings, gate.role, acting)
     for is_acting, refused in ((True, {*REFUSED}), (False, {*REFUSED, *READS})):
-        acting.is_acting = is_acting
-        for callback in acting.on_change:
+        gate.acting.is_acting = is_acting
+        for callback in gate.acting.on_change:
             callback()
         assert gate.refused() == refused
 
 
 @pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS, PROGRESS])
 @pytest.mark.parametrize("slave_read_enable", [False, True])
-@in_virtual_time
 async def test_a_new_master_holds_who_reads_or_asks_for_offsets_until_its_queues_are_built(
     code: RequestCode, slave_read_enable: bool
 ) -> None:
@@ -205,7 +215,6 @@ async def test_a_new_master_holds_who_reads_or_asks_for_offsets_until_its_queues
     assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_a_held_request_whose_handler_waits_is_answered_when_that_is_ready() -> None:
     async def later(_call: object, _peer: object) -> Reply:
         await asyncio.sleep(1)
@@ -221,7 +230,6 @@ async def test_a_held_request_whose_handler_waits_is_answered_when_that_is_ready
 
 
 @pytest.mark.parametrize("code", [*READS, *QUEUE_ENDS])
-@in_virtual_time
 async def test_who_is_held_for_long_is_refused(code: RequestCode) -> None:
     gate = Gate(REPLICA)
     gate.role.change(Role())
@@ -230,7 +238,6 @@ async def test_who_is_held_for_long_is_refused(code: RequestCode) -> None:
     assert this_loop().clock.monotonic_ms() == HELD_MS_MAX
 
 
-@in_virtual_time
 async def test_nobody_is_told_that_a_group_has_no_progress() -> None:
     gate = Gate(REPLICA)
     gate.role.change(Role())
@@ -240,7 +247,6 @@ async def test_nobody_is_told_that_a_group_has_no_progress() -> None:
 
 
 @pytest.mark.parametrize("code", QUEUE_ENDS)
-@in_virtual_time
 async def test_a_broker_tells_the_ends_of_queues_once_it_knows_its_role(code: RequestCode) -> None:
     gate = Gate(FENCED)
     held = gate.asked(code)
@@ -258,7 +264,6 @@ def test_a_master_whose_lease_lapsed_goes_on_to_tell_offsets() -> None:
     assert gate.refused() == {*REFUSED, *READS}
 
 
-@in_virtual_time
 async def test_a_stop_releases_who_is_held() -> None:
     gate = Gate(FENCED)
     held = gate.asked(RequestCode.GET_MAX_OFFSET)
@@ -268,31 +273,16 @@ async def test_a_stop_releases_who_is_held() -> None:
         await held
 
 
-class Stream:
-    """A replica's stream, of which a test says what the comparison of the logs found."""
-
-    def __init__(self) -> None:
-        self.has_diverged = False
-        self.on_compared: list[Callable[[], object]] = []
-
-    def compare(self, *, has_diverged: bool) -> None:
-        self.has_diverged = has_diverged
-        for callback in self.on_compared:
-            callback()
-
-
 @pytest.mark.parametrize("code", READS)
 def test_a_replica_whose_log_has_diverged_sends_readers_to_the_master(code: RequestCode) -> None:
-    gate: Any = Gate(msgspec.structs.replace(REPLICA, master="m:1"), slave_read_enable=True)
-    stream: Any = Stream()
-    RoleGate(gate.router, gate.settings, gate.role, None, stream)
+    gate = Gate(msgspec.structs.replace(REPLICA, master="m:1"), slave_read_enable=True)
 
     def answer() -> Any:
         (handler,) = (h for call, h in gate.router.handlers.items() if call.code == code)
         return handler(PULL, FakePeer())
 
     assert gate.refused() == {*REFUSED}
-    stream.compare(has_diverged=True)
+    gate.stream.compare(has_diverged=True)
     reply = answer()
     assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert (reply.suggest_which_broker_id, reply.next_begin_offset) == (MASTER_ID, 7)
@@ -300,26 +290,21 @@ def test_a_replica_whose_log_has_diverged_sends_readers_to_the_master(code: Requ
     with pytest.raises(CallRefused, match="another past than its master") as refused:
         answer()
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
-    stream.compare(has_diverged=False)
+    gate.stream.compare(has_diverged=False)
     assert gate.refused() == {*REFUSED}
 
 
 def test_a_diverged_replica_that_nobody_may_read_from_is_only_busy() -> None:
-    gate: Any = Gate(REPLICA)
-    stream: Any = Stream()
-    RoleGate(gate.router, gate.settings, gate.role, None, stream)
-    stream.compare(has_diverged=True)
+    gate = Gate(REPLICA)
+    gate.stream.compare(has_diverged=True)
     (handler,) = (h for call, h in gate.router.handlers.items() if call.code == READS[0])
     with pytest.raises(CallRefused, match="REJECTREQUEST"):
         handler(PULL, FakePeer())
 
 
 def test_a_master_that_was_a_diverged_replica_serves_readers() -> None:
-    gate: Any = Gate(REPLICA, slave_read_enable=True)
-    stream: Any = Stream()
-    role_gate = RoleGate(gate.router, gate.settings, gate.role, None, stream)
-    stream.compare(has_diverged=True)
+    gate = Gate(REPLICA, slave_read_enable=True)
+    gate.stream.compare(has_diverged=True)
     gate.role.change(Role())
-    gate.role.note_taken_over()
-    role_gate.follow_role()
+    gate.take_over()
     assert gate.refused() == set()

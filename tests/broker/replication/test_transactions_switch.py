@@ -15,18 +15,19 @@ from tests.broker.replication.role_switches import (
     kill,
     silence,
 )
-from tests.conversation.failover_group import TOPIC, Group, group
+from tests.conversation.failover_group import TOPIC, Group, group, settled
 
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.net.router import Peer, Router
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.fastjson import codec
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode
+
+pytestmark = pytest.mark.virtual_time
 
 UNKNOWN, PREPARED, COMMIT, ROLL_BACK = 0, 4, 8, 12
 
@@ -97,11 +98,8 @@ async def producer(running: Group, number: int, how: int) -> AsyncIterator[list[
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-@in_virtual_time
 async def test_half_messages_are_ended_once_after_the_switch(switch: Switch) -> None:
-    async with group(**OFTEN) as running:
-        await running.settled(3)
-        await running.send_on(["first"])
+    async with settled(["first"], **OFTEN) as running:
         told = {body: await half(running, body) for body in ("committed", "rolled back", "checked")}
         number = await switch(running)
         assert set(bodies(running, number)).isdisjoint(told), "no half message is delivered"
@@ -116,7 +114,6 @@ async def test_half_messages_are_ended_once_after_the_switch(switch: Switch) -> 
 
 
 @pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
-@in_virtual_time
 async def test_what_was_ended_before_the_switch_is_neither_repeated_nor_asked_about(
     switch: Switch,
 ) -> None:
@@ -140,7 +137,6 @@ async def test_what_was_ended_before_the_switch_is_neither_repeated_nor_asked_ab
 
 
 @pytest.mark.parametrize("switch", [kill, silence])
-@in_virtual_time
 async def test_a_commit_just_before_the_switch_is_not_repeated(switch: Switch) -> None:
     async with group(**OFTEN, transaction_op_interval=60_000) as running:
         number = await running.settled(3)
@@ -154,7 +150,6 @@ async def test_a_commit_just_before_the_switch_is_not_repeated(switch: Switch) -
         assert bodies(running, number).count("committed") == 1
 
 
-@in_virtual_time
 async def test_a_producer_that_answers_the_old_masters_check_ends_it_at_the_new_one() -> None:
     async with group(**OFTEN) as running:
         number = await running.settled(3)

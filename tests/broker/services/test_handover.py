@@ -35,92 +35,74 @@ class GroupHarness:
         return self.clock.monotonic_ms() - began_ms
 
 
-def test_a_new_owner_continues_at_the_former_owners_commit(new_peer: NewPeer) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        group = GroupHarness(new_peer)
-        loser = group.join("a")
-        assert await group.take(loser) == 0
-        taker = group.join("b")
-        taking = asyncio.create_task(group.take(taker))
-        await group.clock.sleep(40)
-        group.handover.committed("g", "other", 0, loser)
-        group.handover.committed("g", "t", 0, new_peer())  # some tool's
-        await group.clock.sleep(40)
-        assert not taking.done()
-        group.handover.committed("g", "t", 0, loser)
-        assert await taking == 80
-
-    story()
+@in_virtual_time
+async def test_a_new_owner_continues_at_the_former_owners_commit(new_peer: NewPeer) -> None:
+    group = GroupHarness(new_peer)
+    loser = group.join("a")
+    assert await group.take(loser) == 0
+    taker = group.join("b")
+    taking = asyncio.create_task(group.take(taker))
+    await group.clock.sleep(40)
+    group.handover.committed("g", "other", 0, loser)
+    group.handover.committed("g", "t", 0, new_peer())  # some tool's
+    await group.clock.sleep(40)
+    assert not taking.done()
+    group.handover.committed("g", "t", 0, loser)
+    assert await taking == 80
 
 
-def test_a_new_owner_continues_after_a_second(new_peer: NewPeer) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        group = GroupHarness(new_peer)
-        await group.take(group.join("a"))
-        assert await group.take(group.join("b")) == HANDOVER_MS
-
-    story()
+@in_virtual_time
+async def test_a_new_owner_continues_after_a_second(new_peer: NewPeer) -> None:
+    group = GroupHarness(new_peer)
+    await group.take(group.join("a"))
+    assert await group.take(group.join("b")) == HANDOVER_MS
 
 
-def test_a_new_owner_continues_when_the_former_leaves_or_the_broker_stops(
+@in_virtual_time
+async def test_a_new_owner_continues_when_the_former_leaves_or_the_broker_stops(
     new_peer: NewPeer,
 ) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        for stopping in (False, True):
-            group = GroupHarness(new_peer)
-            loser = group.join("a")
-            await group.take(loser)
-            taking = asyncio.create_task(group.take(group.join("b")))
-            await group.clock.sleep(40)
-            if stopping:
-                group.handover.close()
-            else:
-                group.clients.drop(loser)
-                group.handover.left("g", "a")
-            assert await taking == 40
-
-    story()
-
-
-def test_a_client_without_a_group_neither_owns_queues_nor_waits(new_peer: NewPeer) -> None:
-    @in_virtual_time
-    async def story() -> None:
+    for stopping in (False, True):
         group = GroupHarness(new_peer)
-        await group.take(group.join("a"))
-        group.handover.changed(["g"])
-        stranger = new_peer()
-        group.handover.seen("g", "t", 0, stranger)
-        assert await group.take(stranger) == 0
-        assert group.handover.owners("g", "t", 0) == []
-
-    story()
-
-
-def test_new_queues_are_a_change_too(new_peer: NewPeer) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        group = GroupHarness(new_peer)
-        first, second = group.join("a"), group.join("b")
-        await group.take(first)
-        group.handover.committed("g", "t", 0, first)
-        group.handover.queues_changed()
-        assert await group.take(second) == HANDOVER_MS
-
-    story()
+        loser = group.join("a")
+        await group.take(loser)
+        taking = asyncio.create_task(group.take(group.join("b")))
+        await group.clock.sleep(40)
+        if stopping:
+            group.handover.close()
+        else:
+            group.clients.drop(loser)
+            group.handover.left("g", "a")
+        assert await taking == 40
 
 
-def test_owners_are_forgotten_with_the_group(new_peer: NewPeer) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        group = GroupHarness(new_peer)
-        only = group.join("a")
-        group.handover.seen("g", "t", 0, only)
-        assert group.handover.owners("g", "t", 0) == ["a"]
-        group.clients.drop(only)
-        group.handover.left("g", "a")
-        assert group.handover.owners("g", "t", 0) == []
+@in_virtual_time
+async def test_a_client_without_a_group_neither_owns_queues_nor_waits(new_peer: NewPeer) -> None:
+    group = GroupHarness(new_peer)
+    await group.take(group.join("a"))
+    group.handover.changed(["g"])
+    stranger = new_peer()
+    group.handover.seen("g", "t", 0, stranger)
+    assert await group.take(stranger) == 0
+    assert group.handover.owners("g", "t", 0) == []
 
-    story()
+
+@in_virtual_time
+async def test_new_queues_are_a_change_too(new_peer: NewPeer) -> None:
+    group = GroupHarness(new_peer)
+    first, second = group.join("a"), group.join("b")
+    await group.take(first)
+    group.handover.committed("g", "t", 0, first)
+    group.handover.queues_changed()
+    assert await group.take(second) == HANDOVER_MS
+
+
+@in_virtual_time
+async def test_owners_are_forgotten_with_the_group(new_peer: NewPeer) -> None:
+    group = GroupHarness(new_peer)
+    only = group.join("a")
+    group.handover.seen("g", "t", 0, only)
+    assert group.handover.owners("g", "t", 0) == ["a"]
+    group.clients.drop(only)
+    group.handover.left("g", "a")
+    assert group.handover.owners("g", "t", 0) == []

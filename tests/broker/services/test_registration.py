@@ -232,12 +232,7 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     address = server.address
     settings = RuntimeSettings(BrokerConfig(name_servers=(address,)))
     ours = NameServerRegistration(
-        settings,
-        clock,
-        ADDRESSES,
-        lambda: TABLE,
-        RegistrationTrigger(),
-        RoleCell(Role()),
+        settings, clock, ADDRESSES, lambda: TABLE, RegistrationTrigger(), RoleCell(Role())
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())

@@ -1,9 +1,9 @@
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.handlers.messages.test_pull import ask
 
 from roquet.broker import statistics as statistics_module
 from roquet.broker.broker import Broker
@@ -14,7 +14,6 @@ from roquet.broker.services import sampling as module
 from roquet.broker.services.sampling import StatisticsSampler
 from roquet.broker.statistics import Statistics
 from roquet.model.topic import TopicConfig
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import SendBack
 
 NOW = 1_700_000_000_000
@@ -162,14 +161,9 @@ async def test_a_pull_counts_once_for_all_that_it_gives(
 ) -> None:
     put(3)
 
-    def ask(offset: int) -> Any:
-        return broker.bind(PullHandler.pull)(Pull(
-            consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
-            sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-        ), peer)  # fmt: skip
-
-    ask(0)
-    ask(3)
+    for offset in (0, 3):
+        call = ask(offset, consumer_group="g", sys_flag=4, suspend_timeout_millis=0)
+        broker.bind(PullHandler.pull)(call, peer)
     tally = broker.control.statistics.gets["orders", "g"]
     assert (tally.times, tally.count, tally.size) == (1, 3, broker.log.store.end_position)
     assert broker.control.statistics.pulled("orders", "g", 0) == 3

@@ -11,8 +11,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.broker import Broker
-from roquet.broker.metrics.inventory import add_consumers, flag
-from roquet.broker.metrics.traffic import SystemNames
+from roquet.broker.metrics.traffic import SystemNames, add_consumers, flag
 from roquet.metrics import rocketmq_metrics as rocketmq
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.counts import OTHER, SERIES_MAX

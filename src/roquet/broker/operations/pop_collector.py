@@ -19,8 +19,8 @@ from roquet.broker.filtering.filter_cache import CompiledFilter
 from roquet.broker.filtering.filter_scan import scan_count, scan_once
 from roquet.broker.filtering.tag_expressions import TagCodes
 from roquet.broker.ingest.property_normalizer import properties_text
+from roquet.broker.log.long_polling import ANY_QUEUE
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.log.pop_waiters import ANY_QUEUE
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names

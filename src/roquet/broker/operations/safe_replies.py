@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.confirmation.acknowledgements import REMARKS
-from roquet.broker.replication.confirmation.status_wait import StatusWait
+from roquet.broker.replication.confirmation.acknowledgements import REMARKS, StatusWait
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, StoreFailed

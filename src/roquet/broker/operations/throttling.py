@@ -74,8 +74,6 @@ class Throttle:
             self._router.replace(int(call.code), own if is_free else limited(own))
 
     def _send(self, handler: RequestHandler[Any]) -> RequestHandler[Any]:
-        """Wrap a handler of sends."""
-
         def send(call: Send | SendLongNames, peer: Peer) -> HandlerReply:
             subject = self._subject(call.topic, peer)
             if (excess := self._excess(QuotaDirection.SEND, subject)) is not None:
@@ -92,8 +90,6 @@ class Throttle:
         return send
 
     def _fetch(self, handler: RequestHandler[Any]) -> RequestHandler[Any]:
-        """Wrap a handler of pulls or pops."""
-
         def fetch(call: Pull | Pop | Peek, peer: Peer) -> HandlerReply:
             subject = self._subject(call.topic, peer)
             if (excess := self._excess(QuotaDirection.FETCH, subject)) is None:

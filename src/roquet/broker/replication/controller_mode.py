@@ -9,32 +9,31 @@ from typing import Any
 
 import msgspec
 
+from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.confirmation.logs_in_force import LogsInForce
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
-from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
 from roquet.broker.replication.confirmation.set_acknowledgements import (
+    LogsInForce,
+    MasterTermCell,
     SetAcknowledgements,
     needed_of,
 )
-from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
 from roquet.broker.replication.control.broker_id import known_id
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
-from roquet.broker.replication.control.machine_boot import BootNote
-from roquet.broker.replication.control.master_locator import MasterLocator
-from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
-from roquet.broker.replication.control.transitions import RoleTransitions
+from roquet.broker.replication.control.machine_boot import BootNote, FlushedNote
+from roquet.broker.replication.control.set_proposals import SetProposals
+from roquet.broker.replication.control.transitions import MasterLocator, RoleTransitions
+from roquet.broker.replication.fixed_roles import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import (
+    EpochLog,
     EpochMaster,
     EpochMasterFraming,
     EpochReplica,
     EpochReplicaFraming,
 )
-from roquet.broker.replication.stream.epoch_log import EpochLog
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.settings.config import BrokerConfig
@@ -80,18 +79,24 @@ class ControllerMode:
         self._failover: Failover | None = None
         self.before_cut: list[Callable[[int], object]] = []
         """Each is called with the position before the log is cut there."""
+        self.after_cut: list[Callable[[], object]] = []
+        self._boot_note = FlushedNote(files.boot_note, settings, store)
+        self.settings_fault = self._boot_note.fault
+        """Called with the settings before and after a change: why these cannot be in force."""
         self.role = RoleCell(FENCED)
+        self.acting_master = ActingMaster(settings, self.role)
+        """Never acts: where the master is away, another one is elected."""
         self.epochs = EpochLog(files.epochs)
         self.term = MasterTermCell(clock)
         self.view = ConfirmedView(store, message_log.arrivals)
+        self.view.show(store.confirmed_at_open)
         self.logs = logs = LogsInForce(settings)
         self.sync_set = SyncSet(
             clock, lambda: store.raw.end, lambda: logs.current, self.view.show,
             flushed=lambda: store.flushed_position,
             only_flushed=self._only_flushed,
         )  # fmt: skip
-        self._flush.on_flushed.append(self.sync_set.confirm)
-        message_log.arrivals.on_hidden = self._flush_hidden
+        self.configure = logs.configure
         self.acknowledgements = SetAcknowledgements(
             message_log.flush, settings, clock, self.role, self.sync_set, self.term
         )
@@ -103,19 +108,7 @@ class ControllerMode:
             self.role,
             lambda number, _host, write: EpochMasterFraming(master, number, write),
         )
-        replica = EpochReplica(
-            store=store,
-            epochs=self.epochs,
-            broker_id=lambda: self.role.current.broker_id,
-            from_last_file=config.sync_from_last_file,
-            is_learner=config.async_learner,
-            confirmed=lambda: self.view.position or 0,
-            before_cut=self._prepare_cut,
-            on_cut=self.view.cut,
-            on_confirmed=lambda position, is_whole: self.transitions.confirmed(
-                position, is_whole=is_whole
-            ),
-        )
+        replica = self._epoch_replica(store)
         self.stream_client = StreamClient(
             message_log, settings, clock, self.role, lambda: EpochReplicaFraming(replica)
         )
@@ -133,11 +126,27 @@ class ControllerMode:
         )
         return EpochMaster(store=store, epochs=self.epochs, sync_set=self.sync_set, places=places)
 
-    def _prepare_cut(self, position: int) -> None:
-        for prepare in self.before_cut:
-            prepare(position)
+    def _epoch_replica(self, store: Store) -> EpochReplica:
+        return EpochReplica(
+            store=store,
+            epochs=self.epochs,
+            broker_id=lambda: self.role.current.broker_id,
+            from_last_file=self._settings.config.sync_from_last_file,
+            is_learner=self._settings.config.async_learner,
+            confirmed=lambda: self.view.position or 0,
+            before_cut=self.before_cut,
+            after_cut=self.after_cut,
+            on_confirmed=lambda position, is_whole: self.transitions.confirmed(
+                position, is_whole=is_whole
+            ),
+        )
 
-    def _flush_hidden(self) -> None:
+    def follow_flush(self) -> None:
+        """Confirm what is on the disk by now, and note it."""
+        self.sync_set.confirm()
+        self._boot_note.note_if_flushed()
+
+    def flush_hidden(self) -> None:
         """Have a master flush a message that is not shown before: services ask for no flush."""
         if self.sync_set.shows_flushed and self.role.current.is_master:
             self._flush.request()
@@ -157,9 +166,7 @@ class ControllerMode:
         """Tasks of this mode, of a broker that listens at an address already."""
         settings, clock = self._settings, self._clock
         member = OwnBroker(
-            cluster=settings.config.cluster_name,
-            name=settings.config.broker_name,
-            address=address,
+            cluster=settings.config.cluster_name, name=settings.config.broker_name, address=address
         )
         client = ControllerClient(member, lambda: settings.config.controllers, pool, clock)
         context = FailoverContext(
@@ -178,9 +185,9 @@ class ControllerMode:
             self.sync_set,
             client,
             clock,
-            lambda: failover.standing.leading,
+            failover,
             lambda: settings.config.ha_behind_max,
-            LeadDuties(flush=self._flush.step, on_refused=failover.notice, resign=failover.resign),
+            self._flush.step,
         )
         yield failover.serve()
         yield proposals.serve()

@@ -22,8 +22,8 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from roquet.broker.replication.acting_master import ActingMaster
-from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.fixed_roles import ActingMaster
+from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -117,8 +117,8 @@ class RoleGate:
         router: Router,
         settings: RuntimeSettings,
         role: RoleCell,
-        acting: ActingMaster | None = None,
-        stream: StreamClient | None = None,
+        acting: ActingMaster,
+        stream: StreamClient,
     ) -> None:
         self._router = router
         self._acting = acting
@@ -127,15 +127,9 @@ class RoleGate:
         self._role = role
         self._is_open = True
         self._settled = asyncio.Event()
-        self.follow_role()
-        settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
-        if acting is not None:
-            acting.on_change.append(self._refuse_reads)
-        if stream is not None:
-            stream.on_compared.append(self._refuse_reads)
-        role.on_change.append(lambda *_: self._follow_change())
+        self.open_or_close()
 
-    def follow_role(self) -> None:
+    def open_or_close(self) -> None:
         """Take requests if this broker is an active master, and refuse them otherwise.
 
         A broker that becomes a replica refuses at once. One that becomes the master calls this when
@@ -144,17 +138,18 @@ class RoleGate:
         self._is_open = self._role.current.is_active
         for code, (answer, remark) in REFUSED.items():
             self._refuse(code, answer, remark, is_refused=not self._is_open)
-        self._refuse_reads()
+        self.refuse_reads()
 
     def release(self) -> None:
         """Hold nobody any more: the broker stops."""
         self._settled.set()
 
-    def _follow_change(self) -> None:
+    def follow_role(self, *_: Role) -> None:
+        """Close at once for a replica; who becomes the master calls `open_or_close`."""
         if self._role.current.is_active:
-            self._refuse_reads()
+            self.refuse_reads()
         else:
-            self.follow_role()
+            self.open_or_close()
 
     def _refuse(
         self, code: RequestCode, answer: ResponseCode, remark: str, *, is_refused: bool
@@ -163,17 +158,19 @@ class RoleGate:
             remark = FENCED
         self._router.override(code, _refusal(answer, remark) if is_refused else None)
 
-    def _refuse_reads(self) -> None:
+    def refuse_reads(self, *_: object) -> None:
+        """Refuse, hold or serve reads, by the role, the settings and the state of the log."""
         is_settled = self._role.is_settled
         is_new_master = self._role.current.is_master and not is_settled
-        acts = self._acting is not None and self._acting.is_acting
-        may_read = self._is_open or acts or self._settings.config.slave_read_enable
+        may_read = (
+            self._is_open or self._acting.is_acting or self._settings.config.slave_read_enable
+        )
         for code in READS:
             if is_new_master:
                 self._router.override(code, self._hold(code))
             else:
                 self._refuse(code, *_BUSY, is_refused=not may_read)
-                if self._has_diverged and may_read and not self._is_open:
+                if self._stream.has_diverged and may_read and not self._is_open:
                     self._router.override(code, self._send_to_master)
         for code in QUEUE_ENDS:
             self._router.override(code, None if is_settled else self._hold(code))
@@ -201,10 +198,6 @@ class RoleGate:
 
         return hold
 
-    @property
-    def _has_diverged(self) -> bool:
-        return self._stream is not None and self._stream.has_diverged
-
     def _send_to_master(self, call: Pull, _peer: Peer) -> PullReply:
         """Send a reader to the master; refuse it while none is known.
 
@@ -223,8 +216,6 @@ class RoleGate:
 
 
 def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:
-    """A handler that refuses."""
-
     def refuse(_call: Call[Any], _peer: Peer) -> NoReturn:
         raise CallRefused(code, remark)
 

@@ -151,7 +151,6 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return owner_of
 
     async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
-        """The lag of each queue."""
         known = await self.peer_brokers.lag(group, topic, home)
         for queue in home.queues:
             if queue.broker_name == self.peer_brokers.own_name:
@@ -162,11 +161,7 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shares(
-    strategy: str,
-    home: TopicLocation,
-    members: Sequence[str],
-    owners: QueueOwners,
-    lag: QueueLag,
+    strategy: str, home: TopicLocation, members: Sequence[str], owners: QueueOwners, lag: QueueLag
 ) -> GroupAssignment:
     if strategy == STICKY:
         return sticky(home.queues, members, owners)

@@ -58,7 +58,7 @@ class RegistrationTrigger:
         self._registered_up_to = 0
         self._registered = asyncio.Event()
 
-    def request(self) -> None:
+    def request(self, *_: object) -> None:
         """Request a registration soon."""
         self.latest += 1
         self.changed.set()

@@ -5,14 +5,22 @@ import asyncio
 import pytest
 from tests.broker.replication.controlled_parts import ControlledParts
 
-from roquet.broker.replication.confirmation.set_acknowledgements import needed_of, policy_of
+from roquet.broker.replication.confirmation.set_acknowledgements import (
+    LogsInForce,
+    MasterTermCell,
+    needed_of,
+    policy_of,
+)
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
 from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET, PutStatus
 from roquet.rules.replication.role_change import LeadGroup
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
-from roquet.testing.clock import in_virtual_time
+from roquet.testing.clock import VirtualClock, this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def leading(*others: int, **settings: object) -> ControlledParts:
@@ -30,7 +38,6 @@ def report(parts: ControlledParts, broker_id: int, position: int) -> None:
     parts.mode.sync_set.reported(facts, SentFrame(position, parts.clock.monotonic_ms()))
 
 
-@in_virtual_time
 async def test_a_message_that_the_whole_set_has_is_acknowledged() -> None:
     parts = await leading(2, 3)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -42,21 +49,18 @@ async def test_a_message_that_the_whole_set_has_is_acknowledged() -> None:
     assert await waits is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_a_message_that_a_member_lacks_is_not_acknowledged() -> None:
     parts = await leading(2)
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
     assert parts.clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_nothing_is_acknowledged_after_the_end_of_the_lease_though_all_have_it() -> None:
     parts = await leading()
     parts.mode.term.end()
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_a_lease_that_ends_while_a_sender_waits_counts() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -66,7 +70,6 @@ async def test_a_lease_that_ends_while_a_sender_waits_counts() -> None:
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_a_sender_of_an_earlier_epoch_is_not_answered_in_a_later_one() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -76,7 +79,6 @@ async def test_a_sender_of_an_earlier_epoch_is_not_answered_in_a_later_one() -> 
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_with_too_few_in_sync_a_message_is_refused_unless_it_does_not_wait() -> None:
     parts = await leading()
     acknowledgements = parts.mode.acknowledgements
@@ -92,7 +94,6 @@ async def test_with_too_few_in_sync_a_message_is_refused_unless_it_does_not_wait
     acknowledgements.check()
 
 
-@in_virtual_time
 async def test_a_message_whose_members_leave_before_they_have_it_is_not_acknowledged() -> None:
     parts = await leading(2)
     waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
@@ -102,14 +103,12 @@ async def test_a_message_whose_members_leave_before_they_have_it_is_not_acknowle
     assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-@in_virtual_time
 async def test_an_operator_may_be_content_with_the_master_alone() -> None:
     parts = await leading(min_in_sync_replicas=1)
     assert not parts.mode.acknowledgements.is_short
     assert await parts.mode.acknowledgements.status(parts.append()) is PutStatus.PUT_OK
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_the_disk_is_waited_for_as_well() -> None:
     parts = await leading(min_in_sync_replicas=1, sync_flush=True, sync_flush_timeout=500)
     status = parts.mode.acknowledgements.status(parts.append())
@@ -125,3 +124,117 @@ def test_the_settings_say_how_many_logs_are_needed() -> None:
         controller_mode=True, controllers=("a:1",), all_ack_in_sync_set=False, in_sync_replicas=2
     )
     assert needed_of(config) == 2
+
+
+def logs_in_force(*, waits_for_all: bool = False) -> tuple[RuntimeSettings, LogsInForce]:
+    made = RuntimeSettings(
+        BrokerConfig(
+            controller_mode=True,
+            controllers=("a:1",),
+            all_ack_in_sync_set=waits_for_all,
+            in_sync_replicas=3,
+        )
+    )
+    logs = LogsInForce(made)
+    made.subscribe(logs.configure)
+    return made, logs
+
+
+def test_a_lower_number_is_in_force_once_the_controller_knows_it() -> None:
+    made, logs = logs_in_force()
+    made.change({"inSyncReplicas": "2"}, 0)
+    assert logs.current == 3
+    logs.granted(3)
+    assert logs.current == 3, "that heartbeat was sent before the change"
+    logs.granted(2)
+    assert logs.current == 2
+
+
+def test_a_higher_number_is_in_force_at_once() -> None:
+    made, logs = logs_in_force()
+    logs.granted(3)
+    made.change({"inSyncReplicas": "4"}, 0)
+    assert logs.current == 4
+    logs.granted(3)
+    assert logs.current == 4
+
+
+def test_a_number_that_the_controller_may_have_stored_holds_until_a_lower_one_does() -> None:
+    made, logs = logs_in_force()
+    logs.granted(2)
+    made.change({"inSyncReplicas": "4"}, 0)
+    logs.asked(4)
+    made.change({"inSyncReplicas": "2"}, 0)
+    assert logs.current == 4, "that answer may be lost"
+    logs.asked(2)
+    assert logs.current == 4
+    logs.granted(2)
+    assert logs.current == 2
+
+
+def test_the_whole_set_stays_the_whole_set() -> None:
+    made, logs = logs_in_force(waits_for_all=True)
+    made.change({"inSyncReplicas": "2"}, 0)
+    logs.granted(ALL_OF_THE_SET)
+    assert logs.current == ALL_OF_THE_SET
+
+
+class SleepyClock(VirtualClock):
+    """A machine whose sleep the monotonic clock does not count."""
+
+    asleep_ms = 0
+
+    def boottime_ms(self) -> int:
+        return self.monotonic_ms() + self.asleep_ms
+
+
+def test_without_a_term_nothing_may_be_acknowledged() -> None:
+    assert not MasterTermCell(VirtualClock()).may_acknowledge(1)
+
+
+def test_a_term_is_of_one_epoch_and_ends() -> None:
+    clock = VirtualClock()
+    cell = MasterTermCell(clock)
+    cell.extend(MasterTerm(epoch=3, until_ms=2_000))
+    assert cell.may_acknowledge(3)
+    assert not cell.may_acknowledge(2)
+    clock.jump(1_999)
+    assert cell.may_acknowledge(3)
+    clock.jump(1)
+    assert not cell.may_acknowledge(3)
+
+
+def test_the_time_for_which_a_machine_slept_counts() -> None:
+    clock = SleepyClock()
+    cell = MasterTermCell(clock)
+    cell.extend(MasterTerm(epoch=3, until_ms=2_000))
+    clock.asleep_ms = 60_000
+    assert not cell.may_acknowledge(3)
+
+
+def test_an_answer_that_was_overtaken_shortens_nothing() -> None:
+    cell = MasterTermCell(VirtualClock())
+    cell.extend(MasterTerm(epoch=3, until_ms=2_000))
+    cell.extend(MasterTerm(epoch=3, until_ms=1_000))
+    assert cell.current == MasterTerm(epoch=3, until_ms=2_000)
+    cell.extend(MasterTerm(epoch=4, until_ms=1_500))
+    assert cell.current == MasterTerm(epoch=4, until_ms=1_500)
+    cell.end()
+    assert cell.current is None
+
+
+async def test_the_end_of_a_term_is_waited_for_however_often_it_is_extended() -> None:
+    clock = this_loop().clock
+    cell = MasterTermCell(clock)
+    await cell.wait_end()
+    cell.extend(MasterTerm(epoch=3, until_ms=2_000))
+    end = asyncio.create_task(cell.wait_end())
+    await clock.sleep(1_500)
+    cell.extend(MasterTerm(epoch=3, until_ms=4_000))
+    await end
+    assert clock.monotonic_ms() == 4_000
+    again = asyncio.create_task(cell.wait_extended())
+    await clock.sleep(10)
+    assert not again.done()
+    cell.extend(MasterTerm(epoch=3, until_ms=5_000))
+    await again

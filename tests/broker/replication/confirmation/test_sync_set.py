@@ -2,10 +2,14 @@
 
 import asyncio
 
-from roquet.broker.replication.confirmation.sync_set import SyncSet
+import pytest
+
+from roquet.broker.replication.confirmation.sync_set import WARN_AGAIN_MS, ReplicaPlaces, SyncSet
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Master:
@@ -39,7 +43,6 @@ class Master:
         return asyncio.create_task(self.set.reach(position, deadline_ms))
 
 
-@in_virtual_time
 async def test_a_master_alone_confirms_whatever_it_has() -> None:
     master = Master()
     assert master.shown[-1] is None
@@ -49,7 +52,6 @@ async def test_a_master_alone_confirms_whatever_it_has() -> None:
     assert await master.reaches(250)
 
 
-@in_virtual_time
 async def test_a_message_is_acknowledged_once_every_member_has_it() -> None:
     master = Master(2, 3)
     master.end = 150
@@ -63,7 +65,6 @@ async def test_a_message_is_acknowledged_once_every_member_has_it() -> None:
     assert master.shown[-1] == 150
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_disk_has() -> None:
     master = Master(2)
     master.flushed, master.end, master.is_sync_flush = 100, 150, True
@@ -76,7 +77,6 @@ async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_dis
     assert (master.shown[-1], master.set.confirmed) == (150, 150)
 
 
-@in_virtual_time
 async def test_a_master_that_takes_no_messages_alone_shows_no_more_than_its_disk_has() -> None:
     master = Master()
     master.size_min = 2
@@ -92,7 +92,6 @@ async def test_a_master_that_takes_no_messages_alone_shows_no_more_than_its_disk
     assert (master.shown[-1], master.set.confirmed) == (None, 200)
 
 
-@in_virtual_time
 async def test_with_synchronous_flush_that_holds_for_a_master_alone_too() -> None:
     master = Master()
     master.flushed, master.end, master.is_sync_flush = 100, 150, True
@@ -107,7 +106,6 @@ async def test_with_synchronous_flush_that_holds_for_a_master_alone_too() -> Non
     assert (master.shown[-1], master.set.confirmed) == (150, 150)
 
 
-@in_virtual_time
 async def test_with_fewer_logs_needed_consumers_still_see_only_what_all_members_have() -> None:
     master = Master(2, 3, needed=2)
     master.end = 150
@@ -117,7 +115,6 @@ async def test_with_fewer_logs_needed_consumers_still_see_only_what_all_members_
     assert master.shown[-1] == 100
 
 
-@in_virtual_time
 async def test_a_member_without_a_connection_holds_up_acknowledgements_until_the_timeout() -> None:
     master = Master(2)
     master.end = 150
@@ -125,7 +122,6 @@ async def test_a_member_without_a_connection_holds_up_acknowledgements_until_the
     assert this_loop().clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_the_confirmed_position_never_falls() -> None:
     master = Master(2)
     master.end = 150
@@ -135,7 +131,6 @@ async def test_the_confirmed_position_never_falls() -> None:
     assert master.set.confirmed == 140
 
 
-@in_virtual_time
 async def test_a_replica_that_has_caught_up_is_wanted_and_acknowledges_from_the_proposal_on() -> (
     None
 ):
@@ -159,7 +154,6 @@ async def test_a_replica_that_has_caught_up_is_wanted_and_acknowledges_from_the_
     assert master.set.state == SyncState(members=frozenset({1, 2}), version=4)
 
 
-@in_virtual_time
 async def test_a_replica_that_lacks_what_a_lone_master_shows_is_not_wanted_any_more() -> None:
     master = Master()
     master.report(2, 100)
@@ -167,14 +161,12 @@ async def test_a_replica_that_lacks_what_a_lone_master_shows_is_not_wanted_any_m
     assert master.set.wanted(15_000) == {1}
 
 
-@in_virtual_time
 async def test_a_learner_never_joins() -> None:
     master = Master()
     master.report(2, 100, is_learner=True)
     assert master.set.wanted(15_000) == {1}
 
 
-@in_virtual_time
 async def test_a_member_leaves_that_is_gone_or_too_long_behind() -> None:
     master = Master(2, 3)
     master.report(2, 100)
@@ -186,7 +178,6 @@ async def test_a_member_leaves_that_is_gone_or_too_long_behind() -> None:
     assert master.set.wanted(15_000) == {1}
 
 
-@in_virtual_time
 async def test_the_set_shrinks_only_after_the_controllers_yes() -> None:
     master = Master(2)
     master.end = 150
@@ -199,7 +190,6 @@ async def test_the_set_shrinks_only_after_the_controllers_yes() -> None:
     assert master.set.is_alone
 
 
-@in_virtual_time
 async def test_after_a_refusal_the_members_are_those_before() -> None:
     master = Master()
     master.set.propose(frozenset({1, 2}))
@@ -209,7 +199,6 @@ async def test_after_a_refusal_the_members_are_those_before() -> None:
     assert await master.reaches(150)
 
 
-@in_virtual_time
 async def test_whoever_waits_is_not_answered_after_the_end_of_the_term() -> None:
     master = Master(2)
     master.end = 150
@@ -222,7 +211,6 @@ async def test_whoever_waits_is_not_answered_after_the_end_of_the_term() -> None
     assert this_loop().clock.monotonic_ms() == 3_100
 
 
-@in_virtual_time
 async def test_reports_of_an_earlier_term_count_for_nothing_in_the_next() -> None:
     master = Master(2)
     master.end = 200
@@ -231,7 +219,6 @@ async def test_reports_of_an_earlier_term_count_for_nothing_in_the_next() -> Non
     assert master.set.confirmed == 150
 
 
-@in_virtual_time
 async def test_a_message_that_one_log_has_to_hold_waits_for_no_report() -> None:
     master = Master(2, 3, needed=1)
     master.end = 150
@@ -240,7 +227,6 @@ async def test_a_message_that_one_log_has_to_hold_waits_for_no_report() -> None:
     assert master.shown[-1] == 100, "consumers still wait for all members"
 
 
-@in_virtual_time
 async def test_until_the_answer_as_many_of_those_who_stay_have_to_hold_a_message() -> None:
     master = Master(2, 3, needed=2)
     master.set.propose(frozenset({1, 3}))
@@ -253,7 +239,6 @@ async def test_until_the_answer_as_many_of_those_who_stay_have_to_hold_a_message
     assert await waits
 
 
-@in_virtual_time
 async def test_members_that_stay_keep_what_was_acknowledged_if_enough_have_it() -> None:
     master = Master(2, 3, needed=2)
     master.end = 150
@@ -267,7 +252,6 @@ async def test_members_that_stay_keep_what_was_acknowledged_if_enough_have_it() 
     assert master.set.keep_acknowledged(frozenset({1, 3}))
 
 
-@in_virtual_time
 async def test_a_master_can_be_replaced_while_a_member_with_all_that_counts_is_connected() -> None:
     master = Master(2)
     assert not master.set.can_be_replaced
@@ -279,8 +263,103 @@ async def test_a_master_can_be_replaced_while_a_member_with_all_that_counts_is_c
     assert not master.set.can_be_replaced
 
 
-@in_virtual_time
 async def test_where_all_members_have_each_message_those_who_stay_do() -> None:
     master = Master(2, 3)
     master.end = 150
     assert master.set.keep_acknowledged(frozenset({1, 3}))
+
+
+class MasterConnections(Master):
+    """A master of the set [1, 2] whose log ends at 100, and what its connections report."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.set.begin(1, SyncState(members=frozenset({1, 2}), version=1), 0)
+        self.places = ReplicaPlaces(self.set, self.clock, lambda: self.end, lambda: 7_500)
+
+    def reports(self, connection: int, position: int, broker_id: int = 2) -> None:
+        facts = ReplicaReportFacts(broker_id=broker_id, report=position)
+        self.places.report(connection, facts, SentFrame(self.end, self.clock.monotonic_ms()))
+
+    @property
+    def wanted(self) -> frozenset[int]:
+        return self.set.wanted(15_000)
+
+
+async def test_a_stranger_stands_in_no_living_replicas_way() -> None:
+    master = MasterConnections()
+    master.reports(1, 100)
+    for stranger in (2, 3):
+        master.reports(stranger, 0)
+    assert master.places.is_contested(2)
+    master.end = 250
+    master.reports(1, 250)
+    assert master.set.confirmed == 250
+    master.reports(2, 250)
+    assert [master.places.is_holder(one, 2) for one in (1, 2, 3)] == [True, False, False]
+    master.places.forget(2, 2)
+    master.places.forget(3, 2)
+    assert not master.places.is_contested(2)
+    assert master.wanted == {1, 2}
+
+
+async def test_what_a_stranger_reports_acknowledges_nothing_of_a_living_replica() -> None:
+    master = MasterConnections()
+    master.reports(1, 100)
+    master.end = 250
+    master.reports(2, 250)
+    assert master.set.confirmed == 100
+
+
+async def test_the_end_of_a_connection_gives_its_place_to_the_one_that_follows() -> None:
+    master = MasterConnections()
+    for connection, position in ((1, 100), (2, 0), (3, 100)):
+        master.reports(connection, position)
+    master.places.forget(1, 2)
+    assert master.places.is_holder(3, 2)
+    assert master.wanted == {1, 2}
+    master.places.forget(3, 2)
+    assert master.places.is_holder(2, 2)
+    master.places.forget(2, 2)
+    assert master.wanted == {1}
+
+
+async def test_a_connection_that_may_be_dead_counts_from_its_next_report_on() -> None:
+    master = MasterConnections()
+    master.reports(1, 100)
+    await master.clock.sleep(9_000)
+    master.reports(2, 100)
+    master.places.forget(2, 2)
+    assert master.places.is_holder(1, 2)
+    assert master.wanted == {1}
+    master.reports(1, 100)
+    assert master.wanted == {1, 2}
+
+
+async def test_a_replica_that_comes_back_takes_its_place_from_a_dead_connection_or_a_stranger() -> (
+    None
+):
+    master = MasterConnections()
+    master.reports(1, 100)
+    await master.clock.sleep(7_000)
+    master.reports(2, 100)
+    assert master.places.is_holder(1, 2), "an idle replica is silent for as long"
+    await master.clock.sleep(501)
+    master.reports(2, 100)
+    assert master.places.is_holder(2, 2)
+    master.reports(3, 0, broker_id=4)
+    master.reports(5, 100, broker_id=4)
+    assert master.places.is_holder(5, 4), "the first one never had the log"
+
+
+async def test_two_connections_of_one_id_are_a_line_an_hour(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    master = MasterConnections()
+    for connection in range(1, 10):
+        master.reports(connection, 100)
+    assert caplog.text.count("two connections say that they are replica 2") == 1
+    await master.clock.sleep(WARN_AGAIN_MS)
+    master.reports(1, 100)
+    master.reports(2, 100)
+    assert caplog.text.count("two connections say") == 2

@@ -9,10 +9,13 @@ from tests.broker.replication.scripted_controller import MEMBER, ScriptedControl
 from roquet.broker.replication.control.broker_id import TRIES_MAX, known_id, obtain_id, register
 from roquet.model.errors import CallRefused, ConfigError, StoreError
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.replication.identity_file import BrokerIdentity, IdentityFile
-from roquet.testing.clock import START_MS, in_virtual_time, this_loop
+from roquet.store.replication.identity_file import IdentityFile
+from roquet.testing.clock import START_MS, this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
+from roquet.wire.replication.broker_identity import BrokerIdentity
+
+pytestmark = pytest.mark.virtual_time
 
 PATH = Path("/data/brokerIdentity")
 TEMP = Path("/data/brokerIdentity-temp")
@@ -25,7 +28,6 @@ async def obtain(controller: ScriptedController, file: IdentityFile) -> int:
     return await obtain_id(file, client_of(controller), MEMBER, this_loop().clock, Random(1))
 
 
-@in_virtual_time
 async def test_a_new_broker_notes_its_application_before_it_is_made() -> None:
     files = MemoryFiles()
     controller = ScriptedController()
@@ -44,7 +46,6 @@ async def test_a_new_broker_notes_its_application_before_it_is_made() -> None:
     assert TEMP not in files.contents
 
 
-@in_virtual_time
 async def test_a_known_id_is_not_applied_for() -> None:
     files = MemoryFiles()
     file = IdentityFile(PATH, files)
@@ -55,7 +56,6 @@ async def test_a_known_id_is_not_applied_for() -> None:
     assert controller.asked == []
 
 
-@in_virtual_time
 async def test_an_application_is_repeated_with_its_own_code_after_a_crash() -> None:
     files = MemoryFiles()
     file = IdentityFile(PATH, files)
@@ -70,7 +70,6 @@ async def test_an_application_is_repeated_with_its_own_code_after_a_crash() -> N
     assert file.application().load() is None
 
 
-@in_virtual_time
 async def test_an_id_that_another_broker_was_given_is_followed_by_the_next_one() -> None:
     files = MemoryFiles()
     controller = ScriptedController()
@@ -87,7 +86,6 @@ async def test_an_id_that_another_broker_was_given_is_followed_by_the_next_one()
     assert files.read(PATH) == b"c#g#2"
 
 
-@in_virtual_time
 async def test_ids_are_not_tried_for_ever() -> None:
     controller = ScriptedController()
     controller.refusals[calls.ApplyBrokerId] = TAKEN
@@ -97,7 +95,6 @@ async def test_ids_are_not_tried_for_ever() -> None:
     assert controller.count(calls.ApplyBrokerId) == TRIES_MAX
 
 
-@in_virtual_time
 async def test_another_refusal_is_not_tried_again_at_once() -> None:
     controller = ScriptedController()
     controller.refusals[calls.ApplyBrokerId] = CallRefused(1, "the store is away")
@@ -124,7 +121,6 @@ def test_a_damaged_identity_is_refused() -> None:
         known_id(IdentityFile(PATH, files), "c", "g")
 
 
-@in_virtual_time
 async def test_a_controller_that_forgot_the_id_gives_it_again() -> None:
     controller = ScriptedController()
     known: list[int] = []
@@ -145,7 +141,6 @@ async def test_a_controller_that_forgot_the_id_gives_it_again() -> None:
     assert known == [2]
 
 
-@in_virtual_time
 async def test_a_registration_that_is_refused_for_another_reason_fails() -> None:
     controller = ScriptedController()
     controller.refusals[calls.RegisterWithController] = CallRefused(1, "no")

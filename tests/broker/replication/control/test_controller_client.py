@@ -21,14 +21,15 @@ from roquet.model.errors import CallError, CallRefused, ConnectionLost
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.replication.role_change import GroupView
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_the_leader_is_found_among_several_controllers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -46,7 +47,6 @@ async def test_the_leader_is_found_among_several_controllers(
     assert caplog.text.count("controller 10.0.0.9:9878 leads") == 1
 
 
-@in_virtual_time
 async def test_a_controller_that_says_that_it_leads_is_believed_before_others() -> None:
     stale, leader = ScriptedController("10.0.0.8"), ScriptedController("10.0.0.9")
     stale.is_leader, stale.leader = False, "10.0.0.7:9878"
@@ -58,7 +58,6 @@ async def test_a_controller_that_says_that_it_leads_is_believed_before_others() 
     assert await client_of(stale, leader).find() == leader.address
 
 
-@in_virtual_time
 async def test_without_a_leader_the_call_certainly_had_no_effect() -> None:
     controller = ScriptedController()
     controller.leader, controller.is_leader = None, False
@@ -68,7 +67,6 @@ async def test_without_a_leader_the_call_certainly_had_no_effect() -> None:
     assert raised.value.definite
 
 
-@in_virtual_time
 async def test_without_a_leader_it_is_said_why_each_controller_does_not_know_one() -> None:
     name_server = Server(Router(), host="127.0.0.1", port=9876, clock=this_loop().clock)
     async with name_server:
@@ -82,7 +80,6 @@ async def test_without_a_leader_it_is_said_why_each_controller_does_not_know_one
     assert "1005" in refused
 
 
-@in_virtual_time
 async def test_those_who_look_for_the_leader_at_once_ask_once() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -92,7 +89,6 @@ async def test_those_who_look_for_the_leader_at_once_ask_once() -> None:
         assert controller.count(calls.GetControllerMetadata) == 1
 
 
-@in_virtual_time
 async def test_the_leader_is_looked_for_again_after_a_refusal_of_one_that_leads_no_more() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -109,7 +105,6 @@ async def test_the_leader_is_looked_for_again_after_a_refusal_of_one_that_leads_
         assert controller.count(calls.GetControllerMetadata) == 3
 
 
-@in_virtual_time
 async def test_the_next_leader_is_asked_at_once_when_the_last_one_leads_no_more() -> None:
     first, second = ScriptedController("10.0.0.8"), ScriptedController("10.0.0.9")
     second.is_leader, second.leader = False, first.leader
@@ -128,7 +123,6 @@ async def test_the_next_leader_is_asked_at_once_when_the_last_one_leads_no_more(
     assert this_loop().clock.monotonic_ms() - began_ms < 10
 
 
-@in_virtual_time
 async def test_the_leader_is_looked_for_again_when_it_does_not_answer() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -141,7 +135,6 @@ async def test_the_leader_is_looked_for_again_when_it_does_not_answer() -> None:
         this_loop().network.heal()
 
 
-@in_virtual_time
 async def test_a_refusal_for_another_reason_keeps_the_leader() -> None:
     controller = ScriptedController()
     code = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
@@ -153,7 +146,6 @@ async def test_a_refusal_for_another_reason_keeps_the_leader() -> None:
         assert client.leader == controller.address
 
 
-@in_virtual_time
 async def test_the_group_is_read_from_the_reply_and_its_body() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -161,16 +153,11 @@ async def test_the_group_is_read_from_the_reply_and_its_body() -> None:
         assert await client.group() == GroupView(epoch=0)
         controller.leads(2, 5, 2, 3, version=9)
         assert await client.group() == GroupView(
-            epoch=5,
-            master=2,
-            address="10.0.0.2:10911",
-            members=frozenset({2, 3}),
-            set_version=9,
+            epoch=5, master=2, address="10.0.0.2:10911", members=frozenset({2, 3}), set_version=9
         )
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"[1]", b'{"syncStateSet":"all"}'])
-@in_virtual_time
 async def test_a_body_that_cannot_be_read_is_an_error_of_the_call(body: bytes) -> None:
     controller = ScriptedController()
     controller.replies[calls.GetReplicaInfo] = lambda _: calls.GetReplicaInfoReply(body=body)
@@ -186,7 +173,6 @@ async def test_a_body_that_cannot_be_read_is_an_error_of_the_call(body: bytes) -
         assert not raised.value.definite
 
 
-@in_virtual_time
 async def test_a_reply_without_its_fields_is_an_error_of_the_call() -> None:
     controller = ScriptedController()
     controller.replies[calls.AlterSyncStateSet] = lambda _: Reply(body=set_body(1))
@@ -199,7 +185,6 @@ async def test_a_reply_without_its_fields_is_an_error_of_the_call() -> None:
             await client.next_id()
 
 
-@in_virtual_time
 async def test_a_changed_set_has_the_version_that_the_reply_names() -> None:
     controller = ScriptedController()
     controller.replies[calls.AlterSyncStateSet] = lambda _: calls.AlterSyncStateSetReply(
@@ -213,7 +198,6 @@ async def test_a_changed_set_has_the_version_that_the_reply_names() -> None:
     assert asked.body == set_body(1, 2, version=2)
 
 
-@in_virtual_time
 async def test_an_election_says_whether_the_asker_leads_as_before() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -230,7 +214,6 @@ async def test_an_election_says_whether_the_asker_leads_as_before() -> None:
     assert asked.broker_epoch == 4
 
 
-@in_virtual_time
 async def test_ids_are_asked_and_applied_for_in_the_name_of_the_group() -> None:
     controller = ScriptedController()
     async with controller.server:
@@ -246,7 +229,6 @@ async def test_ids_are_asked_and_applied_for_in_the_name_of_the_group() -> None:
     assert (registered.broker_id, registered.broker_address) == (1, MEMBER.address)
 
 
-@in_virtual_time
 async def test_heartbeats_go_to_every_controller_and_the_leader_answers() -> None:
     leader, other = ScriptedController("10.0.0.8"), ScriptedController("10.0.0.9")
     other.is_leader, other.leader = False, leader.leader
@@ -261,7 +243,6 @@ async def test_heartbeats_go_to_every_controller_and_the_leader_answers() -> Non
     assert leader.of(BrokerHeartbeat) == other.of(BrokerHeartbeat) == [beat]
 
 
-@in_virtual_time
 async def test_a_controller_that_cannot_be_reached_gets_one_heartbeat_at_a_time() -> None:
     leader = ScriptedController()
     async with leader.server:
@@ -273,7 +254,6 @@ async def test_a_controller_that_cannot_be_reached_gets_one_heartbeat_at_a_time(
         this_loop().network.heal()
 
 
-@in_virtual_time
 async def test_the_connection_to_the_leader_can_be_ended() -> None:
     controller = ScriptedController()
     async with controller.server:

@@ -10,12 +10,12 @@ from roquet.broker.replication.control.machine_boot import (
     LACKING,
     UNKNOWN,
     BootNote,
-    FlushedNote,
     machine_boot_id,
 )
 from roquet.model.errors import CallRefused, StoreFull
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 DIRECTORY = Path("/data")
 FILE = DIRECTORY / "bootId"
@@ -141,15 +141,13 @@ class Scene:
     """A broker in its first run, and its note."""
 
     def __init__(self, **settings: Any) -> None:
-        self.parts = parts = ControlledParts(**settings)
-        self.note = parts.note
-        FlushedNote(self.note, parts.settings, parts.store, parts.log.flush)
+        self.parts = ControlledParts(**settings)
+        self.note = self.parts.note
 
     def set(self, **values: str) -> None:
         self.parts.settings.change(values, 0)
 
 
-@in_virtual_time
 async def test_once_all_is_on_the_disk_a_stricter_setting_is_noted() -> None:
     scene = Scene()
     scene.parts.append()
@@ -164,7 +162,6 @@ async def test_once_all_is_on_the_disk_a_stricter_setting_is_noted() -> None:
     assert scene.note.is_flushed
 
 
-@in_virtual_time
 async def test_a_weaker_setting_is_noted_before_it_is_in_force() -> None:
     scene = Scene()
     scene.set(**STRICT)
@@ -177,7 +174,6 @@ async def test_a_weaker_setting_is_noted_before_it_is_in_force() -> None:
     assert scene.note.is_whole
 
 
-@in_virtual_time
 async def test_a_weaker_setting_that_cannot_be_noted_is_refused() -> None:
     scene = Scene()
     scene.set(**STRICT)
@@ -192,7 +188,6 @@ async def test_a_weaker_setting_that_cannot_be_noted_is_refused() -> None:
     assert scene.parts.settings.config.replica_ack.value == "flushed"
 
 
-@in_virtual_time
 async def test_a_log_that_lacks_something_is_noted_as_flushed_only_once_it_is_whole() -> None:
     scene = Scene(is_log_whole=False)
     scene.set(**STRICT)

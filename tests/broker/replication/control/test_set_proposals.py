@@ -4,20 +4,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
-from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
+from roquet.broker.replication.control.failover import Failover
+from roquet.broker.replication.control.set_proposals import SetProposals
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, StoreFailed
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.controller import SyncStateSet
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 MEMBER = OwnBroker(cluster="c", name="g", address="10.0.0.1:10911")
 
@@ -61,6 +65,7 @@ class Scene:
         self.term: tuple[int, int] | None = (1, 5)
         self.refused = 0
         self.resigned: list[int] = []
+        self.resign = self.resigned.append
         self.flushed = 100
         self.set = SyncSet(
             clock,
@@ -76,11 +81,9 @@ class Scene:
             self.set,
             self.controller,
             clock,
-            lambda: self.term,
+            cast(Failover, self),
             lambda: 15_000,
-            LeadDuties(
-                flush=lambda: self.flush(), on_refused=self._refused, resign=self.resigned.append
-            ),
+            lambda: self.flush(),
         )
         self.flushes: list[int] = []
         """Requests that were made before each flush."""
@@ -98,11 +101,14 @@ class Scene:
         self.on_flush()
         self.flushed = end
 
-    def _refused(self) -> None:
+    def notice(self) -> None:
         self.refused += 1
 
+    @property
+    def standing(self) -> Any:
+        return SimpleNamespace(leading=self.term)
 
-@in_virtual_time
+
 async def test_a_replica_that_has_caught_up_joins() -> None:
     scene = Scene()
     assert await scene.proposals.step()
@@ -112,7 +118,6 @@ async def test_a_replica_that_has_caught_up_joins() -> None:
     assert len(scene.controller.asked) == 1
 
 
-@in_virtual_time
 async def test_nothing_is_asked_without_a_term() -> None:
     scene = Scene()
     scene.term = None
@@ -124,7 +129,6 @@ REFUSED = CallRefused(ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, "replica 2 is no
 
 
 @pytest.mark.parametrize("error", [REFUSED, ConnectFailed("nobody is there")])
-@in_virtual_time
 async def test_a_refused_change_is_taken_back(
     error: CallError, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +147,6 @@ LATE = CallRefused(ResponseCode.CONTROLLER_NOT_LEADER)
 
 
 @pytest.mark.parametrize("error", [CallTimeout("no answer"), LATE, CallRefused(1, "failed")])
-@in_virtual_time
 async def test_a_change_that_may_have_been_made_keeps_both_sets_until_it_is_known(
     error: CallError,
 ) -> None:
@@ -162,7 +165,6 @@ async def test_a_change_that_may_have_been_made_keeps_both_sets_until_it_is_know
     assert scene.set.is_alone
 
 
-@in_virtual_time
 async def test_the_same_change_is_asked_for_until_it_is_answered() -> None:
     scene = Scene()
     scene.controller.answer = failing(CallTimeout("no answer"))
@@ -176,7 +178,6 @@ async def test_the_same_change_is_asked_for_until_it_is_answered() -> None:
     assert scene.set.is_alone
 
 
-@in_virtual_time
 async def test_a_set_without_its_master_is_not_believed() -> None:
     scene = Scene()
     scene.controller.answer = lambda _members, version: agreed(frozenset({2}), version)
@@ -185,7 +186,6 @@ async def test_a_set_without_its_master_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("answer", [agreed, failing(REFUSED)])
-@in_virtual_time
 async def test_answers_of_an_earlier_term_change_nothing(answer: Answer) -> None:
     scene = Scene()
 
@@ -200,7 +200,6 @@ async def test_answers_of_an_earlier_term_change_nothing(answer: Answer) -> None
     assert scene.refused == 0
 
 
-@in_virtual_time
 async def test_a_change_is_asked_for_again_every_second_until_it_is_made() -> None:
     scene = Scene()
     scene.controller.answer = failing(REFUSED)
@@ -216,7 +215,6 @@ async def test_a_change_is_asked_for_again_every_second_until_it_is_made() -> No
     task.cancel()
 
 
-@in_virtual_time
 async def test_members_that_say_nothing_any_more_are_found_by_a_look() -> None:
     scene = Scene()
     task = asyncio.create_task(scene.proposals.serve())
@@ -228,7 +226,6 @@ async def test_members_that_say_nothing_any_more_are_found_by_a_look() -> None:
     task.cancel()
 
 
-@in_virtual_time
 async def test_a_change_that_may_have_been_made_and_is_refused_is_settled_by_an_election(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -247,7 +244,6 @@ async def test_a_change_that_may_have_been_made_and_is_refused_is_settled_by_an_
     assert scene.set.state.acknowledging == {1, 2}, "nothing is acknowledged without it until then"
 
 
-@in_virtual_time
 async def test_refusals_are_counted_anew_after_a_request_without_an_answer() -> None:
     scene = Scene()
     for error in (CallTimeout("no answer"), REFUSED, REFUSED) * 2:
@@ -258,7 +254,6 @@ async def test_refusals_are_counted_anew_after_a_request_without_an_answer() -> 
     assert scene.resigned == [5]
 
 
-@in_virtual_time
 async def test_a_new_term_begins_without_doubt_of_the_last_one() -> None:
     scene = Scene()
     for error in (CallTimeout("no answer"), REFUSED, REFUSED):
@@ -274,7 +269,6 @@ async def test_a_new_term_begins_without_doubt_of_the_last_one() -> None:
     assert scene.set.is_alone, "a refusal that nothing casts doubt on is taken as one"
 
 
-@in_virtual_time
 async def test_the_log_is_on_the_disk_before_a_member_leaves() -> None:
     scene = Scene()
     await scene.proposals.step()
@@ -285,7 +279,6 @@ async def test_the_log_is_on_the_disk_before_a_member_leaves() -> None:
     assert scene.set.state.members == {1}
 
 
-@in_virtual_time
 async def test_nobody_leaves_while_the_disk_fails() -> None:
     def fail() -> None:
         raise StoreFailed("the disk is gone")
@@ -298,7 +291,6 @@ async def test_nobody_leaves_while_the_disk_fails() -> None:
     assert scene.set.state == SyncState(members=frozenset({1, 2}), version=8)
 
 
-@in_virtual_time
 async def test_a_term_that_ends_while_the_log_is_flushed_proposes_nothing() -> None:
     def depose() -> None:
         scene.term = None
@@ -311,7 +303,6 @@ async def test_a_term_that_ends_while_the_log_is_flushed_proposes_nothing() -> N
     assert len(scene.controller.asked) == 1
 
 
-@in_virtual_time
 async def test_a_member_leaves_once_enough_of_those_who_stay_have_what_was_acknowledged() -> None:
     scene = Scene(needed=2)
     scene.report(3, 100)
@@ -349,7 +340,6 @@ async def slow_flush(scene: Scene) -> AsyncIterator[None]:
     scene.flush = scene.flush_at_once
 
 
-@in_virtual_time
 async def test_what_a_member_acknowledges_during_the_flush_is_flushed_before_it_leaves() -> None:
     scene = Scene()
     assert await scene.proposals.step()
@@ -364,7 +354,6 @@ async def test_what_a_member_acknowledges_during_the_flush_is_flushed_before_it_
     assert scene.flushed == 200
 
 
-@in_virtual_time
 async def test_who_joins_while_another_leaves_has_what_is_acknowledged_during_the_flush() -> None:
     scene = Scene()
     assert await scene.proposals.step()
@@ -378,7 +367,6 @@ async def test_who_joins_while_another_leaves_has_what_is_acknowledged_during_th
     assert scene.set.state.members == {1, 2}
 
 
-@in_virtual_time
 async def test_a_change_that_may_have_been_made_is_asked_for_again_though_another_is_wanted() -> (
     None
 ):
@@ -397,7 +385,6 @@ async def test_a_change_that_may_have_been_made_is_asked_for_again_though_anothe
     assert scene.set.state.members == {1, 2, 3}
 
 
-@in_virtual_time
 async def test_a_master_that_waits_for_no_replica_does_not_wait_for_its_disk_either() -> None:
     scene = Scene(needed=1)
     assert await scene.proposals.step()

@@ -7,17 +7,26 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.replication.controlled_parts import ControlledParts
 
-from roquet.broker.replication.control.failover_context import LogFacts
+from roquet.broker.replication.control.transitions import LogFacts, MasterLocator
 from roquet.broker.replication.role import Role
 from roquet.model.epoch import EpochEntry
 from roquet.model.errors import StoreError
+from roquet.net.pool import ChannelPool
+from roquet.net.router import Peer, Router
+from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
 from roquet.store.replication.epoch_file import EpochFile
-from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.replication import ExchangeHaInfo, ExchangeHaInfoReply
+
+pytestmark = pytest.mark.virtual_time
 
 EPOCHS = Path("/data/epochFileCheckpoint")
+
+ADDRESS = "127.0.0.1:10911"
+
+FOLLOWER = Role(role=BrokerRole.SLAVE, broker_id=2, epoch=3, master=ADDRESS)
 
 
 def lead(epoch: int, *others: int) -> LeadGroup:
@@ -28,14 +37,12 @@ def follow(epoch: int) -> FollowMaster:
     return FollowMaster(epoch=epoch, master=2, address="10.0.0.2:10911")
 
 
-@in_virtual_time
 async def test_a_broker_is_fenced_from_its_start() -> None:
     parts = ControlledParts()
     assert parts.role.is_fenced
     assert not parts.role.is_master
 
 
-@in_virtual_time
 async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_lease() -> None:
     parts = ControlledParts(min_in_sync_replicas=1)
     await parts.transitions.lead(1, lead(3))
@@ -51,7 +58,6 @@ async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_le
     )
 
 
-@in_virtual_time
 async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -63,7 +69,6 @@ async def test_a_failed_disk_is_noted_and_the_log_counts_as_whole_no_more() -> N
     assert not parts.note.is_whole
 
 
-@in_virtual_time
 async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -> None:
     parts = ControlledParts(is_log_whole=False)
     parts.store.fail("EIO")
@@ -71,7 +76,6 @@ async def test_a_log_that_lacks_something_does_so_until_its_disk_is_replaced() -
     assert not parts.transitions.may_be_elected
 
 
-@in_virtual_time
 async def test_a_failure_that_the_disk_does_not_note_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -85,7 +89,6 @@ async def test_a_failure_that_the_disk_does_not_note_is_logged(
     assert "does not take a note of that: start this broker again with an empty" in caplog.text
 
 
-@in_virtual_time
 async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
     parts = ControlledParts()
     parts.append(5)
@@ -94,7 +97,6 @@ async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 500))
 
 
-@in_virtual_time
 async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -104,7 +106,6 @@ async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
     assert not parts.role.is_master
 
 
-@in_virtual_time
 async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -119,7 +120,6 @@ async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed()
     assert parts.role.is_active
 
 
-@in_virtual_time
 async def test_a_demoted_master_follows_and_shows_no_more_than_was_confirmed() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -133,7 +133,6 @@ async def test_a_demoted_master_follows_and_shows_no_more_than_was_confirmed() -
     assert not parts.role.is_fenced
 
 
-@in_virtual_time
 async def test_a_promoted_replica_shows_all_of_its_log() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3, 2))
@@ -144,7 +143,6 @@ async def test_a_promoted_replica_shows_all_of_its_log() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(5, 300))
 
 
-@in_virtual_time
 async def test_a_torn_record_is_cut_before_the_new_epoch_begins() -> None:
     source, parts = ControlledParts(), ControlledParts()
     source.append(2)
@@ -155,7 +153,6 @@ async def test_a_torn_record_is_cut_before_the_new_epoch_begins() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(4, 100))
 
 
-@in_virtual_time
 async def test_the_set_of_a_master_is_the_controllers() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -163,7 +160,6 @@ async def test_the_set_of_a_master_is_the_controllers() -> None:
     assert parts.mode.sync_set.state.members == {1, 2}
 
 
-@in_virtual_time
 async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_master_confirmed() -> (
     None
 ):
@@ -176,14 +172,12 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
     assert (parts.transitions.may_be_elected, parts.note.is_whole) == (True, True)
 
 
-@in_virtual_time
 async def test_an_elected_broker_has_the_log_that_counts() -> None:
     parts = ControlledParts(is_log_whole=False)
     await parts.transitions.lead(1, lead(3))
     assert parts.transitions.may_be_elected
 
 
-@in_virtual_time
 async def test_a_log_that_lost_its_tail_is_compared_without_it() -> None:
     parts = ControlledParts()
     parts.append(3)
@@ -192,7 +186,6 @@ async def test_a_log_that_lost_its_tail_is_compared_without_it() -> None:
     assert parts.transitions.facts() == LogFacts(epoch=1, end=300, confirmed=0)
 
 
-@in_virtual_time
 async def test_the_log_streams_from_an_elected_master_to_its_replica() -> None:
     master, replica = ControlledParts(), ControlledParts()
     tasks = [await master.serve(), await replica.serve()]
@@ -223,7 +216,6 @@ async def test_the_log_streams_from_an_elected_master_to_its_replica() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@in_virtual_time
 async def test_epochs_of_deleted_files_are_forgotten() -> None:
     parts = ControlledParts()
     await parts.transitions.lead(1, lead(3))
@@ -231,10 +223,87 @@ async def test_epochs_of_deleted_files_are_forgotten() -> None:
     assert parts.mode.epochs.entries == (EpochEntry(3, 0),)
 
 
-@in_virtual_time
 async def test_the_log_of_a_new_master_is_on_the_disk_before_its_epoch_is_noted() -> None:
     parts = ControlledParts()
     end = parts.append(3)
     assert parts.store.flushed_position < end
     await parts.transitions.lead(1, lead(3))
     assert parts.store.flushed_position == end
+
+
+class Scene:
+    """A replica, and a master that says where its stream is."""
+
+    def __init__(self, stream: str | None) -> None:
+        self.stream = stream
+        self.asked = 0
+        self.parts = ControlledParts()
+        router = Router()
+        router.add(ExchangeHaInfo, self._answer)
+        self.server = Server(router, host="127.0.0.1", port=10911, clock=self.parts.clock)
+        pool = ChannelPool(clock=self.parts.clock)
+        self.locator = MasterLocator(
+            self.parts.mode.role, self.parts.mode.stream_client, pool, self.parts.clock
+        )
+
+    def _answer(self, _call: ExchangeHaInfo, _peer: Peer) -> ExchangeHaInfoReply:
+        self.asked += 1
+        return ExchangeHaInfoReply(master_ha_address=self.stream)
+
+
+async def test_the_master_is_asked_until_it_says_where_its_stream_is() -> None:
+    scene = Scene(None)
+    scene.parts.mode.role.change(FOLLOWER)
+    async with scene.server:
+        task = asyncio.create_task(scene.locator.serve())
+        await asyncio.sleep(0.5)
+        assert scene.asked > 1
+        assert scene.parts.role.master_stream is None
+        scene.stream = "127.0.0.1:10912"
+        await asyncio.sleep(0.5)
+        assert scene.parts.role.master_stream == "127.0.0.1:10912"
+        task.cancel()
+
+
+@pytest.mark.parametrize("stream", ["nowhere", "host:99999999", ":"])
+async def test_an_address_that_is_none_is_not_followed(stream: str) -> None:
+    scene = Scene(stream)
+    scene.parts.mode.role.change(FOLLOWER)
+    async with scene.server:
+        await scene.locator.step()
+    assert scene.asked == 1
+    assert scene.parts.role == FOLLOWER
+
+
+async def test_a_master_that_cannot_be_reached_is_asked_again_later() -> None:
+    scene = Scene(None)
+    scene.parts.mode.role.change(FOLLOWER)
+    await scene.locator.step()
+    assert scene.parts.role == FOLLOWER
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        Role(role=BrokerRole.SYNC_MASTER, epoch=3),
+        Role(role=BrokerRole.SLAVE, broker_id=2, epoch=3, is_fenced=True),
+    ],
+)
+async def test_nobody_is_asked_without_a_master(role: Role) -> None:
+    scene = Scene("127.0.0.1:10912")
+    scene.parts.mode.role.change(role)
+    async with scene.server:
+        await scene.locator.step()
+    assert scene.asked == 0
+
+
+async def test_an_answer_for_an_earlier_role_is_not_taken() -> None:
+    scene = Scene("127.0.0.1:10912")
+    scene.parts.mode.role.change(FOLLOWER)
+    async with scene.server:
+        task = asyncio.create_task(scene.locator.step())
+        await asyncio.sleep(0)
+        later = Role(role=BrokerRole.SLAVE, broker_id=2, epoch=4, master="10.0.0.9:10911")
+        scene.parts.mode.role.change(later)
+        await task
+    assert scene.parts.role == later

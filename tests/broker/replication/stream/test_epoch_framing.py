@@ -6,22 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
-from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
 from roquet.broker.replication.stream.epoch_framing import (
+    EpochLog,
     EpochMaster,
     EpochMasterFraming,
     EpochReplica,
     EpochReplicaFraming,
 )
-from roquet.broker.replication.stream.epoch_log import EpochLog
-from roquet.broker.replication.stream.framing import ConsistentPoint
-from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.broker.replication.stream.framing import ConsistentPoint, StreamError
 from roquet.model.epoch import EpochEntry
-from roquet.model.errors import RemoteProtocolError
+from roquet.model.errors import RemoteProtocolError, StoreError
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
+from roquet.rules.replication.epochs import EpochExtent
 from roquet.rules.replication.sync_state import SentFrame, SyncState
 from roquet.store.config import StoreConfig
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import START_MS, VirtualClock
 from roquet.wire.replication.classic_stream import LogFrame
@@ -33,7 +34,61 @@ from roquet.wire.replication.epoch_stream import (
     encode_replica_report,
 )
 
+PATH = Path("/data/epochFileCheckpoint")
+
 CAPTURES = Path(__file__).parents[3] / "vectors" / "replication"
+
+HELLO = encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(5, 400)))
+
+
+def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
+    return tuple(EpochEntry(*pair) for pair in pairs)
+
+
+def test_a_change_is_in_the_file_at_once() -> None:
+    files = MemoryFiles()
+    epochs = EpochLog(EpochFile(PATH, files))
+    assert (epochs.entries, epochs.latest) == ((), -1)
+    epochs.append(1, 0)
+    epochs.append(2, 700)
+    assert EpochFile(PATH, files).load() == entries((1, 0), (2, 700))
+    epochs.truncate(700)
+    assert EpochFile(PATH, files).load() == entries((1, 0))
+    epochs.append(4, 700)
+    epochs.expire(701)
+    assert EpochFile(PATH, files).load() == epochs.entries == entries((4, 700))
+
+
+def test_what_changes_nothing_writes_nothing() -> None:
+    files = MemoryFiles()
+    epochs = EpochLog(EpochFile(PATH, files))
+    epochs.expire(0)
+    epochs.truncate(0)
+    assert files.contents == {}
+
+
+def test_the_latest_epoch_is_remembered_though_its_bytes_are_gone() -> None:
+    epochs = EpochLog(None)
+    epochs.append(3, 0)
+    epochs.truncate(0)
+    assert epochs.entries == ()
+    assert epochs.latest == 3
+
+
+def test_a_log_without_its_tail_lacks_the_epochs_behind_it() -> None:
+    epochs = EpochLog(None)
+    epochs.append(1, 0)
+    epochs.append(2, 700)
+    assert epochs.within(650) == entries((1, 0))
+    assert epochs.entries == entries((1, 0), (2, 700))
+    assert epochs.extent_at(650) == EpochExtent(EpochEntry(1, 0), 700)
+
+
+def test_a_damaged_file_without_a_copy_stops_the_start() -> None:
+    files = MemoryFiles()
+    files.replace(PATH, b"2\n7\n1-0\n")
+    with pytest.raises(StoreError, match="epochFileCheckpoint cannot be read"):
+        EpochLog(EpochFile(PATH, files))
 
 
 def captured(name: str, sender: str) -> Iterator[bytes]:
@@ -102,8 +157,8 @@ class Replica:
             from_last_file=False,
             is_learner=False,
             confirmed=lambda: confirmed,
-            before_cut=lambda point: self.prepared.append((point, store.raw.end)),
-            on_cut=self._cut,
+            before_cut=[lambda point: self.prepared.append((point, store.raw.end))],
+            after_cut=[self._cut],
             on_confirmed=lambda *positions: self.confirmed.append(positions),
         )
         self.framing = EpochReplicaFraming(parts)
@@ -346,9 +401,6 @@ def test_confirmed_messages_without_a_common_epoch_are_left_to_an_operator() -> 
     with pytest.raises(StreamError, match="no epoch in common"):
         replica.feed(encode_master_handshake(900, (EpochEntry(2, 0),)))
     assert replica.store.raw.end == 500
-
-
-HELLO = encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(5, 400)))
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,23 @@
 """The classic form of the stream, at both ends."""
 
+import asyncio
+from unittest.mock import Mock
+
 import pytest
 from tests.broker.replication.conftest import MakeParts
 
 from roquet.broker.replication.stream.framing import (
-    ClassicReplicaFraming,
+    PeerGone,
+    ReplicaFraming,
+    StreamError,
     begin_after,
     classic_master,
+    first_error,
+    write_open,
 )
-from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.rules.replication.sync_state import SentFrame
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.replication.classic_stream import (
-    LogFrame,
-    encode_frame_header,
-    encode_report,
-)
+from roquet.wire.replication.classic_stream import LogFrame, encode_frame_header, encode_report
 
 
 @in_virtual_time
@@ -54,8 +56,25 @@ async def test_an_empty_replica_begins_with_the_last_file_and_another_where_it_e
 
 
 def test_a_replica_reads_frames_and_writes_reports() -> None:
-    framing = ClassicReplicaFraming()
+    framing = ReplicaFraming()
     assert framing.is_ready
     assert framing.greeting() == b""
     assert list(framing.feed(encode_frame_header(7, 2) + b"ab")) == [LogFrame(7, b"ab")]
     assert framing.report(9) == encode_report(9)
+
+
+def test_the_first_error_of_nested_groups_says_why_a_stream_ended() -> None:
+    error = StreamError("silent")
+    assert first_error(error) is error
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [error]), OSError()])
+    assert first_error(group) is error
+
+
+def test_a_connection_that_is_lost_is_not_written_to() -> None:
+    writer = Mock(asyncio.StreamWriter)
+    writer.is_closing.return_value = False
+    write_open(writer, b"a")
+    writer.is_closing.return_value = True
+    with pytest.raises(PeerGone, match="it has closed the connection"):
+        write_open(writer, b"b")
+    writer.write.assert_called_once_with(b"a")

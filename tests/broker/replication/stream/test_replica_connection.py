@@ -17,140 +17,118 @@ from tests.wire.replication.conftest import conversation
 
 from roquet.net.clock import SystemClock
 from roquet.rules.replication.acknowledgement import PutStatus
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.classic_stream import encode_report
+
+pytestmark = pytest.mark.virtual_time
 
 SMALL: dict[str, Any] = {"log_file_size": 4_096}
 
 
-def test_an_empty_replica_gets_the_bytes_that_apaches_master_sends(parts: MakeParts) -> None:
+async def test_an_empty_replica_gets_the_bytes_that_apaches_master_sends(parts: MakeParts) -> None:
     """The log ends at 3,101,292 in files of 1 MiB: the stream begins at 2,097,152."""
-
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(log_file_size=1 << 20)
-        made.store.raw.append(2_097_152, b"x" * 1_004_140)
-        async with connected(made) as replica:
-            replica.writer.write(bytes.fromhex(conversation("classic-empty-replica")[0].hex))
-            await made.clock.sleep(4_900)
-            headers = [s.hex for s in conversation("classic-empty-replica") if s.size == 12]
-            at = 0
-            for header in headers:
-                assert replica.received[at : at + 12].hex() == header
-                at += 12 + 32_768
-            assert replica.log == b"x" * 1_004_140
-            await made.clock.sleep(1_000)
-            heartbeat = conversation("classic-caught-up")[1].hex
-            assert replica.received[-12:].hex() == heartbeat
-
-    run()
+    made = parts(log_file_size=1 << 20)
+    made.store.raw.append(2_097_152, b"x" * 1_004_140)
+    async with connected(made) as replica:
+        replica.writer.write(bytes.fromhex(conversation("classic-empty-replica")[0].hex))
+        await made.clock.sleep(4_900)
+        headers = [s.hex for s in conversation("classic-empty-replica") if s.size == 12]
+        at = 0
+        for header in headers:
+            assert replica.received[at : at + 12].hex() == header
+            at += 12 + 32_768
+        assert replica.log == b"x" * 1_004_140
+        await made.clock.sleep(1_000)
+        heartbeat = conversation("classic-caught-up")[1].hex
+        assert replica.received[-12:].hex() == heartbeat
 
 
-def test_the_stream_begins_where_the_replica_ends(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(**SMALL)
-        middle, end = made.append(3), made.append(100)
-        async with connected(made) as replica:
-            await made.clock.sleep(3_000)
-            assert replica.received == b"", "nothing comes before the first report"
-            replica.report(middle)
-            await made.clock.sleep(100)
-            assert replica.frames[0].position == middle
-            assert replica.log == log_of(made, middle)
-            ends = {frame.position + len(frame.body) for frame in replica.frames}
-            assert {4_096, 8_192, end} <= ends, "no frame crosses the end of a file"
-
-    run()
+async def test_the_stream_begins_where_the_replica_ends(parts: MakeParts) -> None:
+    made = parts(**SMALL)
+    middle, end = made.append(3), made.append(100)
+    async with connected(made) as replica:
+        await made.clock.sleep(3_000)
+        assert replica.received == b"", "nothing comes before the first report"
+        replica.report(middle)
+        await made.clock.sleep(100)
+        assert replica.frames[0].position == middle
+        assert replica.log == log_of(made, middle)
+        ends = {frame.position + len(frame.body) for frame in replica.frames}
+        assert {4_096, 8_192, end} <= ends, "no frame crosses the end of a file"
 
 
-def test_an_append_is_sent_at_once_and_costs_nothing_without_a_replica(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts()
-        async with connected(made) as replica:
-            replica.report(0)
-            await made.clock.sleep(100)
-            began_ms = made.clock.monotonic_ms()
-            end = made.append()
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert len(replica.log) == end
-            assert made.clock.monotonic_ms() == began_ms
-        made.server.source.grown.clear()
-        made.append()
-        assert not made.server.source.grown.is_set(), "nobody is told of appends any more"
-
-    run()
+async def test_an_append_is_sent_at_once_and_costs_nothing_without_a_replica(
+    parts: MakeParts,
+) -> None:
+    made = parts()
+    async with connected(made) as replica:
+        replica.report(0)
+        await made.clock.sleep(100)
+        began_ms = made.clock.monotonic_ms()
+        end = made.append()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(replica.log) == end
+        assert made.clock.monotonic_ms() == began_ms
+    made.server.source.grown.clear()
+    made.append()
+    assert not made.server.source.grown.is_set(), "nobody is told of appends any more"
 
 
-def test_reports_acknowledge_what_senders_wait_for(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(**SYNC)
-        async with connected(made) as one, connected(made) as other:
-            end = made.append(5)
-            one.report(end)
-            other.report(0)
-            await made.clock.sleep(10)
-            assert len(made.server) == 2
-            assert made.acknowledgements.replicated == end
-            other.report(end - 1)
-            await made.clock.sleep(10)
-            facts = {each.report: each for each in made.server.facts}
-            assert (facts[end].lag, facts[end - 1].lag, facts[end].position) == (0, 1, end)
-            assert facts[end].address.startswith("127.0.0.1:")
+async def test_reports_acknowledge_what_senders_wait_for(parts: MakeParts) -> None:
+    made = parts(**SYNC)
+    async with connected(made) as one, connected(made) as other:
+        end = made.append(5)
+        one.report(end)
+        other.report(0)
         await made.clock.sleep(10)
-        assert (len(made.server), made.acknowledgements.in_sync) == (0, 1)
-
-    run()
+        assert len(made.server) == 2
+        assert made.acknowledgements.replicated == end
+        other.report(end - 1)
+        await made.clock.sleep(10)
+        facts = {each.report: each for each in made.server.facts}
+        assert (facts[end].lag, facts[end - 1].lag, facts[end].position) == (0, 1, end)
+        assert facts[end].address.startswith("127.0.0.1:")
+    await made.clock.sleep(10)
+    assert (len(made.server), made.acknowledgements.in_sync) == (0, 1)
 
 
 @pytest.mark.parametrize("reports", [b"", encode_report(0)])
-def test_strangers_of_its_host_take_no_acknowledgement_from_a_replica(
+async def test_strangers_of_its_host_take_no_acknowledgement_from_a_replica(
     parts: MakeParts, reports: bytes
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(**SYNC)
-        end = made.append()
-        async with connected(made) as replica, AsyncExitStack() as strangers:
-            replica.report(end)
+    made = parts(**SYNC)
+    end = made.append()
+    async with connected(made) as replica, AsyncExitStack() as strangers:
+        replica.report(end)
+        await made.clock.sleep(10)
+        for _ in range(3):
+            stranger = await strangers.enter_async_context(connected(made))
+            stranger.writer.write(reports)
             await made.clock.sleep(10)
-            for _ in range(3):
-                stranger = await strangers.enter_async_context(connected(made))
-                stranger.writer.write(reports)
-                await made.clock.sleep(10)
-                end = made.append()
-                sent = asyncio.create_task(made.acknowledgements.status(end))
-                await made.clock.sleep(10)
-                assert not sent.done()
-                replica.report(end)
-                assert await sent is PutStatus.PUT_OK
-            await made.clock.sleep(5_000)
-            assert not replica.is_over
-
-    run()
+            end = made.append()
+            sent = asyncio.create_task(made.acknowledgements.status(end))
+            await made.clock.sleep(10)
+            assert not sent.done()
+            replica.report(end)
+            assert await sent is PutStatus.PUT_OK
+        await made.clock.sleep(5_000)
+        assert not replica.is_over
 
 
-def test_a_report_of_more_than_was_sent_ends_the_connection(
+async def test_a_report_of_more_than_was_sent_ends_the_connection(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(ha_flow_control=True, ha_bytes_per_second=1_000, **SYNC)
-        end = made.append(100)
-        async with connected(made) as replica:
-            replica.report(0)
-            await made.clock.sleep(10)
-            assert len(replica.log) == 1_000
-            replica.report(end)
-            await made.clock.sleep(10)
-            assert replica.is_over
-        assert made.acknowledgements.replicated == 0
-        assert "and was sent the log up to 1000" in caplog.text
-
-    run()
+    made = parts(ha_flow_control=True, ha_bytes_per_second=1_000, **SYNC)
+    end = made.append(100)
+    async with connected(made) as replica:
+        replica.report(0)
+        await made.clock.sleep(10)
+        assert len(replica.log) == 1_000
+        replica.report(end)
+        await made.clock.sleep(10)
+        assert replica.is_over
+    assert made.acknowledgements.replicated == 0
+    assert "and was sent the log up to 1000" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -162,96 +140,76 @@ def test_a_report_of_more_than_was_sent_ends_the_connection(
         (encode_report(300), "this master's begins at 8192: empty its directory"),
     ],
 )
-def test_a_report_that_cannot_be_true_ends_the_connection_with_one_line(
+async def test_a_report_that_cannot_be_true_ends_the_connection_with_one_line(
     sent: bytes, why: str, parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(**SMALL, **SYNC)
-        made.store.raw.append(8_192, b"x" * 100)
-        async with connected(made) as good:
-            good.report(8_292)
-            await made.clock.sleep(10)
-            for _ in range(3):
-                async with connected(made) as replica:
-                    replica.writer.write(sent)
-                    await made.clock.sleep(100)
-                    assert replica.is_over
-                    assert replica.received == b""
-            assert caplog.text.count(why) == 1
-            assert not good.is_over, "others are served all the same"
-            assert made.acknowledgements.in_sync == 2
-
-    run()
+    made = parts(**SMALL, **SYNC)
+    made.store.raw.append(8_192, b"x" * 100)
+    async with connected(made) as good:
+        good.report(8_292)
+        await made.clock.sleep(10)
+        for _ in range(3):
+            async with connected(made) as replica:
+                replica.writer.write(sent)
+                await made.clock.sleep(100)
+                assert replica.is_over
+                assert replica.received == b""
+        assert caplog.text.count(why) == 1
+        assert not good.is_over, "others are served all the same"
+        assert made.acknowledgements.in_sync == 2
 
 
-def test_half_a_report_is_waited_for(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts()
-        end = made.append()
-        async with connected(made) as replica:
-            replica.writer.write(encode_report(0)[:5])
+async def test_half_a_report_is_waited_for(parts: MakeParts) -> None:
+    made = parts()
+    end = made.append()
+    async with connected(made) as replica:
+        replica.writer.write(encode_report(0)[:5])
+        await made.clock.sleep(1_000)
+        assert replica.received == b""
+        replica.writer.write(encode_report(0)[5:])
+        await made.clock.sleep(1_000)
+        assert len(replica.log) == end
+
+
+async def test_a_silent_replica_is_disconnected(parts: MakeParts) -> None:
+    made = parts(ha_housekeeping_interval=20_000)
+    async with connected(made) as silent, connected(made) as mute:
+        silent.report(0)
+        await made.clock.sleep(19_000)
+        assert not silent.is_over
+        await made.clock.sleep(2_000)
+        assert silent.is_over
+        assert mute.is_over, "one that has never reported as well"
+        assert [frame.body for frame in silent.frames] == [b""] * len(silent.frames)
+        assert 3 <= len(silent.frames) <= 4, "a heartbeat every 5 s"
+
+
+async def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(parts: MakeParts) -> None:
+    made = parts(ha_flow_control=True, ha_bytes_per_second=10_000, ha_batch_size=4_000)
+    end = made.append(5, size=10_000)
+    async with connected(made) as replica:
+        replica.report(0)
+        await made.clock.sleep(10)
+        for seconds in range(1, 5):
             await made.clock.sleep(1_000)
-            assert replica.received == b""
-            replica.writer.write(encode_report(0)[5:])
-            await made.clock.sleep(1_000)
-            assert len(replica.log) == end
-
-    run()
-
-
-def test_a_silent_replica_is_disconnected(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(ha_housekeeping_interval=20_000)
-        async with connected(made) as silent, connected(made) as mute:
-            silent.report(0)
-            await made.clock.sleep(19_000)
-            assert not silent.is_over
-            await made.clock.sleep(2_000)
-            assert silent.is_over
-            assert mute.is_over, "one that has never reported as well"
-            assert [frame.body for frame in silent.frames] == [b""] * len(silent.frames)
-            assert 3 <= len(silent.frames) <= 4, "a heartbeat every 5 s"
-
-    run()
+            assert len(replica.log) == 10_000 * (seconds + 1)
+        assert made.server.facts[0].bytes_per_second == 10_000
+        made.settings.change({"haFlowControlEnable": "false"}, 0)
+        await made.clock.sleep(1_000)
+        assert len(replica.log) == end
+        assert max(len(frame.body) for frame in replica.frames) == 4_000
 
 
-def test_flow_control_bounds_what_a_replica_is_sent_in_a_second(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts(ha_flow_control=True, ha_bytes_per_second=10_000, ha_batch_size=4_000)
-        end = made.append(5, size=10_000)
-        async with connected(made) as replica:
-            replica.report(0)
-            await made.clock.sleep(10)
-            for seconds in range(1, 5):
-                await made.clock.sleep(1_000)
-                assert len(replica.log) == 10_000 * (seconds + 1)
-            assert made.server.facts[0].bytes_per_second == 10_000
-            made.settings.change({"haFlowControlEnable": "false"}, 0)
-            await made.clock.sleep(1_000)
-            assert len(replica.log) == end
-            assert max(len(frame.body) for frame in replica.frames) == 4_000
-
-    run()
-
-
-def test_a_replica_that_does_not_read_holds_up_nobody(parts: MakeParts) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        made = parts()
-        end = made.append(40, size=100_000)
-        async with connected(made) as slow, connected(made) as quick:
-            slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            slow.report(0)
-            quick.report(0)
-            await made.clock.sleep(1_000)
-            assert len(quick.log) == end
-            assert made.server.facts[0].position <= 1 << 20, "of 4 MB: what is unread is bounded"
-
-    run()
+async def test_a_replica_that_does_not_read_holds_up_nobody(parts: MakeParts) -> None:
+    made = parts()
+    end = made.append(40, size=100_000)
+    async with connected(made) as slow, connected(made) as quick:
+        slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        slow.report(0)
+        quick.report(0)
+        await made.clock.sleep(1_000)
+        assert len(quick.log) == end
+        assert made.server.facts[0].position <= 1 << 20, "of 4 MB: what is unread is bounded"
 
 
 class RealLoop:

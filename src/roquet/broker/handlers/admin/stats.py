@@ -10,7 +10,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import check_queues, dumped, each_queue, in_slices
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.replication.replication import Replication
-from roquet.broker.replication.stream.stream_facts import ConnectionFacts
+from roquet.broker.replication.stream.framing import ConnectionFacts
 from roquet.broker.statistics import COUNT
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused

@@ -9,11 +9,12 @@ one report completes all sends that wait for it. A broker that waits for neither
 says so by `is_needed`.
 """
 
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final
+
+import msgspec
 
 from roquet.broker.log.flush import Flush
-from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -42,6 +43,32 @@ REMARKS: Final = {
     ),
 }
 """Remarks of statuses that promise less than the settings ask for."""
+
+
+class StatusWait(msgspec.Struct, frozen=True):
+    """A wait for one number to grow, as nearly all waits of senders are."""
+
+    decide: Callable[["StatusWait", bool], PutStatus | Awaitable[PutStatus]]
+    """Gives the status once the wait has ended, or one that takes longer still."""
+    mark: AsyncWatermark
+    position: int
+    """Value of the mark that is waited for."""
+    begun_ms: int
+    """Monotonic time at which the message was stored."""
+    deadline_ms: int
+    """Monotonic time at which the wait ends at the latest."""
+    epoch: int = 0
+    """Epoch in which the message was stored; 0 where roles are fixed."""
+
+    def status(self, reached: bool) -> PutStatus | Awaitable[PutStatus]:
+        """The status; False when the deadline came first, or when the mark will grow no more."""
+        return self.decide(self, reached)
+
+    def __await__(self) -> Generator[Any, Any, PutStatus]:
+        """Wait for the status."""
+        reached = yield from self.mark.reach(self.position, self.deadline_ms).__await__()
+        status = self.status(reached)
+        return status if isinstance(status, PutStatus) else (yield from status.__await__())
 
 
 class Acknowledgements:
@@ -79,10 +106,8 @@ class Acknowledgements:
         """Logs that have to hold a message, whoever is in sync; None: it depends on that."""
         self._mark = AsyncWatermark(clock=clock)
         self.configure()
-        settings.subscribe(lambda _: self.configure())
-        role.on_change.append(lambda *_: self.configure())
 
-    def configure(self) -> None:
+    def configure(self, *_: object) -> None:
         """Apply changed settings, or a changed role; those who wait go by them as well."""
         config = self._settings.config
         policy = AcknowledgementPolicy(
@@ -158,10 +183,10 @@ class Acknowledgements:
         if not self._role.current.is_master or self._needed() == 1:
             return None
         begun_ms = self._clock.monotonic_ms()
-        return StatusWait(self, mark, position, begun_ms, begun_ms + config.slave_timeout)
+        deadline_ms = begun_ms + config.slave_timeout
+        return StatusWait(self._status_after, mark, position, begun_ms, deadline_ms)
 
-    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
-        """See StatusSource."""
+    def _status_after(self, wait: StatusWait, reached: bool) -> PutStatus | Awaitable[PutStatus]:
         return PutStatus.PUT_OK if reached else self._status(wait.position, wait.begun_ms)
 
     async def status(self, position: int) -> PutStatus:

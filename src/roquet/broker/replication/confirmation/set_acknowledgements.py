@@ -8,15 +8,18 @@ Lease and epoch are looked at last, when the reply is about to be sent: a master
 in between has perhaps been replaced.
 """
 
+import asyncio
+from typing import Final
+
 from roquet.broker.log.flush import Flush
-from roquet.broker.replication.confirmation.master_term import MasterTermCell
-from roquet.broker.replication.confirmation.status_wait import StatusWait
+from roquet.broker.replication.confirmation.acknowledgements import StatusWait
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
-from roquet.net.clock import Clock
+from roquet.net.clock import Clock, boottime
+from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.acknowledgement import (
     NOT_ENOUGH_REMARK,
     AcknowledgementPolicy,
@@ -27,6 +30,50 @@ from roquet.rules.replication.acknowledgement import (
     put_status,
 )
 from roquet.wire.codes import ResponseCode
+
+LOOK_MS: Final = 1_000
+"""Longest sleep in ms of a wait for the end of a term: a machine that slept wakes up with a term
+that is over, though the sleep is not."""
+
+
+class MasterTermCell:
+    """The term of this broker, None while it does not lead or has no lease."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._extended = asyncio.Event()
+        self.now_ms = boottime(clock)
+        """Time of the clock by which terms end."""
+        self.current: MasterTerm | None = None
+
+    def may_acknowledge(self, epoch: int) -> bool:
+        """Whether the master of this epoch may say at this moment that a message is stored."""
+        term = self.current
+        return term is not None and term.may_acknowledge(epoch, self.now_ms())
+
+    def extend(self, term: MasterTerm) -> None:
+        """Take over a term that the controller granted; one that ends earlier changes nothing."""
+        known = self.current
+        if known is None or term.epoch > known.epoch or term.until_ms > known.until_ms:
+            self.current = term
+            self._extended.set()
+
+    def end(self) -> None:
+        """Acknowledge nothing from now on."""
+        self.current = None
+
+    async def wait_end(self) -> None:
+        """Return once the current term is over, or at once without one."""
+        while (term := self.current) is not None:
+            left_ms = term.until_ms - self.now_ms()
+            if left_ms <= 0:
+                return
+            await self._clock.sleep(min(left_ms, LOOK_MS))
+
+    async def wait_extended(self) -> None:
+        """Return after the next `extend`."""
+        self._extended.clear()
+        await self._extended.wait()
 
 
 class SetAcknowledgements:
@@ -53,6 +100,9 @@ class SetAcknowledgements:
         self._role = role
         self._set = sync_set
         self._term = term
+
+    def configure(self, *_: object) -> None:
+        """Keep nothing of settings or roles: they are looked at when a sender waits."""
 
     @property
     def in_sync(self) -> int:
@@ -92,10 +142,10 @@ class SetAcknowledgements:
         if config.sync_flush or mark.value >= position or not self._set.needs_reports:
             return None
         begun_ms, epoch = self._clock.monotonic_ms(), self._role.current.epoch
-        return StatusWait(self, mark, position, begun_ms, begun_ms + config.slave_timeout, epoch)
+        deadline_ms = begun_ms + config.slave_timeout
+        return StatusWait(self._status_after, mark, position, begun_ms, deadline_ms, epoch)
 
-    def status_after(self, wait: StatusWait, reached: bool) -> PutStatus:
-        """See StatusSource."""
+    def _status_after(self, wait: StatusWait, reached: bool) -> PutStatus:
         replicated = reached and wait.mark is self._set.acknowledged_mark
         may_acknowledge = replicated and self._may_acknowledge(wait.epoch)
         return put_status(on_disk=True, replicated=may_acknowledge)
@@ -144,3 +194,38 @@ def needed_of(config: BrokerConfig) -> int:
     needed = logs_needed(policy, in_sync=policy.min_in_sync_replicas)
     assert needed is not None, "as many are in sync as have to be"
     return needed
+
+
+class LogsInForce:
+    """Number of logs that have to hold a message.
+
+        setting raised   ──▶ in force at once
+        setting lowered  ──▶ said by a heartbeat ──▶ stored, lease granted ──▶ in force
+
+    A controller that elects after losses compares as many members as this number asks for: it must
+    know of a lower one before a message is acknowledged by it.
+    """
+
+    def __init__(self, settings: RuntimeSettings) -> None:
+        self._wanted = self._known = needed_of(settings.config)
+        self.current = self._wanted
+        """The number, or ALL_OF_THE_SET."""
+
+    def asked(self, said: int) -> None:
+        """Note that a lease is asked for with this number, which the controller may store."""
+        self._known = max(self._known, said)
+        self._decide()
+
+    def granted(self, said: int) -> None:
+        """Note that a lease was granted to a master that said this number when it asked."""
+        self._known = said
+        self._decide()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Apply changed settings."""
+        self._wanted = needed_of(config)
+        self._decide()
+
+    def _decide(self) -> None:
+        # ALL_OF_THE_SET does not change while the broker runs, so two numbers are compared.
+        self.current = max(self._wanted, self._known)

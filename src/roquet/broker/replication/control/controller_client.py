@@ -309,10 +309,7 @@ class ControllerClient:
 def heartbeat_of(member: OwnBroker, **fields: Any) -> BrokerHeartbeat:
     """Heartbeat of a broker, with further fields of it."""
     return BrokerHeartbeat(
-        cluster_name=member.cluster,
-        broker_addr=member.address,
-        broker_name=member.name,
-        **fields,
+        cluster_name=member.cluster, broker_addr=member.address, broker_name=member.name, **fields
     )
 
 

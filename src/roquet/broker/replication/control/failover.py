@@ -15,8 +15,11 @@ import msgspec
 
 from roquet.broker.replication.control.broker_id import obtain_id, register
 from roquet.broker.replication.control.controller_client import Complaints
-from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
-from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.broker.replication.control.failover_context import (
+    FailoverContext,
+    GroupStanding,
+    LeaseHeartbeats,
+)
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RoquetError, StoreError
 from roquet.rules.replication.role_change import (
@@ -125,11 +128,6 @@ class Failover:
         if self._complaints.is_new(error):
             log.warning("%s: no news of its controller: %s", self._context.member.name, error)
 
-    def _note_news(self) -> None:
-        """Log that the controller is heard again, if it was missed."""
-        if self._complaints.end():
-            log.warning("%s: its controller is heard again", self._context.member.name)
-
     # -- roles --------------------------------------------------------------------------------
 
     async def _poll(self) -> None:
@@ -180,7 +178,8 @@ class Failover:
             return
         if step is not None:
             await self._take(step)
-        self._note_news()
+        if self._complaints.end():
+            log.warning("%s: its controller is heard again", self._context.member.name)
 
     async def _take(self, step: RoleStep) -> None:
         """Change the role, and ask for an election if that is the step."""
@@ -264,7 +263,6 @@ class Failover:
         await self._context.transitions.stop_leading(own.broker_id, own.epoch)
 
     async def _change(self, step: RoleStep) -> None:
-        """Change the role."""
         transitions, name = self._context.transitions, self._context.member.name
         own = self.standing.own
         match step:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from roquet.broker.log.flush import Flush
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import StoreError
@@ -95,7 +94,8 @@ class BootNote:
         was_flushed = was_closed or self.is_flushed
         known_boot = (self._content or UNKNOWN).removesuffix(FLUSHED)
         has_lost_nothing = was_flushed or known_boot == self._boot_id != UNKNOWN
-        was_emptied = has_identity and self._content is None and not self._has_log()
+        has_log = bool(self._files.list(self._directory / LOG))
+        was_emptied = has_identity and self._content is None and not has_log
         is_lacking = self._content == LACKING or was_emptied or not has_lost_nothing
         if is_lacking and not is_trusted:
             self._write(LACKING)
@@ -128,9 +128,6 @@ class BootNote:
         except FileNotFoundError:
             return None
 
-    def _has_log(self) -> bool:
-        return bool(self._files.list(self._directory / LOG))
-
     def _write(self, content: str) -> None:
         if content != self._content:
             self._files.replace(self._directory / FILE_NAME, content.encode())
@@ -144,19 +141,15 @@ class FlushedNote:
     acknowledged that are in memory alone.
     """
 
-    def __init__(
-        self, note: BootNote, settings: RuntimeSettings, store: Store, flush: Flush
-    ) -> None:
+    def __init__(self, note: BootNote, settings: RuntimeSettings, store: Store) -> None:
         self._note = note
         self._settings = settings
         self._store = store
         self._since: int | None = None
         """End of the log when only what is on the disk was acknowledged for the first time."""
-        settings.checks.append(self._check)
-        flush.on_flushed.append(self._note_if_flushed)
-        self._note_if_flushed()
+        self.note_if_flushed()
 
-    def _check(self, _before: BrokerConfig, after: BrokerConfig) -> str | None:
+    def fault(self, _before: BrokerConfig, after: BrokerConfig) -> str | None:
         """Why settings cannot be in force: a full disk does not take the note that they need."""
         if acknowledges_flushed(after):
             return None
@@ -167,7 +160,7 @@ class FlushedNote:
             return f"the file {FILE_NAME} does not take that less is flushed from now on: {error}"
         return None
 
-    def _note_if_flushed(self) -> None:
+    def note_if_flushed(self) -> None:
         """Note that all is on the disk, once it is; tried again after each flush."""
         if self._note.is_flushed:
             return

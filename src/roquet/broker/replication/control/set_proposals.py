@@ -13,10 +13,9 @@ only a new epoch settles it, in which the controller refuses the old request.
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient
+from roquet.broker.replication.control.failover import Failover
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, StoreError
 from roquet.net.clock import Clock
@@ -45,17 +44,6 @@ REFUSALS: Final = frozenset(
 """Codes after which the request has certainly changed nothing."""
 
 
-class LeadDuties(msgspec.Struct, frozen=True):
-    """Effects of a proposal at its master, apart from the request itself."""
-
-    flush: Callable[[], Awaitable[None]]
-    """Brings the log to the disk."""
-    on_refused: Callable[[], object]
-    """Called when another broker may lead, or the set may be another one."""
-    resign: Callable[[int], object]
-    """Called with the epoch that this broker is not to lead any more."""
-
-
 class SetProposals:
     """Asks for the set that there should be, in the term of this broker."""
 
@@ -64,17 +52,17 @@ class SetProposals:
         sync_set: SyncSet,
         client: ControllerClient,
         clock: Clock,
-        term: Callable[[], tuple[int, int] | None],
+        failover: Failover,
         behind_max_ms: Callable[[], int],
-        duties: LeadDuties,
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
-        """Propose nothing before there is a term: own id and epoch."""
+        """Propose nothing before this broker leads; `flush` brings the log to the disk."""
         self._set = sync_set
         self._client = client
         self._clock = clock
-        self._term = term
+        self._failover = failover
         self._behind_max_ms = behind_max_ms
-        self._duties = duties
+        self._flush = flush
         self._is_unanswered = False
         """Whether a request of this proposal may still be carried out, however late: then it is not
         taken back in this epoch."""
@@ -97,7 +85,7 @@ class SetProposals:
 
     async def step(self) -> bool:
         """Ask for one change, if there should be one; False if it has to be tried again."""
-        term = self._term()
+        term = self._failover.standing.leading
         if term is None:
             self._forget()
             return True
@@ -118,10 +106,10 @@ class SetProposals:
         try:
             answer = await self._client.alter_set(master, epoch, version, wanted)
         except CallError as error:
-            if self._term() == term:
+            if self._failover.standing.leading == term:
                 self._failed(epoch, wanted, error)
             return False
-        if self._term() != term:
+        if self._failover.standing.leading != term:
             return True
         members = frozenset(answer.sync_state_set)
         if master not in members:
@@ -149,11 +137,11 @@ class SetProposals:
         acknowledged messages that a new member does not have.
         """
         try:
-            await self._duties.flush()
+            await self._flush()
         except StoreError as error:
             log.warning("members of the set cannot leave it: %s", error)
             return False
-        is_as_before = self._term() == term and self._set.state == state
+        is_as_before = self._failover.standing.leading == term and self._set.state == state
         is_wanted = is_as_before and self._set.wanted(self._behind_max_ms()) == wanted
         return is_wanted and self._set.keep_acknowledged(wanted)
 
@@ -161,7 +149,7 @@ class SetProposals:
         if not self._complained:
             self._complained = True
             log.warning("the controller has not made the set %s: %s", sorted(wanted), error)
-        self._duties.on_refused()
+        self._failover.notice()
         if not _is_refusal(error):
             self._is_unanswered, self._refusals = True, 0
         elif not self._is_unanswered:
@@ -181,7 +169,7 @@ class SetProposals:
                 sorted(wanted), epoch,
             )  # fmt: skip
         if self._refusals >= REFUSALS_MAX:
-            self._duties.resign(epoch)
+            self._failover.resign(epoch)
 
 
 def _is_refusal(error: CallError) -> bool:

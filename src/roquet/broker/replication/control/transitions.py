@@ -10,30 +10,53 @@ fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHA
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
+from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.control.failover_context import LogFacts
 from roquet.broker.replication.control.machine_boot import BootNote
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream.confirmed_view import ConfirmedView
-from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.epoch_framing import EpochLog
 from roquet.broker.replication.stream.stream_client import StreamClient
 from roquet.log_records import logger
-from roquet.model.errors import StoreError
+from roquet.model.errors import RoquetError, StoreError
+from roquet.model.settings import join_address, parse_address
 from roquet.model.topic import MASTER_ID
+from roquet.net.clock import Clock
+from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.replication.epochs import last_epoch
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
 from roquet.rules.replication.sync_state import SyncState
 from roquet.store.store import Store
+from roquet.wire.calls.replication import ExchangeHaInfo
 
 log = logger(__name__)
 
+INTERVAL_MS: Final = 200
+"""Ms between two looks whether there is a master to be asked."""
+
+TIMEOUT_MS: Final = 1_000
+"""Timeout of the question in ms."""
+
+
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Log of this broker, by which a controller compares candidates."""
+
+    epoch: int
+    """Last epoch; -1 without any."""
+    end: int
+    confirmed: int
+    members: frozenset[int] = frozenset()
+    """Sync-state set that this broker knows as its master; empty at a replica."""
+    set_version: int = 0
+
 
 class RoleTransitions:
-    """Changes the role of one broker; see `failover_context.Transitions`."""
+    """Changes the role of one broker."""
 
     def __init__(  # noqa: PLR0913 - the parts of a role
         self,
@@ -86,12 +109,7 @@ class RoleTransitions:
         """Become a replica; its stream is looked for."""
         await self.stop_leading(broker_id, step.epoch)
         self._role.change(
-            Role(
-                role=BrokerRole.SLAVE,
-                broker_id=broker_id,
-                epoch=step.epoch,
-                master=step.address,
-            )
+            Role(role=BrokerRole.SLAVE, broker_id=broker_id, epoch=step.epoch, master=step.address)
         )
 
     def adopt(self, step: AdoptSet) -> None:
@@ -176,3 +194,41 @@ class RoleTransitions:
     def check_epochs(self, _now_ms: int = 0) -> None:
         """Forget the epochs of deleted files."""
         self._epochs.expire(self._store.raw.begin)
+
+
+class MasterLocator:
+    """Asks the master of a replica where its stream is, while there is no stream.
+
+    The controller names the master's address for clients; request 906 to that address answers with
+    the one for replicas. Apache's replicas wait for the name server's answer to their next
+    registration, which may be the old master's for half a minute.
+    """
+
+    def __init__(
+        self, role: RoleCell, stream: StreamClient, pool: ChannelPool, clock: Clock
+    ) -> None:
+        self._role = role
+        self._stream = stream
+        self._pool = pool
+        self._clock = clock
+
+    async def serve(self) -> None:
+        """Ask, forever."""
+        while True:
+            await self.step()
+            await self._clock.sleep(INTERVAL_MS)
+
+    async def step(self) -> None:
+        """Ask once, if there is a master and no stream."""
+        role = self._role.current
+        if role.is_master or role.master is None or self._stream.facts.is_connected:
+            return
+        try:
+            reply = await self._pool.call(role.master, ExchangeHaInfo(), TIMEOUT_MS)
+            told = reply.master_ha_address
+            stream = join_address(*parse_address(told, "masterHaAddress")) if told else None
+        except RoquetError as error:
+            log.debug("the master at %s does not say where its stream is: %s", role.master, error)
+            return
+        if stream is not None and self._role.current is role:
+            self._role.change(replace(role, master_stream=stream))

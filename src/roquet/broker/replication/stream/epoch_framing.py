@@ -18,15 +18,28 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.replication.confirmation.replica_places import ReplicaPlaces
-from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.stream.epoch_log import EpochLog
-from roquet.broker.replication.stream.framing import ConsistentPoint, begin_after
-from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.broker.replication.confirmation.sync_set import ReplicaPlaces, SyncSet
+from roquet.broker.replication.stream.framing import (
+    ConsistentPoint,
+    MasterFraming,
+    ReplicaFraming,
+    StreamError,
+    begin_after,
+)
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
-from roquet.rules.replication.epochs import EpochExtent, Epochs, consistent_point, last_epoch
+from roquet.rules.replication.epochs import (
+    EpochExtent,
+    Epochs,
+    append_epoch,
+    consistent_point,
+    drop_expired_epochs,
+    extent_at,
+    last_epoch,
+    truncate_epochs,
+)
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
+from roquet.store.replication.epoch_file import EpochFile
 from roquet.store.store import Store
 from roquet.wire.replication.classic_stream import LogFrame
 from roquet.wire.replication.epoch_stream import (
@@ -54,6 +67,54 @@ OLDER: Final = (
 )
 
 
+class EpochLog:
+    """Epochs of one log, the oldest first, in memory and in their file.
+
+    Every change is in the file before it returns: an epoch is noted before its first byte is
+    stored.
+    """
+
+    def __init__(self, file: EpochFile | None) -> None:
+        """Load them; None keeps them in memory. Raises StoreError for a damaged file."""
+        self._file = file
+        self.entries: Epochs = file.load() if file is not None else ()
+        self.latest = last_epoch(self.entries)
+        """Latest epoch that this log ever had, also if the bytes of it are gone; -1 for none."""
+
+    def append(self, epoch: int, start: int) -> None:
+        """Begin an epoch at a position, the log's end; later than all others. Raises StoreError.
+
+        The first epoch of a log begins where the caller says, not necessarily at its end.
+        """
+        self._save(append_epoch(self.entries, epoch, start))
+        self.latest = max(self.latest, epoch)
+
+    def truncate(self, end: int) -> None:
+        """Drop the epochs of a log that is cut at `end`. Raises StoreError."""
+        self._save(truncate_epochs(self.entries, end))
+
+    def expire(self, begin: int) -> None:
+        """Drop the epochs whose last byte is before the log's begin. Raises StoreError."""
+        self._save(drop_expired_epochs(self.entries, begin))
+
+    def extent_at(self, position: int) -> EpochExtent | None:
+        """Epoch of the byte at a position; None before the first one."""
+        return extent_at(self.entries, position)
+
+    def within(self, end: int) -> Epochs:
+        """Epochs that have bytes in a log that ends at `end`, to be compared with a master's.
+
+        A loss of power may have taken the tail of the log and not the note of its epoch.
+        """
+        return truncate_epochs(self.entries, end)
+
+    def _save(self, entries: tuple[EpochEntry, ...]) -> None:
+        if entries != self.entries:
+            if self._file is not None:
+                self._file.save(entries)
+            self.entries = entries
+
+
 class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of a master that its connections share."""
 
@@ -63,20 +124,20 @@ class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
     places: ReplicaPlaces
 
 
-class EpochMasterFraming:
-    """Stream with epochs at the master's end; see `framing.MasterFraming`."""
+class EpochMasterFraming(MasterFraming):
+    """One connection at the master's end, with epochs."""
 
     def __init__(self, master: EpochMaster, number: int, write: Callable[[bytes], None]) -> None:
         self._master = master
         self._number = number
         self._write = write
-        self._decoder = ReplicaFrameDecoder()
+        self._frames = ReplicaFrameDecoder()
         self._replica: ReplicaHandshake | None = None
 
     def feed(self, chunk: bytes) -> int | None:
         """See MasterFraming; answers the handshake."""
         report: int | None = None
-        for frame in self._decoder.feed(chunk):
+        for frame in self._frames.feed(chunk):
             if isinstance(frame, ReplicaHandshake):
                 self._greet(frame)
             elif self._replica is None:
@@ -124,9 +185,7 @@ class EpochMasterFraming:
         """See MasterFraming."""
         assert self._replica is not None, "a report comes after the handshake"
         facts = ReplicaReportFacts(
-            broker_id=self._replica.broker_id,
-            report=report,
-            is_learner=self._replica.is_learner,
+            broker_id=self._replica.broker_id, report=report, is_learner=self._replica.is_learner
         )
         self._master.places.report(self._number, facts, last)
 
@@ -161,22 +220,21 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     is_learner: bool
     confirmed: Callable[[], int]
     """Position up to which messages were confirmed here."""
-    before_cut: Callable[[int], object]
+    before_cut: Iterable[Callable[[int], object]]
     """Called with the position before the log is cut there. A StoreError puts the cut off."""
-    on_cut: Callable[[], object]
-    """Called after the log was cut."""
+    after_cut: Iterable[Callable[[], object]]
     on_confirmed: Callable[[int, bool], object]
     """Called with the confirmed position, and whether the log has all that was ever acknowledged:
     what is confirmed, and what the master's log had when this conversation began. Where fewer than
     all of the set are needed, messages are acknowledged before they are confirmed."""
 
 
-class EpochReplicaFraming:
-    """Stream with epochs at the replica's end; see `framing.ReplicaFraming`."""
+class EpochReplicaFraming(ReplicaFraming):
+    """One connection at the replica's end, with epochs."""
 
     def __init__(self, replica: EpochReplica) -> None:
         self._replica = replica
-        self._decoder = MasterFrameDecoder()
+        self._frames = MasterFrameDecoder()
         self._end_then = 0
         """End of the master's log when the conversation began."""
         self.is_ready = False
@@ -193,7 +251,7 @@ class EpochReplicaFraming:
 
     def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
         """See ReplicaFraming; cuts the log where it differs from the master's."""
-        for frame in self._decoder.feed(chunk):
+        for frame in self._frames.feed(chunk):
             if isinstance(frame, MasterHandshake):
                 yield from self._agree(frame)
             else:
@@ -215,7 +273,11 @@ class EpochReplicaFraming:
         latest = last_epoch(epochs.entries)
         if entry.epoch == latest or not frame.body:
             return
-        if entry.epoch < latest or entry.start < 0 or entry.start > _end(frame):
+        if (
+            entry.epoch < latest
+            or entry.start < 0
+            or entry.start > frame.position + len(frame.body)
+        ):
             raise StreamError(
                 f"it sends epoch {entry.epoch} from {entry.start} on, after epoch {latest}"
             )
@@ -234,9 +296,11 @@ class EpochReplicaFraming:
         raw, epochs = self._replica.store.raw, self._replica.epochs
         if point < raw.end:
             self._report_cut(point, last_epoch(master.epochs))
-            self._replica.before_cut(point)
+            for prepare in self._replica.before_cut:
+                prepare(point)
             raw.truncate(point)
-            self._replica.on_cut()
+            for follow in self._replica.after_cut:
+                follow()
         epochs.truncate(point)
         self._end_then = master.log_end
         self.is_ready = True
@@ -280,10 +344,6 @@ class EpochReplicaFraming:
         begin = self._replica.store.raw.begin
         starts = {epochs[0].start if epochs else None for epochs in (own, master)}
         return starts == {begin} and self._replica.confirmed() <= begin
-
-
-def _end(frame: EpochLogFrame) -> int:
-    return frame.position + len(frame.body)
 
 
 def _text(epochs: Iterable[EpochEntry]) -> str:

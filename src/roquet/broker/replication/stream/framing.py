@@ -1,4 +1,4 @@
-"""Framing: what differs between the two forms of the stream, at its two ends.
+"""Stream framing: what differs between the two forms of the stream; its progress, and why it ends.
 
                 classic                          with epochs
     greeting    the first report                 handshake, answered by the master's epochs
@@ -8,14 +8,14 @@
 `stream_server` and `stream_client` drive either of them.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
-from roquet.broker.replication.stream.stream_facts import StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.model.errors import RoquetError
 from roquet.rules.replication.sync_state import SentFrame, in_sync_count
 from roquet.rules.replication.transfer import LogBounds, transfer_start
 from roquet.store.store import Store
@@ -28,68 +28,71 @@ from roquet.wire.replication.classic_stream import (
 )
 
 
-class MasterFraming(Protocol):
-    """One connection at the master's end."""
-
-    def feed(self, chunk: bytes) -> int | None:
-        """Last report in these bytes; None without one. Raises RemoteProtocolError, StreamError."""
-
-    def start(self, report: int) -> int:
-        """Position at which the stream begins after a first report. Raises StreamError."""
-
-    def size_max(self, position: int) -> int | None:
-        """Bytes that one frame from a position on may have at most; None: as many as fit."""
-
-    def header(self, position: int, size: int) -> bytes:
-        """Header of a frame; without bytes that is a heartbeat."""
-
-    def note(self, report: int, last: SentFrame) -> None:
-        """Note a report; `last` is the last frame that was sent."""
-
-    def is_in_sync(self, report: int) -> bool:
-        """Whether the replica counts as in sync."""
-
-    @property
-    def is_contested(self) -> bool:
-        """Whether another connection says that it is this replica: one of the two may be dead."""
-
-    def close(self) -> None:
-        """Note that the connection has ended."""
+class StreamError(RoquetError):
+    """A stream of the log cannot go on: the text says why, and what helps."""
 
 
-NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
-"""Makes the framing of a connection from its number, the replica's host and a function that writes
-to it."""
+class PeerGone(StreamError):
+    """The other end has closed the connection."""
+
+    def __init__(self) -> None:
+        super().__init__("it has closed the connection")
 
 
-class ConsistentPoint(msgspec.Struct, frozen=True):
-    """Position from which a replica goes on: what it has in front of it should be the master's."""
+class LogDiverged(StreamError):
+    """The log of a replica is not a part of its master's: an operator has to choose one."""
 
+
+class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, as its master sees it."""
+
+    address: str
+    """HOST:PORT that it connects from."""
+    report: int
+    """Where its log ends, by its last report."""
+    lag: int
+    """Bytes that it has not reported."""
+    is_in_sync: bool
     position: int
+    """Position that it is sent next."""
+    bytes_per_second: int
+    silent_ms: int
+    """Ms since its last report."""
 
 
-class ReplicaFraming(Protocol):
-    """One connection at the replica's end."""
+class FollowerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, as it sees itself."""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether reports may be sent: the greeting is over, and the logs are compared."""
-
-    def greeting(self) -> bytes:
-        """First bytes to be sent, before any report."""
-
-    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
-        """Frames in these bytes; each is appended before the next one is asked for.
-
-        With epochs the first one is the consistent point: the log is cut there after it. Raises
-        RemoteProtocolError, StreamError, StoreError.
-        """
-
-    def report(self, log_end: int) -> bytes:
-        """Encode a report."""
+    master: str | None
+    """HOST:PORT from which it gets the log; None: not known."""
+    end: int
+    """Where its log ends."""
+    read_ms: int
+    """Wall time of the last bytes from the master; 0 before the first."""
+    written_ms: int
+    """Wall time of its last report; 0 before the first."""
+    bytes_per_second: int
+    is_connected: bool
+    local: str | None
+    """HOST:PORT from which it is connected to the master; None: it is not."""
 
 
-NewReplicaFraming = Callable[[], ReplicaFraming]
+def first_error(error: BaseException) -> BaseException:
+    """The first error of a group of errors, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def write_open(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write to a connection; raises PeerGone if it is lost.
+
+    uvloop's transport, unlike asyncio's, refuses to be written to as soon as a reset is noticed,
+    which is before readers are told.
+    """
+    if writer.is_closing():
+        raise PeerGone
+    writer.write(data)
 
 
 def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
@@ -105,19 +108,11 @@ def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
     return max(start, raw.begin)
 
 
-class ClassicMasterFraming:
-    """Classic stream at the master's end; see MasterFraming."""
-
-    is_contested = False
-    """Nobody says who he is."""
+class MasterFraming:
+    """One connection at the master's end, in the classic form."""
 
     def __init__(
-        self,
-        number: int,
-        host: str,
-        store: Store,
-        acknowledgements: Acknowledgements,
-        gap_max: int,
+        self, number: int, host: str, store: Store, acknowledgements: Acknowledgements, gap_max: int
     ) -> None:
         self._number = number
         self._host = host
@@ -127,62 +122,80 @@ class ClassicMasterFraming:
         self._decoder = ReportDecoder()
 
     def feed(self, chunk: bytes) -> int | None:
-        """See MasterFraming."""
+        """Last report in these bytes; None without one. Raises RemoteProtocolError, StreamError."""
         return self._decoder.feed(chunk)
 
     def start(self, report: int) -> int:
-        """See MasterFraming."""
+        """Position at which the stream begins after a first report. Raises StreamError."""
         return begin_after(report, self._store, from_last_file=True)
 
     def size_max(self, _position: int) -> int | None:
-        """See MasterFraming."""
+        """Bytes that one frame from a position on may have at most; None: as many as fit."""
         return None
 
     def header(self, position: int, size: int) -> bytes:
-        """See MasterFraming."""
+        """Header of a frame; without bytes that is a heartbeat."""
         return encode_frame_header(position, size)
 
     def note(self, report: int, _last: SentFrame) -> None:
-        """See MasterFraming."""
+        """Note a report; the second argument is the last frame that was sent."""
         self._acknowledgements.report(self._number, self._host, report)
 
     def is_in_sync(self, report: int) -> bool:
-        """See MasterFraming."""
+        """Whether the replica counts as in sync."""
         return in_sync_count(self._store.end_position, [report], self._gap_max) > 1
 
+    @property
+    def is_contested(self) -> bool:
+        """Whether another connection says that it is this replica: one of the two may be dead."""
+        return False
+
     def close(self) -> None:
-        """See MasterFraming."""
+        """Note that the connection has ended."""
         self._acknowledgements.forget(self._number)
+
+
+NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
+"""Makes the framing of a connection from its number, the replica's host and a function that writes
+to it."""
 
 
 def classic_master(
     store: Store, acknowledgements: Acknowledgements, settings: RuntimeSettings
 ) -> NewMasterFraming:
     """Makes classic framings of a master's connections."""
-
-    def framing(number: int, host: str, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
-        gap_max = settings.config.ha_gap_max
-        return ClassicMasterFraming(number, host, store, acknowledgements, gap_max)
-
-    return framing
+    return lambda number, host, _write: MasterFraming(
+        number, host, store, acknowledgements, settings.config.ha_gap_max
+    )
 
 
-class ClassicReplicaFraming:
-    """Classic stream at the replica's end; see ReplicaFraming."""
+class ConsistentPoint(msgspec.Struct, frozen=True):
+    """Position from which a replica goes on: what it has in front of it should be the master's."""
+
+    position: int
+
+
+class ReplicaFraming:
+    """One connection at the replica's end, in the classic form."""
 
     is_ready = True
+    """Whether reports may be sent: the greeting is over, and the logs are compared."""
 
     def __init__(self) -> None:
         self._decoder = LogFrameDecoder()
 
     def greeting(self) -> bytes:
-        """See ReplicaFraming."""
+        """First bytes to be sent, before any report."""
         return b""
 
-    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
-        """See ReplicaFraming."""
+    def feed(self, chunk: bytes) -> Iterable[LogFrame | ConsistentPoint]:
+        """Frames in these bytes; each is appended before the next one is asked for.
+
+        With epochs the first one is the consistent point: the log is cut there after it. Raises
+        RemoteProtocolError, StreamError, StoreError.
+        """
         return self._decoder.feed(chunk)
 
     def report(self, log_end: int) -> bytes:
-        """See ReplicaFraming."""
+        """Encode a report."""
         return encode_report(log_end)

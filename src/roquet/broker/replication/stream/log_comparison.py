@@ -13,19 +13,12 @@ name have equal epochs as well: each began with epoch 1 at position 0.
 import errno
 from typing import Final, NoReturn
 
-from roquet.broker.replication.copies.master_tables import MasterIdentity, MasterTables
-from roquet.broker.replication.copies.metadata_copy import identity_fault
+from roquet.broker.replication.master_tables import MasterIdentity, MasterTables
 from roquet.broker.replication.role import RoleCell
-from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
+from roquet.broker.replication.stream.framing import LogDiverged, StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
-from roquet.model.errors import (
-    CallError,
-    CallRefused,
-    ConnectFailed,
-    ConnectionLost,
-    FieldError,
-)
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, ConnectionLost, FieldError
 from roquet.model.settings import join_address, parse_address
 from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
@@ -145,7 +138,7 @@ class LogComparison:
         """Why the broker at an address is not the master; None when it is."""
         config = self._settings.config
         group = (config.cluster_name, config.broker_name)
-        if fault := identity_fault(identity, group, self._role.current.broker_id):
+        if fault := identity.fault(group, self._role.current.broker_id):
             return fault
         if identity.broker_id != MASTER_ID:
             return f"the broker at {address} is replica {identity.broker_id} of this group"

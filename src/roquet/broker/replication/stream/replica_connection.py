@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.replication.stream.framing import MasterFraming, NewMasterFraming
-from roquet.broker.replication.stream.stream_facts import (
+from roquet.broker.replication.stream.framing import (
     ConnectionFacts,
+    MasterFraming,
+    NewMasterFraming,
     PeerGone,
     StreamError,
     write_open,
@@ -157,7 +158,6 @@ class ReplicaConnection:
                 group.create_task(work)
 
     async def _read(self) -> None:
-        """Take reports."""
         while chunk := await self._reader.read(REPORT_READ_SIZE):
             self._read_ms = self._clock.monotonic_ms()
             if (report := self.framing.feed(chunk)) is None:

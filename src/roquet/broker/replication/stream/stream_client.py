@@ -18,15 +18,11 @@ from typing import Final
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.framing import (
-    ClassicReplicaFraming,
     ConsistentPoint,
-    NewReplicaFraming,
-    ReplicaFraming,
-)
-from roquet.broker.replication.stream.stream_facts import (
     FollowerFacts,
     LogDiverged,
     PeerGone,
+    ReplicaFraming,
     StreamError,
     first_error,
     write_open,
@@ -82,7 +78,7 @@ class StreamClient:
         settings: RuntimeSettings,
         clock: Clock,
         role: RoleCell,
-        framing: NewReplicaFraming = ClassicReplicaFraming,
+        framing: Callable[[], ReplicaFraming] = ReplicaFraming,
     ) -> None:
         self._new_framing = framing
         self._framing: ReplicaFraming = framing()
@@ -120,7 +116,6 @@ class StreamClient:
         and cut, and followed by what the master sends. None until then, and without one; in another
         conversation the master may have another log, or this one may have been cut."""
         self._conversations = 0
-        role.on_change.append(self._follow_role)
 
     @property
     def facts(self) -> FollowerFacts:
@@ -141,7 +136,7 @@ class StreamClient:
             group.create_task(self._dispatch())
             group.create_task(self._follow())
 
-    def _follow_role(self, _before: Role, role: Role) -> None:
+    def follow_role(self, _before: Role, role: Role) -> None:
         """Leave a master that is not the master any more."""
         if role.master_stream not in (None, self._address):
             self._moved.set()
@@ -308,7 +303,6 @@ class StreamClient:
         return chunk
 
     async def _receive(self, reader: asyncio.StreamReader, *, has_proved: bool) -> None:
-        """Append what the master sends."""
         chunk = await self._first_bytes(reader, has_proved=has_proved)
         while chunk:
             self._read_ms = self._clock.monotonic_ms()
@@ -350,7 +344,6 @@ class StreamClient:
                 self._read_ms = self._clock.monotonic_ms()  # it is not the master that is silent
 
     def _note_following(self) -> None:
-        """Note that the log is a part of this master's."""
         if self._framing.is_ready and not self._moved.is_set():
             self.following = self._conversations
 

@@ -7,14 +7,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.broker.replication.role import RoleCell
-from roquet.broker.replication.stream.framing import NewMasterFraming
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream.framing import (
+    ConnectionFacts,
+    NewMasterFraming,
+    StreamError,
+    first_error,
+)
 from roquet.broker.replication.stream.replica_connection import (
     REPORT_READ_SIZE,
     LogSource,
     ReplicaConnection,
 )
-from roquet.broker.replication.stream.stream_facts import ConnectionFacts, StreamError, first_error
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
@@ -63,8 +68,6 @@ class StreamServer:
         self._complaints: BoundedCache[tuple[str, str], int] = BoundedCache(REASONS_REMEMBERED)
         """When each reason of a host was logged."""
         self._listener: asyncio.Server | SniffingListener | None = None
-        role.on_change.append(lambda *_: self._follow_role())
-        settings.subscribe(lambda _: self._end_unwelcome(), "ha_replicas", "ha_plain_replicas")
 
     async def start(self, host: str, port: int, tls: ReloadedTls | None = None) -> None:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
@@ -102,7 +105,7 @@ class StreamServer:
         """Facts of each connection."""
         return [connection.facts for connection in self._connections.values()]
 
-    def _follow_role(self) -> None:
+    def follow_role(self, *_: Role) -> None:
         """End all connections when this broker no longer leads."""
         if not self._role.current.is_master:
             for task in self._tasks:
@@ -144,7 +147,7 @@ class StreamServer:
                 self.source.store.on_append(None)
             writer.transport.abort()
 
-    def _end_unwelcome(self) -> None:
+    def end_unwelcome(self, _config: BrokerConfig) -> None:
         """End connections of hosts that `ha_replicas` names no more."""
         for task, connection in tuple(self._tasks.items()):
             if connection is not None and (fault := self._address_fault(connection)) is not None:

@@ -12,15 +12,15 @@ from tests.broker.replication.fake_master import FakeMaster
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
+from roquet.broker.operations.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.operations.topic_deletion import TopicDeletion
-from roquet.broker.replication.copies.metadata_copy import RETRY_MS, WHOLE_MS
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.timer.layout import TimerCheckpoint
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.inspection import AllOffsets, AllOffsetsReply, GetAllOffsets
 from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
@@ -28,7 +28,9 @@ from roquet.wire.calls.admin.topic import GetTopics, TopicsReply
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.fastjson import codec
 
-NAME = "roquet.broker.replication.copies.metadata_copy"
+pytestmark = pytest.mark.virtual_time
+
+NAME = "roquet.broker.operations.metadata_copy"
 
 
 @asynccontextmanager
@@ -91,7 +93,6 @@ def now_ms() -> int:
     return this_loop().clock.now_ms()
 
 
-@in_virtual_time
 async def test_topics_and_groups_are_at_the_replica_a_tenth_of_a_second_after_the_master() -> None:
     async with pair() as (master, replica):
         master.tables.topics.put(TopicConfig(topic_name="orders", write_queue_nums=3), now_ms())
@@ -109,7 +110,6 @@ async def test_topics_and_groups_are_at_the_replica_a_tenth_of_a_second_after_th
         assert replica.tables.groups.get("g") is None
 
 
-@in_virtual_time
 async def test_progress_is_copied_once_the_own_log_holds_what_the_master_had(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -128,7 +128,6 @@ async def test_progress_is_copied_once_the_own_log_holds_what_the_master_had(
         assert replica.tables.offsets.get("g", "orders", 0) == 2
 
 
-@in_virtual_time
 async def test_no_progress_is_taken_from_a_master_of_another_past() -> None:
     """What its positions say is of another log: a promotion would skip messages for ever."""
     async with fake_pair() as (master, replica):
@@ -150,7 +149,6 @@ async def test_no_progress_is_taken_from_a_master_of_another_past() -> None:
         assert replica.delivery.timer.context.timers.replayed != before
 
 
-@in_virtual_time
 async def test_progress_of_a_new_master_waits_until_the_own_log_is_cut(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -173,7 +171,6 @@ async def test_progress_of_a_new_master_waits_until_the_own_log_is_cut(
         assert replica.tables.offsets.get("g", "orders", 0) == 2
 
 
-@in_virtual_time
 async def test_an_answer_that_waits_is_dropped_with_the_stream_it_was_asked_for(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -192,7 +189,6 @@ async def test_an_answer_that_waits_is_dropped_with_the_stream_it_was_asked_for(
         assert replica.tables.delay_offsets.get(2) == 0
 
 
-@in_virtual_time
 async def test_changes_without_a_stream_are_made_up_for_by_the_next_one() -> None:
     async with pair() as (master, replica):
         for group in ("gone", "moved", "same"):
@@ -213,7 +209,6 @@ async def test_changes_without_a_stream_are_made_up_for_by_the_next_one() -> Non
         assert [offsets.get(group, "orders", 0) for group in groups] == [None, 6, 5]
 
 
-@in_virtual_time
 async def test_a_replica_that_is_always_behind_gets_the_progress_of_a_while_ago(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -232,7 +227,6 @@ async def test_a_replica_that_is_always_behind_gets_the_progress_of_a_while_ago(
         assert replica.tables.offsets.get("g", "orders", 0) == 40
 
 
-@in_virtual_time
 async def test_progress_that_was_removed_or_moved_back_is_so_at_the_replica() -> None:
     async with pair() as (master, replica):
         for group in ("gone", "back"):
@@ -245,7 +239,6 @@ async def test_progress_that_was_removed_or_moved_back_is_so_at_the_replica() ->
         assert found == [None, 2]
 
 
-@in_virtual_time
 async def test_a_topic_made_anew_at_the_master_is_another_topic_at_the_replica(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -266,7 +259,6 @@ async def test_a_topic_made_anew_at_the_master_is_another_topic_at_the_replica(
         assert replica.log.store.deleted_topics == master.log.store.deleted_topics
 
 
-@in_virtual_time
 async def test_a_topic_that_the_master_deleted_is_deleted(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -283,7 +275,6 @@ async def test_a_topic_that_the_master_deleted_is_deleted(
         assert replica.log.store.topics() == []
 
 
-@in_virtual_time
 async def test_no_messages_are_deleted_by_a_master_of_another_past(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -304,7 +295,6 @@ async def test_no_messages_are_deleted_by_a_master_of_another_past(
         assert replica.log.store.bounds("orders", 0) == (0, 0)
 
 
-@in_virtual_time
 async def test_progress_in_a_deleted_topic_that_waits_for_the_log_goes_with_the_topic(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -326,7 +316,6 @@ async def test_progress_in_a_deleted_topic_that_waits_for_the_log_goes_with_the_
         assert replica.tables.offsets.get("g", "orders", 0) is None
 
 
-@in_virtual_time
 async def test_a_master_that_lost_its_topics_does_not_take_the_replicas_messages(
     message: MakeSend, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -346,7 +335,6 @@ async def test_a_master_that_lost_its_topics_does_not_take_the_replicas_messages
         assert "1 topics of which there are messages here, as orders" in caplog.text
 
 
-@in_virtual_time
 async def test_delivery_progress_of_delays_and_timers_is_copied(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -364,7 +352,6 @@ async def test_delivery_progress_of_delays_and_timers_is_copied(
         assert 0 <= master.delivery.timer.checkpoint.read_ms - followed <= 2_000
 
 
-@in_virtual_time
 async def test_progress_of_a_master_that_leads_no_more_is_not_applied() -> None:
     """It may rest on messages at the end of its log, which others do not have."""
     async with fake_pair() as (master, replica):
@@ -378,7 +365,6 @@ async def test_progress_of_a_master_that_leads_no_more_is_not_applied() -> None:
         assert replica.tables.delay_offsets.get(2) == 3
 
 
-@in_virtual_time
 async def test_a_replica_that_became_the_master_applies_no_answer_any_more(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -394,7 +380,6 @@ async def test_a_replica_that_became_the_master_applies_no_answer_any_more(
         assert not has_topic(replica, "late")
 
 
-@in_virtual_time
 async def test_a_master_that_came_back_is_copied_from_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -422,27 +407,22 @@ async def test_a_master_that_came_back_is_copied_from_again(
         ({}, 0, "the master is this broker itself"),
     ],
 )
-def test_a_broker_that_is_not_its_master_is_not_copied(
+async def test_a_broker_that_is_not_its_master_is_not_copied(
     settings: dict[str, Any], broker_id: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def check() -> None:
-        async with started(10_911, **settings) as master, started(20_911) as replica:
-            master.tables.topics.put(TopicConfig(topic_name="foreign"), now_ms())
-            with caplog.at_level(logging.WARNING, NAME):
-                follow(replica, "127.0.0.1:10911", broker_id)
-                await asyncio.sleep(20)
-            assert not has_topic(replica, "foreign")
-            assert len(caplog.records) == 1
-            assert reason in caplog.text
-
-    check()
+    async with started(10_911, **settings) as master, started(20_911) as replica:
+        master.tables.topics.put(TopicConfig(topic_name="foreign"), now_ms())
+        with caplog.at_level(logging.WARNING, NAME):
+            follow(replica, "127.0.0.1:10911", broker_id)
+            await asyncio.sleep(20)
+        assert not has_topic(replica, "foreign")
+        assert len(caplog.records) == 1
+        assert reason in caplog.text
 
 
 # -- a master that reports no changes ---------------------------------------------------------
 
 
-@in_virtual_time
 async def test_another_master_is_asked_at_intervals() -> None:
     async with fake_pair() as (master, replica):
         await asyncio.sleep(3)
@@ -462,7 +442,6 @@ async def test_another_master_is_asked_at_intervals() -> None:
         assert master.count(GetAllOffsets) <= 9
 
 
-@in_virtual_time
 async def test_another_masters_progress_waits_for_the_log_as_well() -> None:
     async with fake_pair() as (master, replica):
         master.offsets = AllOffsets(offset_table={"orders@g": {0: 4}})
@@ -471,7 +450,6 @@ async def test_another_masters_progress_waits_for_the_log_as_well() -> None:
         assert replica.tables.offsets.get("g", "orders", 0) is None
 
 
-@in_virtual_time
 async def test_a_topic_that_another_master_lacks_is_deleted_unless_its_table_went_back(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -494,7 +472,6 @@ async def test_a_topic_that_another_master_lacks_is_deleted_unless_its_table_wen
         assert replica.log.store.bounds("orders", 0) == (0, 0)
 
 
-@in_virtual_time
 async def test_a_master_that_was_started_again_without_its_tables_deletes_nothing(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -515,7 +492,6 @@ async def test_a_master_that_was_started_again_without_its_tables_deletes_nothin
         assert replica.log.store.bounds("orders", 0) == (0, 1)
 
 
-@in_virtual_time
 async def test_an_item_that_fails_is_logged_once_and_leaves_the_others_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -537,7 +513,6 @@ async def test_an_item_that_fails_is_logged_once_and_leaves_the_others_alone(
         assert len(caplog.records) == 2
 
 
-@in_virtual_time
 async def test_groups_of_a_table_that_went_back_are_added_and_none_is_removed() -> None:
     async with fake_pair() as (master, replica):
         for names, counter in ((("a",), 5), (("b",), 4)):
@@ -551,7 +526,6 @@ async def test_groups_of_a_table_that_went_back_are_added_and_none_is_removed() 
         assert replica.tables.groups.version.counter == 5
 
 
-@in_virtual_time
 async def test_a_timer_of_another_master_is_followed() -> None:
     async with fake_pair() as (master, replica):
         at = now_ms() // 1_000 * 1_000 - 5_000
@@ -560,7 +534,6 @@ async def test_a_timer_of_another_master_is_followed() -> None:
         assert replica.delivery.timer.context.timers.replayed == (0, at)
 
 
-@in_virtual_time
 async def test_changes_that_wait_for_the_log_are_joined_and_lose_nothing(
     message: MakeSend, peer: FakePeer
 ) -> None:
@@ -575,7 +548,6 @@ async def test_changes_that_wait_for_the_log_are_joined_and_lose_nothing(
         assert len(replica.tables.offsets.groups_of("orders")) == 40
 
 
-@in_virtual_time
 async def test_a_reply_with_our_fields_that_make_no_sense_counts_as_one_without() -> None:
     async with fake_pair() as (master, replica):
         body = codec.dumps(AllOffsets(offset_table={"orders@g": {0: 4}}))

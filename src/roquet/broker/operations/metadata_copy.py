@@ -20,12 +20,13 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.replication.copies.master_tables import MasterIdentity, MasterTables
-from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.broker import Broker
+from roquet.broker.operations.topic_deletion import TopicDeletion
+from roquet.broker.replication.master_tables import MasterTables
+from roquet.broker.replication.role import Role
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.broker.tables.offsets import SEPARATOR
-from roquet.broker.tables.timer_metrics import TimerMetrics
+from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
 from roquet.model.errors import (
     CallError,
@@ -36,10 +37,8 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.model.topic import DataVersion
-from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.table_copy import TopicChanges, is_not_older, topic_changes
-from roquet.store.timer.layout import TimerCheckpoint
 from roquet.wire.replication.table_editions import TableEditions
 
 log = logger(__name__)
@@ -89,29 +88,6 @@ IDENTITY: Final = "identity"
 
 
 NO_EDITIONS: Final = TableEditions(started_ms=0, topics=0, groups=0, offsets=0, request_modes=0)
-
-
-class CopyTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the replica that copies go to."""
-
-    tables: BrokerTables
-    timer_metrics: TimerMetrics
-    log_end: Callable[[], int]
-    """End of the own log."""
-    following: Callable[[], int | None]
-    """Number of the stream's conversation with this master, by which the own log is known to be a
-    part of the master's; None without one."""
-    flush_log: Callable[[], object]
-    """Bring the own log to the disk: progress is saved after it."""
-    has_messages: Callable[[str], bool]
-    """Whether a topic has messages here that can be read."""
-    deleted_before: Callable[[str], int]
-    """Position in front of which a topic's records are deleted here; 0 for none."""
-    is_system_topic: Callable[[str], bool]
-    delete_topics: Callable[[Mapping[str, int], frozenset[str]], object]
-    """Delete the records of topics in front of positions; the second are removed as a whole."""
-    follow_timer: Callable[[TimerCheckpoint], Awaitable[object]]
-    """Take the timer's progress of the master."""
 
 
 class PendingOffsets(msgspec.Struct, frozen=True):
@@ -180,7 +156,9 @@ class MasterSession:
         self.offsets = [
             msgspec.structs.replace(
                 answer,
-                rows={k: row for k, row in answer.rows.items() if _topic_of(k) not in topics},
+                rows={
+                    k: r for k, r in answer.rows.items() if k.partition(SEPARATOR)[0] not in topics
+                },
             )
             for answer in self.offsets
         ]
@@ -217,20 +195,18 @@ class MasterSession:
 class MetadataCopy:
     """Copies tables from the master while this broker is a replica."""
 
-    def __init__(
-        self,
-        target: CopyTarget,
-        role: RoleCell,
-        group: tuple[str, str],
-        pool: ChannelPool,
-        clock: Clock,
-    ) -> None:
-        """`group`: names of the cluster and of the broker, which a master has to have, too."""
-        self._target = target
-        self._role = role
-        self._group = group
+    def __init__(self, broker: Broker, pool: ChannelPool) -> None:
+        config = broker.control.settings.config
+        self._broker = broker
+        self._tables = broker.tables
+        self._timer = broker.delivery.timer
+        self._store = broker.log.store
+        self._role = broker.replication.role
+        self._group = (config.cluster_name, config.broker_name)
+        """Names of the cluster and of the broker, which a master has to have, too."""
+        self._deletion = broker.make(TopicDeletion)
         self._pool = pool
-        self._clock = clock
+        self._clock = broker.control.clock
         self._session: MasterSession | None = None
         self._versions: tuple[DataVersion | None, DataVersion | None] = None, None
         """Of topics and groups, as they were copied last: a master that was started again may have
@@ -274,18 +250,19 @@ class MetadataCopy:
             await self._copy_due(session)
 
     async def _copy_due(self, session: MasterSession) -> None:
-        if (following := self._target.following()) != session.following:
+        if (following := self._following) != session.following:
             session.begin_progress(following)
-        await self._item(session, TOPICS, session.whole_ms, partial(self._copy_topics, session))
-        copy_offsets = partial(self._copy_offsets, session, session.missing_since, 0)
-        await self._item(session, OFFSETS, session.whole_ms, copy_offsets)
-        await self._item(session, DELAY_OFFSETS, PROGRESS_MS, partial(self._ask_delays, session))
-        await self._item(session, TIMER, PROGRESS_MS, partial(self._ask_timer, session))
-        await self._item(session, GROUPS, session.whole_ms, partial(self._copy_groups, session))
-        await self._item(
-            session, REQUEST_MODES, session.whole_ms, partial(self._copy_modes, session)
-        )
-        await self._item(session, METRICS, METRICS_MS, partial(self._copy_metrics, session))
+        for name, interval_ms, work in (
+            (TOPICS, None, self._copy_topics),
+            (OFFSETS, None, self._copy_missing),
+            (DELAY_OFFSETS, PROGRESS_MS, self._ask_delays),
+            (TIMER, PROGRESS_MS, self._ask_timer),
+            (GROUPS, None, self._copy_groups),
+            (REQUEST_MODES, None, self._copy_modes),
+            (METRICS, METRICS_MS, self._copy_metrics),
+        ):
+            due_ms = session.whole_ms if interval_ms is None else interval_ms
+            await self._item(session, name, due_ms, partial(work, session))
         await self._apply_progress(session)
 
     async def _item(
@@ -331,7 +308,7 @@ class MetadataCopy:
         """Check that the master is one of this group, and not this broker itself."""
         identity = await session.master.identity()
         self._check_role(session)
-        if fault := identity_fault(identity, self._group, session.role.broker_id):
+        if fault := identity.fault(self._group, session.role.broker_id):
             raise FieldError(fault)
         session.is_checked = True
 
@@ -341,14 +318,14 @@ class MetadataCopy:
         seen_end = await session.master.log_end()
         master = await session.master.topics(seen_end)
         self._check_role(session)
-        target, topics = self._target, self._target.tables.topics
+        topics, config = self._tables.topics, self._broker.control.settings.config
         follows = is_not_older(master.version, session.topics_version)
         changes = topic_changes(
             {config.topic_name: config for config in topics},
             master,
-            deleted_before=target.deleted_before,
-            has_messages=target.has_messages,
-            is_system=target.is_system_topic,
+            deleted_before=self._store.deleted_before,
+            has_messages=self._has_messages,
+            is_system=lambda topic: is_system_topic(topic, config),
             seen_end=seen_end if follows else None,
         )
         self._report_unproven(changes)
@@ -369,15 +346,18 @@ class MetadataCopy:
         if not follows:
             deleted, gone = {}, {topic for topic in gone if self._is_empty(topic)}
         if deleted or gone:
-            self._target.delete_topics(deleted, frozenset(gone))
+            self._deletion.delete_copied(deleted, frozenset(gone))
             session.drop_offsets({*deleted, *gone})
             session.applied = session.missing_since = None
             session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
 
     def _is_empty(self, topic: str) -> bool:
-        """Whether a topic is here, and without messages."""
-        target = self._target
-        return target.tables.topics.get(topic) is not None and not target.has_messages(topic)
+        return self._tables.topics.get(topic) is not None and not self._has_messages(topic)
+
+    def _has_messages(self, topic: str) -> bool:
+        """Whether a topic has messages here that can be read."""
+        bounds = (self._store.bounds(topic, number) for number in self._store.queue_ids(topic))
+        return any(first < end for first, end in bounds)
 
     def _report_unproven(self, changes: TopicChanges) -> None:
         """Log once which topics stay although the master lacks them."""
@@ -395,7 +375,7 @@ class MetadataCopy:
         table = await session.master.groups()
         self._check_role(session)
         follows = is_not_older(table.data_version, session.groups_version)
-        groups = self._target.tables.groups
+        groups = self._tables.groups
         groups.copy(table, only_more=not follows)
         if follows:
             session.groups_version = table.data_version
@@ -405,20 +385,28 @@ class MetadataCopy:
     async def _copy_modes(self, session: MasterSession) -> None:
         table = await session.master.request_modes()
         self._check_role(session)
-        self._target.tables.request_modes.copy(table)
-        await self._target.tables.request_modes.saved()
+        self._tables.request_modes.copy(table)
+        await self._tables.request_modes.saved()
 
     async def _copy_metrics(self, session: MasterSession) -> None:
         table = await session.master.timer_metrics()
         self._check_role(session)
-        self._target.timer_metrics.copy(table)
-        await self._target.timer_metrics.saved()
+        self._timer.context.metrics.copy(table)
+        await self._timer.context.metrics.saved()
 
     # -- progress ----------------------------------------------------------------------------
 
+    @property
+    def _following(self) -> int | None:
+        """Number of the stream's conversation with this master; None without one.
+
+        By it the own log is known to be a part of the master's.
+        """
+        return self._broker.replication.stream_client.following
+
     def _follows(self, session: MasterSession) -> bool:
         """Whether the stream is the one for which the session asks, and established."""
-        return session.following is not None and session.following == self._target.following()
+        return session.following is not None and session.following == self._following
 
     async def _watch(self, session: MasterSession) -> None:
         """Wait until a table changes at the master, or an item is due."""
@@ -436,6 +424,10 @@ class MetadataCopy:
         await self._item(session, OFFSETS, SURE_MS, work)
         if OFFSETS not in self._failing:  # the next whole copy is as far away as before
             session.due_ms[OFFSETS] = due_ms
+
+    async def _copy_missing(self, session: MasterSession) -> None:
+        """Copy the progress of groups, as far as it is not applied already."""
+        await self._copy_offsets(session, session.missing_since, 0)
 
     async def _copy_offsets(
         self, session: MasterSession, known: TableEditions | None, wait_ms: int
@@ -487,7 +479,7 @@ class MetadataCopy:
         """Ask for the progress of the timer, unless an earlier answer waits for the log."""
         if self._follows(session) and TIMER not in session.deliveries:
             checkpoint = await session.master.timer_checkpoint()
-            await self._wait_for_log(session, TIMER, partial(self._target.follow_timer, checkpoint))
+            await self._wait_for_log(session, TIMER, partial(self._timer.follow, checkpoint))
 
     async def _wait_for_log(
         self, session: MasterSession, name: str, apply: Callable[[], Awaitable[object]]
@@ -499,16 +491,16 @@ class MetadataCopy:
             session.deliveries[name] = PendingProgress(log_end, apply)
 
     async def _take_delays(self, table: DelayOffsetTable) -> None:
-        self._target.tables.delay_offsets.copy(table)
-        await self._target.tables.delay_offsets.saved(self._target.flush_log)
+        self._tables.delay_offsets.copy(table)
+        await self._tables.delay_offsets.saved(self._store.flush_log)
 
     async def _apply_progress(self, session: MasterSession) -> None:
         """Apply the progress that the own log has reached."""
         self._check_role(session)
         if not self._follows(session):
             return
-        log_end = self._target.log_end()
-        offsets = self._target.tables.offsets
+        log_end = self._store.raw.dispatched
+        offsets = self._tables.offsets
         while session.offsets and session.offsets[0].log_end <= log_end:
             first = session.offsets.pop(0)
             offsets.copy(first.rows, first.version)
@@ -520,17 +512,6 @@ class MetadataCopy:
                 self._check_role(session)
 
 
-def identity_fault(identity: MasterIdentity, group: tuple[str, str], own_id: int) -> str | None:
-    """Why a broker cannot be the master of a replica; None when it can."""
-    cluster, name = group
-    if (identity.cluster, identity.name) != group:
-        return (
-            f"the master is broker {identity.name} of cluster {identity.cluster}, this is"
-            f" {name} of {cluster}"
-        )
-    return "the master is this broker itself" if identity.broker_id == own_id else None
-
-
 def _join(pending: list[PendingOffsets], more: PendingOffsets) -> None:
     """Add an answer to those that wait; the oldest keeps its place in the log."""
     if len(pending) < PENDING_MAX:
@@ -539,20 +520,4 @@ def _join(pending: list[PendingOffsets], more: PendingOffsets) -> None:
     last = pending[-1]
     pending[-1] = PendingOffsets(
         max(last.log_end, more.log_end), {**last.rows, **more.rows}, more.version, more.editions
-    )
-
-
-def _topic_of(key: str) -> str:
-    """The topic of "topic@group"."""
-    return key.partition(SEPARATOR)[0]
-
-
-def table_editions(tables: BrokerTables, started_ms: int) -> TableEditions:
-    """The editions of a broker's tables now."""
-    return TableEditions(
-        started_ms=started_ms,
-        topics=tables.topics.edition,
-        groups=tables.groups.edition,
-        offsets=tables.offsets.edition,
-        request_modes=tables.request_modes.edition,
     )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.broker.replication.fake_master import FakeMaster
 
-from roquet.broker.replication.copies.master_tables import (
+from roquet.broker.replication.master_tables import (
     BODY_BYTES_MAX,
     PAGE_ROWS,
     RESTARTS_MAX,
@@ -29,6 +29,8 @@ from roquet.wire.calls.admin.topic import GetGroups, GetTopics, GroupsReply, Top
 from roquet.wire.calls.bodies import RequestMode, TopicsOfBroker
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 VERSION = DataVersion(counter=1)
 NAMES = [f"t{number:05}" for number in range(2_500)]
@@ -55,7 +57,6 @@ def paged(call: GetTopics) -> TopicsReply:
     return topics_page(NAMES[first : first + (call.max_topic_num or 0)], len(NAMES))
 
 
-@in_virtual_time
 async def test_pages_of_topics_are_joined_and_their_version_is_said_again() -> None:
     async with asking() as (master, tables):
         master.answers[GetTopics] = paged
@@ -70,7 +71,6 @@ async def test_pages_of_topics_are_joined_and_their_version_is_said_again() -> N
         assert codec.loads(asked[1].data_version or "", DataVersion) == VERSION
 
 
-@in_virtual_time
 async def test_a_table_that_changes_between_pages_is_read_from_the_first_again() -> None:
     async with asking() as (master, tables):
 
@@ -86,7 +86,6 @@ async def test_a_table_that_changes_between_pages_is_read_from_the_first_again()
         assert list((await tables.topics(0)).configs) == NAMES[:1]
 
 
-@in_virtual_time
 async def test_a_table_that_changes_all_the_time_is_left_for_later() -> None:
     async with asking() as (master, tables):
         master.answers[GetTopics] = lambda call: topics_page(
@@ -105,21 +104,17 @@ async def test_a_table_that_changes_all_the_time_is_left_for_later() -> None:
         (topics_page(NAMES[1:9], 3), "a table of 3 rows has 9"),
     ],
 )
-def test_pages_that_do_not_add_up_are_refused(second: TopicsReply, fault: str) -> None:
-    @in_virtual_time
-    async def check() -> None:
-        async with asking() as (master, tables):
-            master.answers[GetTopics] = lambda call: (
-                second if call.topic_seq else topics_page(NAMES[:1], 3)
-            )
-            with pytest.raises(FieldError, match=fault):
-                await tables.topics(0)
-
-    check()
+async def test_pages_that_do_not_add_up_are_refused(second: TopicsReply, fault: str) -> None:
+    async with asking() as (master, tables):
+        master.answers[GetTopics] = lambda call: (
+            second if call.topic_seq else topics_page(NAMES[:1], 3)
+        )
+        with pytest.raises(FieldError, match=fault):
+            await tables.topics(0)
 
 
 def test_pages_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.broker.replication.copies.master_tables.ROWS_MAX", 4_000)
+    monkeypatch.setattr("roquet.broker.replication.master_tables.ROWS_MAX", 4_000)
 
     @in_virtual_time
     async def check() -> None:
@@ -137,7 +132,6 @@ def test_pages_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     check()
 
 
-@in_virtual_time
 async def test_an_old_broker_gives_everything_in_one_page_without_a_number() -> None:
     async with asking() as (master, tables):
         master.answers[GetTopics] = lambda _: topics_page(NAMES, None)
@@ -145,7 +139,6 @@ async def test_an_old_broker_gives_everything_in_one_page_without_a_number() -> 
         assert master.count(GetTopics) == 1
 
 
-@in_virtual_time
 async def test_ids_and_tombstones_come_with_the_topics() -> None:
     async with asking() as (master, tables):
         master.has_topics("a", "b", topic_ids={"a": "1-1"}, deleted_topics={"a": 7, "x": 12})
@@ -156,7 +149,6 @@ async def test_ids_and_tombstones_come_with_the_topics() -> None:
         assert master.count(GetHaStatus) == 1
 
 
-@in_virtual_time
 async def test_groups_come_in_pages_too_and_only_legal_ones_count() -> None:
     async with asking() as (master, tables):
 
@@ -178,7 +170,6 @@ async def test_groups_come_in_pages_too_and_only_legal_ones_count() -> None:
         )
 
 
-@in_virtual_time
 async def test_the_fast_port_is_asked_until_it_is_refused() -> None:
     async with asking() as (master, tables):
         fast = FakeMaster(this_loop().clock, port=19_998)
@@ -195,7 +186,6 @@ async def test_the_fast_port_is_asked_until_it_is_refused() -> None:
         assert [type(call) for call in master.asked] == [GetGroups]
 
 
-@in_virtual_time
 async def test_the_plain_port_is_asked_where_the_fast_one_is_refused() -> None:
     async with asking() as (master, tables):
         await tables.topics(0)
@@ -203,7 +193,6 @@ async def test_the_plain_port_is_asked_where_the_fast_one_is_refused() -> None:
         assert [type(call) for call in master.asked] == [GetTopics, GetTimerCheckpoint]
 
 
-@in_virtual_time
 async def test_an_unknown_broker_does_not_say_where_its_log_ended_beside_the_progress() -> None:
     async with asking() as (master, tables):
         master.offsets = AllOffsets(offset_table={"orders@g": {0: 3}}, data_version=VERSION)
@@ -211,7 +200,6 @@ async def test_an_unknown_broker_does_not_say_where_its_log_ended_beside_the_pro
         assert (found.rows, found.log_end, found.editions) == ({"orders@g": {0: 3}}, None, None)
 
 
-@in_virtual_time
 async def test_delay_offsets_and_request_modes_are_read_and_checked() -> None:
     async with asking() as (master, tables):
         master.delay_offsets = DelayOffsetTable(offset_table={0: 1, 3: 120, 4: -1})
@@ -227,7 +215,6 @@ async def test_delay_offsets_and_request_modes_are_read_and_checked() -> None:
         assert found == {"orders": {"g": RequestMode(mode="POP")}}
 
 
-@in_virtual_time
 async def test_the_progress_of_the_timer_is_read_from_its_bytes() -> None:
     async with asking() as (master, tables):
         master.timer = TimerCheckpoint(read_ms=5_000, master_offset=7)
@@ -239,7 +226,6 @@ async def test_the_progress_of_the_timer_is_read_from_its_bytes() -> None:
                 await tables.timer_checkpoint()
 
 
-@in_virtual_time
 async def test_a_broker_says_who_it_is() -> None:
     async with asking() as (master, tables):
         assert await tables.identity() == MasterIdentity("DefaultCluster", "broker-a", 0)
@@ -265,19 +251,16 @@ async def test_a_broker_says_who_it_is() -> None:
         (GetRequestModes, Reply(code=1, remark="not now"), "request_modes"),
     ],
 )
-def test_answers_of_the_wrong_type_are_refused(call: type[Any], reply: Reply, method: str) -> None:
-    @in_virtual_time
-    async def check() -> None:
-        async with asking() as (master, tables):
-            master.answers[call] = lambda _: reply
-            arguments: dict[str, tuple[Any, ...]] = {"topics": (0,), "offsets": (None, 0)}
-            with pytest.raises((FieldError, CallError)):
-                await getattr(tables, method)(*arguments.get(method, ()))
-
-    check()
+async def test_answers_of_the_wrong_type_are_refused(
+    call: type[Any], reply: Reply, method: str
+) -> None:
+    async with asking() as (master, tables):
+        master.answers[call] = lambda _: reply
+        arguments: dict[str, tuple[Any, ...]] = {"topics": (0,), "offsets": (None, 0)}
+        with pytest.raises((FieldError, CallError)):
+            await getattr(tables, method)(*arguments.get(method, ()))
 
 
-@in_virtual_time
 async def test_an_answer_of_a_hundred_megabytes_is_refused_before_it_is_decoded() -> None:
     async with asking() as (master, tables):
         size = 100 * 1024 * 1024
@@ -289,7 +272,6 @@ async def test_an_answer_of_a_hundred_megabytes_is_refused_before_it_is_decoded(
             await tables.timer_metrics()
 
 
-@in_virtual_time
 async def test_a_replica_says_where_its_log_ends_and_a_master_does_not() -> None:
     async with asking() as (master, tables):
         given = [
@@ -304,7 +286,6 @@ async def test_a_replica_says_where_its_log_ends_and_a_master_does_not() -> None
                 await tables.follower_end()
 
 
-@in_virtual_time
 async def test_a_master_that_leads_no_more_does_not_say_where_its_log_ends() -> None:
     async with asking() as (master, tables):
         master.log_end = 7
@@ -314,7 +295,6 @@ async def test_a_master_that_leads_no_more_does_not_say_where_its_log_ends() -> 
             await tables.log_end()
 
 
-@in_virtual_time
 async def test_another_server_at_the_fast_port_leaves_the_plain_one() -> None:
     clock = this_loop().clock
     stranger = Server(Router(), host="127.0.0.1", port=19_998, clock=clock)

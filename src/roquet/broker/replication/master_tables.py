@@ -88,6 +88,16 @@ class MasterIdentity(msgspec.Struct, frozen=True):
     stream_port: int | None = None
     """Port of its stream (haListenPort); 0: the one above its own; None: it does not say."""
 
+    def fault(self, group: tuple[str, str], own_id: int) -> str | None:
+        """Why it cannot be the master of a replica of this cluster and name; None when it can."""
+        cluster, name = group
+        if (self.cluster, self.name) != group:
+            return (
+                f"the master is broker {self.name} of cluster {self.cluster}, this is {name} of"
+                f" {cluster}"
+            )
+        return "the master is this broker itself" if self.broker_id == own_id else None
+
 
 class MasterOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of groups, and how far the master's log reached when it was read."""
@@ -293,9 +303,7 @@ def _joined(rows: dict[str, T] | None, more: dict[str, T] | None) -> dict[str, T
     return rows if more is None else (rows or {}) | more
 
 
-async def _all_pages(
-    ask: Callable[[int, str | None], Awaitable[TablePage[B]]],
-) -> list[B]:
+async def _all_pages(ask: Callable[[int, str | None], Awaitable[TablePage[B]]]) -> list[B]:
     """The bodies of all pages of one version of a table.
 
     A table that changes meanwhile is read from its first page again. Raises FieldError for pages

@@ -1,1 +1,0 @@
-"""Copies: the master's tables at a replica, never ahead of its log."""
