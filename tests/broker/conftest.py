@@ -5,6 +5,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
+from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.router import Peer
 from roquet.wire.call import Call, Reply
@@ -50,6 +51,38 @@ class FakePeer:
             callback(self)
 
 
+def make_send(body: bytes = b"body", **fields: Any) -> Send:
+    """A send request; `fields` are its fields."""
+    arguments = {
+        "producer_group": "pg",
+        "topic": "orders",
+        "queue_id": 0,
+        "born_timestamp": 1_700_000_000_000,
+        **fields,
+    }
+    return Send(body=body, **arguments)
+
+
+class LocalBroker(Broker, frozen=True, kw_only=True):
+    """A running broker with a client that needs no socket."""
+
+    peer: FakePeer
+
+    def ask(self, call: Call[Any], peer: FakePeer | None = None) -> Any:
+        """The answer to the client, or to another one: a reply, or what becomes one."""
+        return self.bind(HANDLERS[type(call)])(call, peer or self.peer)
+
+    def send(self, body: bytes = b"body", **fields: Any) -> Any:
+        """The reply to a message."""
+        return self.ask(make_send(body, **fields))
+
+
+def local(broker: Broker, peer: FakePeer | None = None) -> LocalBroker:
+    """A broker with a client of it."""
+    parts = {name: getattr(broker, name) for name in Broker.__struct_fields__}
+    return LocalBroker(peer=peer or FakePeer(), **parts)
+
+
 NewPeer = Callable[..., FakePeer]
 """Makes a peer, of the given host."""
 
@@ -81,20 +114,10 @@ async def server(settings: dict[str, Any]) -> AsyncIterator[BrokerServer]:
 
 
 @pytest.fixture
-async def broker(server: BrokerServer) -> Broker:
-    return server.broker
+async def broker(server: BrokerServer, peer: FakePeer) -> LocalBroker:
+    return local(server.broker, peer)
 
 
 @pytest.fixture
 def message() -> MakeSend:
-    def make(body: bytes = b"body", **fields: Any) -> Send:
-        arguments = {
-            "producer_group": "pg",
-            "topic": "orders",
-            "queue_id": 0,
-            "born_timestamp": 1_700_000_000_000,
-            **fields,
-        }
-        return Send(body=body, **arguments)
-
-    return make
+    return make_send

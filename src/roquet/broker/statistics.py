@@ -268,7 +268,6 @@ class Statistics:
 
 
 def _sums(samples: "array[int]", times_ms: "deque[int]", number: int) -> StatsItem:
-    """The newest sample minus the oldest."""
     count = len(samples) // WIDTH
     if not count:
         return StatsItem()

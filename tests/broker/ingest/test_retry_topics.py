@@ -2,9 +2,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import MakeSend
+from tests.broker.conftest import LocalBroker, make_send
 
-from roquet.broker.broker import Broker
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import SubscriptionGroup
@@ -13,15 +12,15 @@ from roquet.wire.codes import ResponseCode
 QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 
 
-def dead(broker: Broker, message: MakeSend, times: int, **fields: Any) -> str | None:
-    call = message(topic="%RETRY%g", reconsume_times=times, **fields)
+def dead(broker: LocalBroker, times: int, **fields: Any) -> str | None:
+    call = make_send(topic="%RETRY%g", reconsume_times=times, **fields)
     return broker.delivery.retry_topics.dead_letter_topic(call)
 
 
 async def test_a_message_that_failed_again_counts_for_the_group_of_its_retry_topic(
-    broker: Broker, message: MakeSend
+    broker: LocalBroker,
 ) -> None:
-    call = message(topic="%RETRY%g+t", reconsume_times=17)
+    call = make_send(topic="%RETRY%g+t", reconsume_times=17)
     assert broker.delivery.retry_topics.dead_letter_topic(call) == "%DLQ%g"
 
 
@@ -35,7 +34,7 @@ async def test_a_message_that_failed_again_counts_for_the_group_of_its_retry_top
     ],
 )
 async def test_popped_messages_wait_under_the_older_name_where_apaches_broker_may_read_it(
-    broker: Broker, chosen: bool | None, has_adopted: bool, expected: str
+    broker: LocalBroker, chosen: bool | None, has_adopted: bool, expected: str
 ) -> None:
     settings = broker.control.settings
     settings.config = msgspec.structs.replace(settings.config, retry_topic_v2=chosen)
@@ -44,7 +43,7 @@ async def test_popped_messages_wait_under_the_older_name_where_apaches_broker_ma
 
 
 async def test_popped_messages_do_not_wait_in_the_retry_topic_of_a_group_that_pulls(
-    broker: Broker,
+    broker: LocalBroker,
 ) -> None:
     broker.tables.topics.has_adopted = True
     broker.tables.groups.find("pay_eu_orders", 0)
@@ -53,46 +52,42 @@ async def test_popped_messages_do_not_wait_in_the_retry_topic_of_a_group_that_pu
     assert chosen("pay", "us_orders") == "%RETRY%pay_us_orders"
 
 
-async def test_a_client_may_try_as_often_as_its_group_allows(
-    broker: Broker, message: MakeSend
-) -> None:
-    assert [dead(broker, message, times) for times in (0, 16, 17)] == [None, None, "%DLQ%g"]
+async def test_a_client_may_try_as_often_as_its_group_allows(broker: LocalBroker) -> None:
+    assert [dead(broker, times) for times in (0, 16, 17)] == [None, None, "%DLQ%g"]
     topic = broker.tables.topics.get("%DLQ%g")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
 
-async def test_a_groups_own_limit_counts(broker: Broker, message: MakeSend) -> None:
+async def test_a_groups_own_limit_counts(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=2), 0)
-    assert [dead(broker, message, times) for times in (2, 3)] == [None, "%DLQ%g"]
+    assert [dead(broker, times) for times in (2, 3)] == [None, "%DLQ%g"]
 
 
-async def test_a_client_may_bring_its_own_limit(broker: Broker, message: MakeSend) -> None:
-    assert dead(broker, message, 2, max_reconsume_times=1) == "%DLQ%g"
-    assert dead(broker, message, 30, max_reconsume_times=99) is None
-    assert dead(broker, message, 1, max_reconsume_times=-1) is None
+async def test_a_client_may_bring_its_own_limit(broker: LocalBroker) -> None:
+    assert dead(broker, 2, max_reconsume_times=1) == "%DLQ%g"
+    assert dead(broker, 30, max_reconsume_times=99) is None
+    assert dead(broker, 1, max_reconsume_times=-1) is None
 
 
 async def test_a_message_sent_back_by_an_ordered_group_is_a_dead_letter(
-    broker: Broker, message: MakeSend
+    broker: LocalBroker,
 ) -> None:
     now_ms = broker.control.clock.monotonic_ms()
     broker.tables.locks.lock("g", "c1", [QUEUE], now_ms)
-    assert dead(broker, message, 1) == "%DLQ%g"
+    assert dead(broker, 1) == "%DLQ%g"
     broker.tables.locks.unlock("g", "c1", [QUEUE])
-    assert dead(broker, message, 1) is None
+    assert dead(broker, 1) is None
 
 
 @pytest.mark.parametrize("settings", [{"auto_create_group": False}])
-async def test_a_group_that_is_unknown_and_may_not_be_made_is_refused(
-    broker: Broker, message: MakeSend
-) -> None:
+async def test_a_group_that_is_unknown_and_may_not_be_made_is_refused(broker: LocalBroker) -> None:
     with pytest.raises(CallRefused) as refused:
-        dead(broker, message, 1)
+        dead(broker, 1)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_retry_topic_has_the_queue_count_of_its_group(broker: Broker) -> None:
+async def test_a_retry_topic_has_the_queue_count_of_its_group(broker: LocalBroker) -> None:
     group = SubscriptionGroup(group_name="g", retry_queue_nums=3)
     made = broker.delivery.retry_topics.retry_topic(group, unit_mode=True)
     assert (made.topic_name, made.write_queue_nums, made.topic_sys_flag) == ("%RETRY%g", 3, 2)

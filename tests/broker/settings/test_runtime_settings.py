@@ -69,11 +69,7 @@ def test_an_equal_value_is_no_change(wanted: dict[str, str]) -> None:
         ),
         ("serverSelectorThreads=many", ResponseCode.INVALID_PARAMETER, "'many' is not a number"),
         ("enableLmq=perhaps", ResponseCode.INVALID_PARAMETER, "neither true nor false"),
-        (
-            "forwardTimeout=1\nlistenPort=1",
-            ResponseCode.INVALID_PARAMETER,
-            "a value is one line",
-        ),
+        ("forwardTimeout=1\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
         ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "open to everybody"),
         ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "it cannot change while"),
         ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),

@@ -1,7 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from roquet.broker.tables.clients import Clients
+from tests.broker.conftest import FakePeer
+
+from roquet.broker.tables.clients import Clients, language_of
 from roquet.model.subscription import (
     ConsumerData,
     HeartbeatData,
@@ -10,6 +12,7 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.rules.liveness import LastSeen
+from roquet.wire.codes import Language
 
 
 def consumer(
@@ -202,9 +205,7 @@ def test_the_time_of_the_last_heartbeat_is_reported(new_peer: Callable[[], Any])
     assert clients.seen_ms(peer) == 7
 
 
-def test_the_end_of_a_connection_changes_only_its_own_groups(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_the_end_of_a_connection_changes_only_its_own_groups(new_peer: Callable[[], Any]) -> None:
     clients, peer, other = Clients(), new_peer(), new_peer()
     mine = [ProducerData(group_name=f"p{n}") for n in range(3)]
     clients.beat(peer, HeartbeatData(client_id="c1", producer_data_set=mine))
@@ -219,3 +220,13 @@ def test_the_end_of_a_connection_changes_only_its_own_groups(
     assert clients.memberships(peer) == []
     assert clients.memberships(other) == [("b", "c2")]
     assert clients.group_counts(peer, consumer("c1")) == (0, 1)
+
+
+def test_a_peer_says_what_it_is_written_in(peer: FakePeer) -> None:
+    peer.language = Language.GO
+    assert language_of(peer) is Language.GO
+
+
+def test_an_unknown_language_is_another_one(peer: FakePeer) -> None:
+    peer.language = 99
+    assert language_of(peer) is Language.OTHER

@@ -18,8 +18,7 @@ from roquet.access.gaps import AccessGap
 from roquet.access.guard import AccessRules
 from roquet.access.requirement import on_topic
 from roquet.access.secret_files import warn_of_readers
-from roquet.broker.access.access_file import AccessFile
-from roquet.broker.access.plain_acl_file import PlainAclFile
+from roquet.broker.access.access_file import AccessFile, PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
@@ -158,7 +157,6 @@ class AccessControl:
             log.info("users and policies are read again from %s", file.path)
 
     async def _follow_plain_file(self) -> None:
-        """Take over a changed file of version 4. Raises ConfigError for one that cannot be used."""
         if (file := self._plain_file) is None:
             return
         if (changed := await in_thread(file.changed)) is not None:

@@ -15,9 +15,10 @@ from roquet.broker.ingest.property_normalizer import (
     half_message_refusal,
     properties_text,
 )
+from roquet.broker.refusals import no_permission
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
-from roquet.model.errors import CallRefused, MessageIllegal, RecordError
+from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.flags import SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
@@ -35,7 +36,6 @@ from roquet.rules.delay.retry import dead_letter_properties
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
 from roquet.wire.calls.send import Send, SendLongNames
-from roquet.wire.codes import ResponseCode
 from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
@@ -355,9 +355,8 @@ class Ingest:
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The draft in the topic of half messages, until its transaction ends."""
         if self._config.reject_transactions:
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_name}] sending transaction message is forbidden",
+            raise no_permission(
+                f"the broker[{self._config.broker_name}] sending transaction message is forbidden"
             )
         text = [draft.properties, _TRANSACTION_ID, key, _END]
         if not property_value(draft.properties, _GROUP):
@@ -433,7 +432,6 @@ class Ingest:
         )  # fmt: skip
 
     def _columns(self, call: SendCall) -> tuple[list[int], list[bytes], list[bytes]]:
-        """Flags, bodies and property texts of a batch's messages."""
         if is_retry(call.topic):
             raise MessageIllegal("a batch cannot be sent to a retry topic")
         if not 0 < len(call.body) <= self._size_max:
@@ -446,7 +444,6 @@ class Ingest:
     def _count_special(
         self, call: SendCall, draft: Draft, normalized: NormalizedProperties, size: int
     ) -> None:
-        """Count a stored message that is delayed, timed, in a transaction, or a retry."""
         if call.topic[0] != "%":
             kind = TRANSACTION if normalized.is_half else DELAY
             self.counts.add_stored(call.topic, kind, size)
@@ -459,7 +456,6 @@ class Ingest:
         return MessageIllegal(text)
 
     def _unique_keys(self) -> Iterator[str]:
-        """Unique keys for messages without one."""
         ip, origin, counter = self._origin.store_host[:-4], self._origin, 0
         month_ms = month_ends_ms = 0
         while True:
@@ -472,12 +468,10 @@ class Ingest:
 
 
 def _is_half(properties: bytes) -> bool:
-    """Whether a property text marks a half message."""
     return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
 
 
 def _encoded(properties: Mapping[str, str]) -> bytes:
-    """The bytes of a property text."""
     return lossless_bytes(properties_text(properties))
 
 

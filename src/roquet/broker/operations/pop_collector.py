@@ -116,7 +116,6 @@ class PopCollector:
             self._take_all(retry_topics)
 
     def _retry_topics(self) -> list[str]:
-        """The existing topics in which the group's failed messages of the topic wait."""
         request, get = self._request, self._tables.topics.get
         if request.order:
             return []
@@ -198,16 +197,10 @@ class PopCollector:
             look = min(self._looks, self._log.store.bounds(topic, queue_id)[1] - progress)
             return self._scan((topic, queue_id, progress), wanted, (look, count, size))
         return self._log.store.read(
-            topic,
-            queue_id,
-            progress,
-            count_max=count,
-            bytes_max=size,
-            wanted=wanted,
+            topic, queue_id, progress, count_max=count, bytes_max=size, wanted=wanted
         )
 
     def _leave(self, topic: str, count: int) -> None:
-        """Count messages that are left for other pops."""
         self.rest += count
         if count > 0:
             self.others.add(self._request.queue_id if topic == self._request.topic else ANY_QUEUE)
@@ -346,7 +339,6 @@ class PopCollector:
 
 
 def _places(part: memoryview) -> list[int]:
-    """Positions at which the records of a part begin."""
     places, at = [], 0
     while at < len(part):
         places.append(at)
@@ -355,7 +347,6 @@ def _places(part: memoryview) -> list[int]:
 
 
 def _offsets(messages: Slice, start: int) -> Sequence[int]:
-    """The offsets of the records of a slice."""
     if messages.next_offset - start == messages.count:
         return range(start, messages.next_offset)
     return [HEAD.unpack_from(part, at)[5] for part in messages.parts for at in _places(part)]

@@ -171,7 +171,6 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return noted_ms - ahead
 
     def _deliver(self, record: Record) -> None:
-        """Store a message in the queue that it was sent to."""
         properties = decode_properties(lossless_text(record.properties))
         topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:

@@ -159,7 +159,6 @@ class DeliveryCheckpoints:
         self._note_lowered()
 
     def _note_lowered(self) -> None:
-        """Have rows told and saved again that were lowered before."""
         self._tables.offsets.note_changed(self._lowered)
         self._lowered.clear()
 
@@ -201,7 +200,6 @@ class DeliveryCheckpoints:
         yield from self._revive.unconfirmed.starts().items()
 
     def _own_queues(self) -> Iterator[GroupQueue]:
-        """Queues of the log in which the broker's own groups have progress."""
         for queue_id in self._store.queue_ids(self._revive.topic):
             yield REVIVE_GROUP, self._revive.topic, queue_id
             yield NOTED_GROUP, self._revive.topic, queue_id

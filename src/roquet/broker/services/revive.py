@@ -283,7 +283,6 @@ class PopRevive:
             self._offsets.commit(names.REVIVE_GROUP, self._topic, revive_queue_id, offset - 1)
 
     def _revive(self, checkpoint: PopCheckpoint) -> None:
-        """Redeliver some of the open messages of a checkpoint."""
         done = 0
         try:
             for offset in offsets_of(checkpoint.left, checkpoint.start)[:REVIVE_COUNT]:
@@ -332,7 +331,6 @@ class PopRevive:
             counts.redelivered.add(checkpoint.topic, checkpoint.group)
 
     def _retry_topic(self, checkpoint: PopCheckpoint) -> str:
-        """The topic in which the messages of a checkpoint come again."""
         origin = names.retried_topic(checkpoint.group, checkpoint.topic)
         if names.is_retry(origin):  # not of popped messages, or of another group
             return origin

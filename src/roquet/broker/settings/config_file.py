@@ -62,7 +62,6 @@ def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
 
 
 def _overrides(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of the environment."""
     found: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
@@ -72,7 +71,6 @@ def _overrides(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _settings_of_tls(properties: TlsProperties) -> dict[str, Any]:
-    """The settings that a tls.properties stands for."""
     found: dict[str, Any] = {}
     if (server := properties.server) is not None:
         found |= {

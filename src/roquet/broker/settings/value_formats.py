@@ -4,9 +4,10 @@ Our times and sizes carry a unit (500ms, 1GiB); Apache's are the bare numbers th
 """
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -56,6 +57,8 @@ HIDDEN: Final = "******"
 UNITS: Final = ((24 * HOUR_MS, "d"), (HOUR_MS, "h"), (60_000, "m"), (1_000, "s"))
 """Units of delay levels, the longest first."""
 
+E = TypeVar("E", bound=StrEnum)
+
 SettingParser = Callable[[str, str], Any]
 """Parses (value, its place in the file); raises ConfigError."""
 
@@ -97,9 +100,14 @@ class Setting(msgspec.Struct, frozen=True):
         return (self.format.parse_apache or self.format.parse)(text, where)
 
 
-def setting(format_: ValueFormat, *apache_keys: str, restart: bool = False) -> Setting:
+def setting(format_: ValueFormat, *apache_keys: str) -> Setting:
     """Define a setting; for the annotation of its field in `BrokerConfig`."""
-    return Setting(format_, apache_keys, restart)
+    return Setting(format_, apache_keys)
+
+
+def static(format_: ValueFormat, *apache_keys: str) -> Setting:
+    """Define a setting that changes with a restart alone."""
+    return Setting(format_, apache_keys, needs_restart=True)
 
 
 def _text(value: str, where: str) -> str:
@@ -211,7 +219,7 @@ def _permission(value: str, where: str) -> int:
     return permission
 
 
-def _register_interval(value: int) -> int:
+def _register_interval(value: int, _where: str) -> int:
     # The genuine broker keeps it within these bounds, too: name servers forget after 120 s.
     return max(10_000, min(value, 60_000))
 
@@ -223,36 +231,14 @@ def _max_delay(value: int, where: str) -> int:
     return value
 
 
-def _broker_role(value: str, where: str) -> BrokerRole:
-    if value not in frozenset(BrokerRole):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(BrokerRole)}")
-    return BrokerRole(value)
+def _one_of(kind: type[E], *, any_case: bool = False) -> SettingParser:
+    def parse(value: str, where: str) -> E:
+        text = value.lower() if any_case else value
+        if text not in frozenset(kind):
+            raise ConfigError(f"{where}: {value!r} is none of {', '.join(kind)}")
+        return kind(text)
 
-
-def _replica_ack(value: str, where: str) -> ReplicaAck:
-    if value not in frozenset(ReplicaAck):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ReplicaAck)}")
-    return ReplicaAck(value)
-
-
-def _tls_mode(value: str, where: str) -> TlsMode:
-    if value.lower() not in frozenset(TlsMode):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(TlsMode)}")
-    return TlsMode(value.lower())
-
-
-def _client_auth(value: str, where: str) -> ClientAuth:
-    if value.lower() not in frozenset(ClientAuth):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ClientAuth)}")
-    return ClientAuth(value.lower())
-
-
-def _key_password(value: str, _where: str) -> KeyPassword | None:
-    return KeyPassword(value) if value else None
-
-
-def _interface(value: str, _where: str) -> str:
-    return value
+    return parse
 
 
 def _stream_address(value: str, where: str) -> str | None:
@@ -304,6 +290,14 @@ def _request_codes(value: str, where: str) -> tuple[int, ...]:
     return codes
 
 
+def _checked_millis(check: Callable[[int, str], int], *, factor: int = 1) -> ValueFormat:
+    """A time that `check` takes or corrects; Apache's numbers count `factor` ms each."""
+    return ValueFormat(
+        lambda value, where: check(settings.parse_millis(value, where), where),
+        lambda value, where: check(_number(value, where, factor=factor), where),
+    )
+
+
 def _level(ms: int) -> str:
     unit_ms, unit = next((unit for unit in UNITS if ms % unit[0] == 0), UNITS[-1])
     return f"{ms // unit_ms}{unit}"
@@ -325,41 +319,32 @@ PORT_NUMBER: Final = ValueFormat(_port)
 ADDRESS: Final = ValueFormat(_advertise)
 ADDRESSES: Final = ValueFormat(_servers, None, ";".join)
 FLUSH_TYPE: Final = ValueFormat(
-    settings.parse_bool,
-    _flush_type,
-    lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+    settings.parse_bool, _flush_type, lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH"
 )
 MESSAGE_SIZE: Final = ValueFormat(_message_size)
 DELAY_LEVELS: Final = ValueFormat(parse_levels, None, lambda levels: " ".join(map(_level, levels)))
-DELIVERY_DELAY: Final = ValueFormat(
-    lambda value, where: _max_delay(settings.parse_millis(value, where), where),
-    lambda value, where: _max_delay(_number(value, where, factor=1_000), where),
-)
-REGISTER_INTERVAL: Final = ValueFormat(
-    lambda value, where: _register_interval(settings.parse_millis(value, where)),
-    lambda value, where: _register_interval(_number(value, where)),
-)
-HEARTBEAT_TIMEOUT: Final = ValueFormat(
-    lambda value, where: _heartbeat_timeout(settings.parse_millis(value, where), where),
-    lambda value, where: _heartbeat_timeout(_number(value, where), where),
-)
+DELIVERY_DELAY: Final = _checked_millis(_max_delay, factor=1_000)
+REGISTER_INTERVAL: Final = _checked_millis(_register_interval)
+HEARTBEAT_TIMEOUT: Final = _checked_millis(_heartbeat_timeout)
 REQUEST_MODE: Final = ValueFormat(_request_mode)
 POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))
 PERMISSION: Final = ValueFormat(_permission)
-BROKER_ROLE: Final = ValueFormat(_broker_role)
+BROKER_ROLE: Final = ValueFormat(_one_of(BrokerRole))
 ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
 BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
-REPLICA_ACK: Final = ValueFormat(_replica_ack)
+REPLICA_ACK: Final = ValueFormat(_one_of(ReplicaAck))
 METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
 METRIC_LABELS: Final = ValueFormat(check_labels)
-INTERFACE: Final = ValueFormat(_interface)
+INTERFACE: Final = ValueFormat(lambda value, _where: value)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 LOG_LEVELS: Final = ValueFormat(check_log_levels)
 BATCH_SIZE: Final = ValueFormat(_batch_size)
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
-KEY_PASSWORD: Final = ValueFormat(_key_password, None, lambda _: HIDDEN)
-TLS_MODE: Final = ValueFormat(_tls_mode)
-CLIENT_AUTH: Final = ValueFormat(_client_auth)
+KEY_PASSWORD: Final = ValueFormat(
+    lambda value, _where: KeyPassword(value) if value else None, None, lambda _: HIDDEN
+)
+TLS_MODE: Final = ValueFormat(_one_of(TlsMode, any_case=True))
+CLIENT_AUTH: Final = ValueFormat(_one_of(ClientAuth, any_case=True))
 ACCESS_GAPS: Final = ValueFormat(parse_gaps, None, write_gaps)
 SOURCES: Final = ValueFormat(parse_sources, None, ",".join)
 REQUEST_CODES: Final = ValueFormat(_request_codes, None, lambda codes: ",".join(map(str, codes)))

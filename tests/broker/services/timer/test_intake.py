@@ -1,8 +1,9 @@
 """Intake: each message to the second that it waits for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.broker.services.conftest import TimerHarness
 
 from roquet.broker.services.timer import intake
 from roquet.broker.services.timer.deliveries import TimerDeliveries
@@ -14,15 +15,12 @@ from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
 
-if TYPE_CHECKING:
-    from tests.broker.services.conftest import TimerHarness
-
 TIMER = "rmq_sys_wheel_timer"
 START = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
-def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: "TimerHarness") -> None:
+def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: TimerHarness) -> None:
     harness.skip(352)
     stored = harness.send(b"one", {"TIMER_DELAY_MS": "2000"}).appended
     harness.settle()
@@ -37,7 +35,7 @@ def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: "TimerHar
     assert harness.timer.behind == 0
 
 
-def test_a_step_takes_some_and_says_when_there_are_more(harness: "TimerHarness") -> None:
+def test_a_step_takes_some_and_says_when_there_are_more(harness: TimerHarness) -> None:
     for number in range(100):
         harness.after(b"%d" % number, 5_000)
     assert harness.timer.behind == 100
@@ -47,7 +45,7 @@ def test_a_step_takes_some_and_says_when_there_are_more(harness: "TimerHarness")
     assert harness.timer.behind == 0
 
 
-def test_the_taken_time_never_exceeds_the_clock(harness: "TimerHarness") -> None:
+def test_the_taken_time_never_exceeds_the_clock(harness: TimerHarness) -> None:
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     timer_intake.step(harness.clock.now_ms())
     assert timer_intake.taken_ms == START
@@ -65,7 +63,7 @@ def test_the_taken_time_never_exceeds_the_clock(harness: "TimerHarness") -> None
     assert timer_intake.taken_ms == harness.clock.now_ms()
 
 
-def test_nothing_is_on_the_disk_before_the_first_message(harness: "TimerHarness") -> None:
+def test_nothing_is_on_the_disk_before_the_first_message(harness: TimerHarness) -> None:
     harness.send(b"plain")
     assert harness.step() is None
     harness.save()
@@ -74,7 +72,7 @@ def test_nothing_is_on_the_disk_before_the_first_message(harness: "TimerHarness"
 
 @pytest.mark.parametrize("text", [None, "x", "-5", "9" * 30])
 def test_a_message_without_a_time_does_not_hold_up_the_others(
-    harness: "TimerHarness", text: str | None, caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, text: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 1_000)
     (record,) = harness.records(TIMER)
@@ -87,7 +85,7 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     assert harness.set_aside.total == 1
 
 
-def test_a_message_whose_second_is_over_comes_at_once(harness: "TimerHarness") -> None:
+def test_a_message_whose_second_is_over_comes_at_once(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.settle()
     harness.after(b"late", 1_000)
@@ -99,7 +97,7 @@ def test_a_message_whose_second_is_over_comes_at_once(harness: "TimerHarness") -
 
 
 def test_a_recall_that_comes_too_late_is_logged(
-    harness: "TimerHarness", caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     harness.after(b"one", 60_000)
@@ -112,10 +110,8 @@ def test_a_recall_that_comes_too_late_is_logged(
     assert harness.bodies() == []
 
 
-def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(retention_ms=3 * HOUR_MS)
+def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing() -> None:
+    harness = TimerHarness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 1_000)
     harness.wait(10 * HOUR_MS)
     harness.clock.shift_wall_time(-10 * HOUR_MS)
@@ -124,10 +120,8 @@ def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
     assert harness.bodies() == [b"one", b"two"]
 
 
-def test_another_retention_has_messages_wait_in_shorter_ways(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(retention_ms=3 * HOUR_MS)
+def test_another_retention_has_messages_wait_in_shorter_ways() -> None:
+    harness = TimerHarness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 2 * HOUR_MS)
     harness.settle()
     fault = harness.timer.retention_fault(2 * HOUR_MS)
@@ -143,7 +137,7 @@ def test_another_retention_has_messages_wait_in_shorter_ways(
     assert int(harness.properties()[1]["TIMER_ROLL_TIMES"]) >= 4
 
 
-def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") -> None:
+def test_a_clock_that_was_set_back_makes_nothing_early(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.wait(60_500)
     assert harness.bodies() == [b"first"]
@@ -156,7 +150,7 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") 
 
 
 def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_another_in_the_log(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     """Replicas take what waits for an earlier second than their master's for delivered."""
     harness.after(b"first", 60_000)
@@ -173,10 +167,8 @@ def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_anoth
     assert harness.bodies() == [b"first", b"second"]
 
 
-def test_no_slot_is_reused_before_its_delivery_is_saved(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(slots=256)
+def test_no_slot_is_reused_before_its_delivery_is_saved() -> None:
+    harness = TimerHarness(slots=256)
     harness.after(b"old", 10_000)
     harness.settle()
     harness.save()
@@ -198,7 +190,7 @@ def test_no_slot_is_reused_before_its_delivery_is_saved(
 
 
 def test_a_full_disk_holds_up_and_loses_nothing(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.after(b"one", 1_000)
 
@@ -214,7 +206,7 @@ def test_a_full_disk_holds_up_and_loses_nothing(
 
 
 def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     harness.after(b"delivered", 1_000)
     harness.after(b"waiting", 60_000)
@@ -228,7 +220,7 @@ def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
     assert harness.bodies() == [b"delivered", b"waiting"]
 
 
-def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: "TimerHarness") -> None:
+def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: TimerHarness) -> None:
     for number in range(5):
         harness.after(b"%d" % number, 30_000)
     harness.settle()
@@ -241,7 +233,7 @@ def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: "Time
     assert harness.bodies() == [b"%d" % number for number in range(5)]
 
 
-def test_progress_beyond_the_topic_begins_within_it(harness: "TimerHarness") -> None:
+def test_progress_beyond_the_topic_begins_within_it(harness: TimerHarness) -> None:
     harness.timers.advance_offset(10**9)
     harness.step()
     harness.after(b"one", 1_000)
@@ -250,7 +242,7 @@ def test_progress_beyond_the_topic_begins_within_it(harness: "TimerHarness") -> 
 
 
 def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     """The clock was set back for a moment: the timers followed it, and one message was sent."""
     harness.after(b"before", 1_000)
@@ -272,7 +264,7 @@ def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
 
 
 def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_for(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = type(harness.timers).add
     errors: list[Exception] = [StoreFull("full"), ValueError("odd")]
@@ -298,7 +290,7 @@ def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_fo
 
 
 def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     harness.send(b"never", {"TIMER_DELIVER_MS": str(START + 60_000)})
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
@@ -308,8 +300,8 @@ def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
     assert harness.timers.offset == 1
 
 
-def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness(slots=60)
+def test_a_replica_waits_for_a_place_on_the_wheel() -> None:
+    harness = TimerHarness(slots=60)
     harness.after(b"far", 3_600_000)
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.follow(1, START)
@@ -319,7 +311,7 @@ def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarnes
 
 
 def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     harness.skip(500)
     for number in range(100):
@@ -334,7 +326,7 @@ def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
     assert len(taken_again(harness, 101)) == before + 40
 
 
-def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> list[Record]:
+def taken_again(harness: TimerHarness, offset: int, reached_ms: int = 0) -> list[Record]:
     """Let a new master take its former messages from an offset on; gives all that is delivered."""
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.untaken, harness.timers.reached_ms = offset, reached_ms
@@ -344,7 +336,7 @@ def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> li
 
 
 def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     harness.after(b"first", 60_000)
     harness.settle()
@@ -360,7 +352,7 @@ def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
 
 
 def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_others(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     harness.after(b"one", 1)
     (record,) = harness.records(TIMER)
@@ -383,7 +375,7 @@ def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_oth
 
 
 def test_a_full_disk_delivers_no_untaken_message_twice(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
         harness.after(b"%d" % number, 1)

@@ -3,32 +3,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.broker.log_harness import LogHarness
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.services.transactions import half_messages
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
-from roquet.store.config import StoreConfig
-from roquet.store.store import Draft, Store
-from roquet.testing.clock import VirtualClock
+from roquet.store.store import Draft
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import POSITION_AT, Record, decode
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
 COMMIT = 8
 
 
-class HalfQueueHarness:
+class HalfQueueHarness(LogHarness):
     """A store with half messages, and what comes of them."""
 
     def __init__(self) -> None:
-        self.store = Store.open(None, SMALL, now_ms=0)
-        origin = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1)
-        clock = VirtualClock()
-        self.ingest = Ingest(self.store, BrokerConfig(), clock, origin, lambda *_: None)
+        super().__init__()
         self.queue = HalfQueue(self.store)
 
     def append(
@@ -51,7 +44,7 @@ class HalfQueueHarness:
 def harness() -> Iterator[HalfQueueHarness]:
     harness = HalfQueueHarness()
     yield harness
-    harness.store.close(0)
+    harness.close()
 
 
 def test_a_half_message_is_found_by_its_position_and_by_its_offset(

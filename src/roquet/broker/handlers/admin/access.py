@@ -12,7 +12,9 @@ from typing import Final, NoReturn
 from roquet.access.gaps import AccessGap
 from roquet.access.translation import acl_info, policy_changes, user_change, user_info
 from roquet.broker.access.access_control import AccessControl
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
+from roquet.broker.refusals import invalid_parameter, no_permission, system_error
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import CallRefused
@@ -54,13 +56,11 @@ Change = Callable[[AccessTables], AccessTables]
 AclChange = CreateAcl | UpdateAcl | DeleteAcl
 
 
-class AccessHandler:
+class AccessHandler(BrokerComponent, frozen=True):
     """Manages users and their ACLs."""
 
-    __slots__ = ("_access", "_settings")
-
-    def __init__(self, control: ControlPlane, access: AccessControl) -> None:
-        self._settings, self._access = control.settings, access
+    control: ControlPlane
+    access: AccessControl
 
     async def create_user(self, call: CreateUser, peer: Peer) -> Reply:
         """Create a user."""
@@ -87,7 +87,7 @@ class AccessHandler:
     def get_user(self, call: GetUser, _peer: Peer) -> Reply:
         """Return one user."""
         caller, name = self._caller(call), _named(call.username)
-        user = self._access.tables.users.get(name)
+        user = self.access.tables.users.get(name)
         if user is None:
             return Reply(remark=SUCCESS_REMARK)
         shown = user_info(user, with_password=self._sees_passwords(caller))
@@ -98,7 +98,7 @@ class AccessHandler:
         sees = self._sees_passwords(self._caller(call))
         shown = [
             user_info(user, with_password=sees)
-            for name, user in sorted(self._access.tables.users.items())
+            for name, user in sorted(self.access.tables.users.items())
             if (call.filter or "") in name
         ]
         return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
@@ -108,7 +108,7 @@ class AccessHandler:
         caller = self._acl_changer(call)
         body = decode_body(call.body, AclInfo) if call.body else AclInfo()
         if not body.policies:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+            raise system_error("The body of acl is null")
         name, wanted = _checked_acl(body, call.subject)
         change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
         return await self._change(change, f"acl of {name} changed", caller, peer)
@@ -126,7 +126,7 @@ class AccessHandler:
         self._check_on(call.code)
         name = _subject(call.subject)
         try:
-            acl = changes.known_acl(self._access.tables, name)
+            acl = changes.known_acl(self.access.tables, name)
         except AccessChangeRefused as error:
             _refuse_change(error)
         body = b"" if acl is None else codec.dumps(acl_info(name, acl))
@@ -137,16 +137,15 @@ class AccessHandler:
         self._check_on(call.code)
         infos = [
             acl_info(name, acl, call.resource_filter or "")
-            for name, acl in sorted(self._access.tables.acls.items())
+            for name, acl in sorted(self.access.tables.acls.items())
             if (call.subject_filter or "") in changes.SUBJECT_PREFIX + name
         ]
         shown = [info for info in infos if info.policies]
         return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
 
     async def _change(self, change: Change, done: str, caller: User | None, peer: Peer) -> Reply:
-        """Make a change and note who made it."""
         try:
-            await self._access.change(change)
+            await self.access.change(change)
         except AccessChangeRefused as error:
             _refuse_change(error)
         who = caller.name if caller else "nobody"
@@ -156,45 +155,36 @@ class AccessHandler:
     def _caller(
         self, call: CreateUser | UpdateUser | DeleteUser | GetUser | ListUsers | AclChange
     ) -> User | None:
-        """The user who signed the request."""
         self._check_on(call.code)
-        return self._access.tables.users.get(call.access_key or "")
+        return self.access.tables.users.get(call.access_key or "")
 
     def _acl_changer(self, call: AclChange) -> User | None:
         """The user who changes an ACL. CallRefused for a normal one."""
         caller = self._caller(call)
-        if not (
-            self._is_open(
-                AccessGap.POLICIES,
-            )
-            or (caller is not None and caller.is_super)
-        ):
-            raise CallRefused(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
+        if not (self._is_open(AccessGap.POLICIES) or (caller is not None and caller.is_super)):
+            raise no_permission(changes.ACL_NOT_BY_NORMAL_USERS)
         return caller
 
     def _sees_passwords(self, caller: User | None) -> bool:
-        return self._is_open(
-            AccessGap.PASSWORDS,
-        ) or (caller is not None and caller.is_super)
+        return self._is_open(AccessGap.PASSWORDS) or (caller is not None and caller.is_super)
 
     def _is_open(self, gap: AccessGap) -> bool:
-        return gap in self._settings.config.access_compatibility
+        return gap in self.control.settings.config.access_compatibility
 
     def _check_on(self, code: int) -> None:
-        if not self._access.is_enabled:
+        if not self.access.is_enabled:
             raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
 
 
 def _named(username: str | None) -> str:
     if not username:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, BLANK)
+        raise invalid_parameter(BLANK)
     return username
 
 
 def _user(call: CreateUser | UpdateUser) -> UserInfo:
-    """The body of a request. CallRefused without one."""
     if not call.body:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of user is null")
+        raise system_error("The body of user is null")
     return decode_body(call.body, UserInfo)
 
 

@@ -130,7 +130,6 @@ class TimerDeliveries:
             self._order(second, position, kind, record)
 
     def _next_second(self, now_ms: int) -> DueQueue | None:
-        """The first second up to now that is not empty; None without one."""
         timers = self._timers
         read_ms = timers.read_ms
         end_ms = min(floor_ms(now_ms), read_ms + EMPTY_COUNT * PRECISION_MS)
@@ -190,7 +189,6 @@ class TimerDeliveries:
             second.add(second.begin_ms, position)
 
     def _unit_due(self, second: DueQueue, position: int, now_ms: int) -> None:
-        """Handle the message of a due unit, or set it aside."""
         unit = self._timers.unit(position)
         raw = raw_of(self._context.message_log.store, unit) if unit else None
         if unit is None or raw is None:
@@ -253,7 +251,6 @@ class TimerDeliveries:
         more: dict[str, str],
         place: tuple[str, int],
     ) -> int:
-        """Store a message again; returns its offset. Raises MessageIllegal."""
         try:
             return self._append(record, properties | more, place)
         except MessageIllegal:  # there may be no room for further properties
@@ -280,7 +277,6 @@ def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
 
 
 def _add_to_order(second: DueQueue, position: int, kind: int, record: Record) -> None:
-    """Add a unit to the order of its second."""
     properties = decode_properties(lossless_text(record.properties))
     topic, out = properties.get(props.REAL_TOPIC, ""), out_of(properties)
     if out is not None and out > second.begin_ms and not must_roll(kind):

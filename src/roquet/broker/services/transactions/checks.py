@@ -177,7 +177,6 @@ class TransactionChecks:
     # -- asked -------------------------------------------------------------------------------
 
     def _ask(self, half: HalfMessage) -> None:
-        """Ask a producer of its group, without waiting for the answer."""
         group = half.properties.get(props.PRODUCER_GROUP, "")
         peer = self._producer(group, half.topic)
         if peer is None:

@@ -207,7 +207,6 @@ class HalfQueue:
             await asyncio.sleep(0)
 
     def _index(self) -> bool:
-        """Index some stored messages; whether all are indexed."""
         store = self._store
         if store.indexed_position < store.end_position:
             store.dispatch(INDEX_COUNT)

@@ -173,7 +173,6 @@ class Transactions:
         self._reappend(record, names.HALF_TOPIC, properties)
 
     def _reappend(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
-        """Store it in one of the broker's own topics."""
         return self._ingest.reappend(
             record,
             topic=topic,
