@@ -1,5 +1,6 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
@@ -7,9 +8,12 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.send import Send
+
+V = TypeVar("V")
 
 ReplyTo = Callable[[Any, int], Awaitable[Reply]]
 """Answers a call of the broker; the number is its timeout in ms."""
@@ -49,6 +53,29 @@ class FakePeer:
         self.closed = True
         for callback in self._callbacks:
             callback(self)
+
+
+@contextmanager
+def refuses(code: int, match: str | None = None) -> Iterator[pytest.ExceptionInfo[CallRefused]]:
+    """Expect that a request is refused with a code."""
+    with pytest.raises(CallRefused, match=match) as refused:
+        yield refused
+    assert refused.value.code == code
+
+
+def not_none(value: V | None) -> V:
+    """A value that has to be there."""
+    assert value is not None
+    return value
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    """A function that always raises an error."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
 
 
 def make_send(body: bytes = b"body", **fields: Any) -> Send:

@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from tests.broker.conftest import LocalBroker, make_send
+from tests.broker.conftest import LocalBroker, make_send, not_none
 
 from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.handlers.messages.send import SendHandler
@@ -57,15 +57,13 @@ async def test_bytes_of_a_body_that_look_like_a_message_are_of_no_topic(
 ) -> None:
     store, bound = broker.log.store, broker.bind(SendHandler.send)
     bound(make_send(b"a stranger's"), broker.peer)
-    first = store.message_at(0)
-    assert first is not None
+    first = not_none(store.message_at(0))
     # A record says where it is itself; so a sender has to know where his body will be.
     own = struct.pack(">q", store.end_position + OVERHEAD)
     forged = first[:POSITION_AT] + own + first[POSITION_AT + 8 :]
     begin = store.end_position
     bound(make_send(forged), broker.peer)
-    written = store.message_at(begin)
-    assert written is not None
+    written = not_none(store.message_at(begin))
     inner = begin + written.index(forged[:POSITION_AT])
     assert inner == begin + OVERHEAD
     assert store.message_at(inner) is not None

@@ -1,6 +1,7 @@
 import logging
 
 import pytest
+from tests.broker.conftest import not_none
 
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.settings.config import BrokerConfig
@@ -30,8 +31,7 @@ def test_a_message_goes_to_its_queue_or_to_one_that_takes_messages(
 def test_a_topic_that_is_gone_is_made_again_with_room_for_the_queue() -> None:
     destinations = homes()
     assert destinations.queue("bills", "11") == 11
-    made = destinations.topics.get("bills")
-    assert made is not None
+    made = not_none(destinations.topics.get("bills"))
     assert (made.read_queue_nums, made.write_queue_nums) == (12, 12)
 
 
@@ -49,8 +49,7 @@ def test_settings_change_while_messages_wait() -> None:
     assert destinations.topics.get("bills") is None
     destinations.settings.change({"auto_create_topic": "true"}, 0)
     destinations.queue("bills", "0")
-    made = destinations.topics.get("bills")
-    assert made is not None
+    made = not_none(destinations.topics.get("bills"))
     assert made.write_queue_nums == 3
 
 

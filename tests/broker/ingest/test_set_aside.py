@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.broker.conftest import not_none
 from tests.broker.log_harness import HOST, HOST_V6, LogHarness
 
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
@@ -25,8 +26,7 @@ class SetAsideHarness(LogHarness):
 
     def stored(self, body: bytes = b"body", topic: str = "orders", **fields: object) -> Record:
         draft = Draft(topic, 3, body, b"UNIQ_KEY\x01u\x02", **fields)  # type: ignore[arg-type]
-        raw = self.store.message_at(self.store.append(draft, 5).position)
-        assert raw is not None
+        raw = not_none(self.store.message_at(self.store.append(draft, 5).position))
         return decode(raw)
 
     def copies(self) -> list[Record]:
@@ -195,8 +195,7 @@ def test_a_damaged_record_says_where_it_lies_as_far_as_its_head_does(
     harness: SetAsideHarness,
 ) -> None:
     record = harness.stored()
-    raw = harness.store.message_at(record.position)
-    assert raw is not None
+    raw = not_none(harness.store.message_at(record.position))
     assert location_in(raw, "orders", 3) == RecordLocation("orders", 3, 0, record.position)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import LocalBroker, make_send
+from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
 from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model import names
@@ -186,10 +186,9 @@ def test_a_search_that_fails_lets_files_go_by_their_age_alone(
 ) -> None:
     fill(broker, 50)
 
-    def failing(*_: object) -> None:
-        raise StoreError("the queue cannot be read")
-
-    monkeypatch.setattr(type(broker.tables.offsets), "by_place", failing)
+    monkeypatch.setattr(
+        type(broker.tables.offsets), "by_place", failing(StoreError("the queue cannot be read"))
+    )
     assert expire(broker) == 0
     assert expire(broker, hours=100)
 
@@ -219,8 +218,7 @@ def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: LocalBroker) -
     fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
-    orders = broker.tables.topics.get("orders")
-    assert orders is not None
+    orders = not_none(broker.tables.topics.get("orders"))
     broker.tables.topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
     assert expire(broker)
     assert taken(broker) == {("g", "orders"): 7}

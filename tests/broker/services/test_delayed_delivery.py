@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.broker.conftest import make_send
+from tests.broker.conftest import failing, make_send, not_none
 from tests.broker.log_harness import LogHarness
 
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -152,8 +152,7 @@ def test_a_topic_that_was_deleted_is_made_again(
         harness.step()
     assert "made again" in caplog.text
     assert harness.bodies(queue_id=3) == [b"one"]
-    made = harness.topics.get("orders")
-    assert made is not None
+    made = not_none(harness.topics.get("orders"))
     assert made.read_queue_nums == 8
 
 
@@ -250,13 +249,10 @@ async def test_progress_is_saved_after_the_messages(harness: DelayHarness) -> No
 async def test_progress_is_not_saved_when_the_messages_are_not(
     harness: DelayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> int:
-        raise StoreError("the disk is gone")
-
     harness.later(b"one")
     harness.clock.jump(10_000)
     harness.step()
-    monkeypatch.setattr(harness.store, "flush_log", broken)
+    monkeypatch.setattr(harness.store, "flush_log", failing(StoreError("the disk is gone")))
     with pytest.raises(StoreError):
         await harness.delay.save(harness.clock.now_ms())
     assert harness.delays.unsaved
@@ -278,8 +274,7 @@ def test_a_message_at_a_removed_delay_level_is_still_delivered(harness: DelayHar
 def test_a_clock_that_was_ahead_for_a_moment_delays_nothing(harness: DelayHarness) -> None:
     harness.clock.shift_wall_time(30 * 86_400_000)
     harness.later(b"ahead")
-    at = harness.step()
-    assert at is not None
+    assert harness.step() is not None
     harness.clock.shift_wall_time(-30 * 86_400_000)
     assert harness.step() == harness.clock.now_ms() + 10_000
     harness.clock.jump(10_000)

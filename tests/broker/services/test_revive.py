@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker
+from tests.broker.conftest import LocalBroker, failing
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
@@ -142,11 +142,8 @@ async def test_a_full_disk_only_puts_it_off(
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: object, **__: object) -> Any:
-        raise StoreFull("no room")
-
     with monkeypatch.context() as patch:
-        patch.setattr(broker.log.ingest, "reappend", refuse)
+        patch.setattr(broker.log.ingest, "reappend", failing(StoreFull("no room")))
         await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 1
     await later(broker, 3_000)
@@ -359,10 +356,7 @@ async def test_a_message_that_can_be_stored_nowhere_is_logged_and_dropped_from_f
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: object, **__: object) -> Any:
-        raise MessageIllegal("too much")
-
-    monkeypatch.setattr(broker.log.ingest, "reappend", refuse)
+    monkeypatch.setattr(broker.log.ingest, "reappend", failing(MessageIllegal("too much")))
     await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 0
     assert caplog.text.count("revive set a message aside: t/0/") == 2

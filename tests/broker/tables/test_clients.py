@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import FakePeer, not_none
 
 from roquet.broker.tables.clients import Clients, language_of
 from roquet.model.subscription import (
@@ -36,8 +36,7 @@ def test_members_are_listed_each_once_and_sorted(new_peer: Callable[[], Any]) ->
     clients = Clients()
     for client_id in ("c2", "c1", "c2"):  # c2 has reconnected, its old connection lingers
         clients.beat(new_peer(), consumer(client_id))
-    group = clients.consumers("billing")
-    assert group is not None
+    group = not_none(clients.consumers("billing"))
     assert group.client_ids == ["c1", "c2"]
 
 
@@ -59,16 +58,14 @@ def test_an_older_subscription_does_not_replace_a_newer_one(new_peer: Callable[[
 
     beat("new", 2)
     beat("old", 1)
-    group = clients.consumers("billing")
-    assert group is not None
+    group = not_none(clients.consumers("billing"))
     assert group.subscriptions["t"].sub_string == "new"
 
 
 def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any]) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", message_model=MessageModel.BROADCASTING))
-    group = clients.consumers("billing")
-    assert group is not None
+    group = not_none(clients.consumers("billing"))
     assert group.message_model is MessageModel.BROADCASTING
 
 
@@ -131,8 +128,7 @@ def test_members_are_found_by_their_connections(new_peer: Callable[[], Any]) -> 
     assert clients.member("one", new_peer()) is None
     assert clients.member("three", peer) is None
     assert sorted(clients.memberships(peer)) == [("one", "c1"), ("two", "c1")]
-    group = clients.consumers("one")
-    assert group is not None
+    group = not_none(clients.consumers("one"))
     assert group.members[peer].wishes == {"topic0": "a", "topic1": "*"}
 
 
@@ -192,8 +188,7 @@ def test_the_groups_subscribed_to_a_topic_are_listed_with_their_subscriptions(
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))
     assert sorted(clients.listeners("topic0")) == ["audit", "billing"]
     assert clients.listeners("topic1") == ["billing"]
-    wish = clients.subscription("billing", "topic1")
-    assert wish is not None
+    wish = not_none(clients.subscription("billing", "topic1"))
     assert wish.sub_string == "b"
     assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_send
+from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import StoreFull
@@ -39,11 +39,8 @@ async def test_old_files_of_the_log_go_at_once(
 async def test_files_after_the_last_checkpoint_stay_while_no_checkpoint_can_be_saved(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_room(_now_ms: int, **_: bool) -> None:
-        raise StoreFull("no room")
-
     fill(broker)
-    monkeypatch.setattr(broker.log.flush, "checkpoint", no_room)
+    monkeypatch.setattr(broker.log.flush, "checkpoint", failing(StoreFull("no room")))
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
     assert (await broker.ask(DeleteExpired())).code == 0
     assert broker.log.store.begin_position == 0
@@ -70,8 +67,7 @@ async def test_delayed_messages_of_a_deleted_topic_stay(broker: LocalBroker) -> 
     """Messages on their way to a topic that was deleted are delivered when there is one again."""
     fill(broker)
     broker.make(TopicDeletion).delete(["orders"])
-    record = broker.log.store.message_at(0)
-    assert record is not None
+    record = not_none(broker.log.store.message_at(0))
     broker.log.ingest.append_due(decode(record), topic="orders", queue_id=0, properties={})
     await broker.ask(CleanTopics())
     assert broker.log.store.bounds("orders", 0) == (0, 1)
@@ -91,8 +87,7 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     assert broker.log.store.bounds("orders", 1) == (4, 4)
     await broker.ask(CleanQueues())
     assert broker.log.store.bounds("orders", 1) == (4, 4), "its topic has it still"
-    config = broker.tables.topics.get("orders")
-    assert config is not None
+    config = not_none(broker.tables.topics.get("orders"))
     broker.tables.topics.put(
         msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker
+from tests.broker.conftest import LocalBroker, refuses
 
 from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost
 from roquet.model.subscription import ConsumerData, HeartbeatData
@@ -84,17 +84,15 @@ async def test_the_reason_of_a_missing_reply_is_named(
 async def test_a_request_to_an_unknown_member_is_refused(broker: LocalBroker, group: str) -> None:
     joined(broker, FakeMember(Reply()), "somebody else")
     call = GetRunningInfo(consumer_group=group, client_id="c")
-    with pytest.raises(CallRefused) as refusal:
+    with refuses(ResponseCode.SYSTEM_ERROR) as refusal:
         await broker.ask(call)
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert refusal.value.remark == f"The Consumer <{group}> <c> not online"
 
 
 async def test_a_client_that_is_too_old_is_not_asked(broker: LocalBroker) -> None:
     member = joined(broker, FakeMember(Reply(), version=61))
-    with pytest.raises(CallRefused, match="please upgrade it to V3_1_8_SNAPSHOT") as refusal:
+    with refuses(ResponseCode.SYSTEM_ERROR, "please upgrade it to V3_1_8_SNAPSHOT"):
         await broker.ask(INFO)
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert member.calls == []
 
 
@@ -110,12 +108,7 @@ async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
 ) -> None:
     stored = broker.send(b"the body")
     member = joined(broker, FakeMember(Reply(body=b"{}")))
-    call = ConsumeDirectly(
-        consumer_group="g",
-        client_id="c",
-        topic="orders",
-        msg_id=stored.msg_id,
-    )
+    call = ConsumeDirectly(consumer_group="g", client_id="c", topic="orders", msg_id=stored.msg_id)
     await broker.ask(call)
     ((relayed, timeout_ms),) = member.calls
     assert timeout_ms == 10_000
@@ -139,9 +132,8 @@ async def test_a_message_that_is_not_there_is_refused(
 ) -> None:
     joined(broker, FakeMember(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=message_id)
-    with pytest.raises(CallRefused, match=why) as refusal:
+    with refuses(ResponseCode.SYSTEM_ERROR, why):
         broker.ask(call)
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(broker: LocalBroker) -> None:

@@ -1,9 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, make_send
+from tests.broker.conftest import FakePeer, LocalBroker, make_send, not_none, refuses
 
-from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
 from roquet.model.topic import TopicConfig
@@ -96,9 +95,8 @@ async def test_an_unknown_language_is_another_one(
 
 
 async def test_a_group_without_members_is_not_online(broker: LocalBroker) -> None:
-    with pytest.raises(CallRefused, match="not online") as refused:
+    with refuses(ResponseCode.CONSUMER_NOT_ONLINE, "not online"):
         connections(broker)
-    assert refused.value.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
 @pytest.mark.usefixtures("billing")
@@ -154,8 +152,7 @@ async def test_an_unknown_group_has_no_progress(broker: LocalBroker) -> None:
 async def test_the_brokers_assignment_is_listed_on_request(
     broker: LocalBroker, billing: dict[str, Any]
 ) -> None:
-    home = await broker.coordination.peer_brokers.home("orders")
-    assert home is not None
+    home = not_none(await broker.coordination.peer_brokers.home("orders"))
     await broker.coordination.rebalance.decide("billing", "orders", "STICKY", home)
     assert stats(broker).decisions is None
     (decision,) = stats(broker, with_owners=True).decisions or []

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_send
+from tests.broker.conftest import LocalBroker, failing, make_send, not_none, refuses
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
@@ -70,9 +70,8 @@ async def test_a_topic_that_cannot_be_is_refused(
     broker: LocalBroker, fields: dict[str, Any]
 ) -> None:
     before = broker.tables.topics.version
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.INVALID_PARAMETER):
         await create(broker, **fields)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.tables.topics.version == before
 
 
@@ -82,9 +81,8 @@ async def test_a_deleted_topic_takes_its_messages_and_progress_along(broker: Loc
     await broker.ask(calls.DeleteTopic(topic="orders"))
     assert broker.tables.offsets.get("billing", "orders", 0) is None
     assert broker.log.store.bounds("orders", 0) == (0, 0)
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.TOPIC_NOT_EXIST):
         get(broker)
-    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
     await broker.ask(calls.DeleteTopic(topic="orders"))
 
 
@@ -93,10 +91,7 @@ async def test_files_of_a_deleted_topic_that_remain_are_logged(
 ) -> None:
     broker.send()
 
-    def failing() -> None:
-        raise StoreError("not yours")
-
-    monkeypatch.setattr(broker.log.store, "clear_removed", failing)
+    monkeypatch.setattr(broker.log.store, "clear_removed", failing(StoreError("not yours")))
     reply = await broker.ask(calls.DeleteTopic(topic="orders"))
     assert reply.code == 0
     assert broker.log.store.bounds("orders", 0) == (0, 0)
@@ -141,9 +136,8 @@ async def test_a_group_is_created_changed_and_deleted(broker: LocalBroker) -> No
     await broker.ask(calls.DeleteGroup(group_name="billing", clean_offset=True))
     assert broker.tables.offsets.get("billing", "orders", 0) is None
     broker.peer.language = Language.PYTHON
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
         broker.ask(calls.GetGroup(group="billing"))
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_apache_tools_get_default_settings_of_an_unknown_group(broker: LocalBroker) -> None:
@@ -153,16 +147,14 @@ async def test_apache_tools_get_default_settings_of_an_unknown_group(broker: Loc
     broker.control.settings.change(
         {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
     )
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
         broker.ask(calls.GetGroup(group="gone"))
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_a_group_that_cannot_be_is_refused(broker: LocalBroker) -> None:
     group = SubscriptionGroup(group_name="no good name")
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.INVALID_PARAMETER):
         await broker.ask(calls.CreateGroup(body=codec.dumps(group)))
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused):
         await broker.ask(calls.DeleteGroup(group_name="TOOLS_CONSUMER"))
     with pytest.raises(FieldError):
@@ -203,9 +195,8 @@ async def test_one_invalid_topic_of_many_prevents_all(
     broker: LocalBroker, bad: TopicConfig
 ) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.INVALID_PARAMETER):
         await broker.ask(calls.CreateTopics(body=codec.dumps(made)))
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.tables.topics.get("good") is None
 
 
@@ -232,8 +223,7 @@ async def test_several_groups_are_created_all_or_none(broker: LocalBroker) -> No
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[first, two])
     await broker.ask(calls.CreateGroups(body=codec.dumps(made)))
-    group = broker.tables.groups.get("one")
-    assert group is not None
+    group = not_none(broker.tables.groups.get("one"))
     assert group.attributes == {"a": "1", "b": "2"}
     assert broker.tables.groups.get("two") == two
 
@@ -244,8 +234,7 @@ async def test_several_groups_are_created_all_or_none(broker: LocalBroker) -> No
         await broker.ask(calls.CreateGroups(body=codec.dumps(made)))
     assert broker.tables.groups.get("one") == group
     await broker.ask(calls.CreateGroup(body=codec.dumps(changed)))
-    group = broker.tables.groups.get("one")
-    assert group is not None
+    group = not_none(broker.tables.groups.get("one"))
     assert group.attributes == {"b": "3"}
 
 
@@ -344,9 +333,8 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(broker: Local
     await asyncio.sleep(0)
     await broker.ask(calls.DeleteTopic(topic="orders"))
     for task in tasks:
-        with pytest.raises(CallRefused) as refused:
+        with refuses(ResponseCode.TOPIC_NOT_EXIST):
             await asyncio.wait_for(task, 5)
-        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
     assert broker.tables.offsets.topics("billing") == []
 
 
@@ -386,9 +374,8 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_again(broker: LocalBroke
     refused = broker.ask(pulling())
     assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
     assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
-    with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
+    with refuses(ResponseCode.NO_PERMISSION, "is forbidden for topic"):
         broker.ask(popping())
-    assert popped.value.code == ResponseCode.NO_PERMISSION
     other = broker.ask(pulling(consumer_group="others"))
     assert other.code == 0
 
@@ -487,9 +474,8 @@ def popping(**fields: Any) -> Pop:
 async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
     broker: LocalBroker,
 ) -> None:
-    with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
+    with refuses(ResponseCode.SYSTEM_ERROR, r"topicFilterType = \[SOME\] value invalid"):
         await create(broker, topic_filter_type="SOME")
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def topics_page(broker: LocalBroker, **fields: Any) -> TopicsOfBroker:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, make_send
+from tests.broker.conftest import FakePeer, LocalBroker, make_send, refuses
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused
@@ -197,19 +197,13 @@ class TestHeldPulls:
         assert reply.code == ResponseCode.PULL_OFFSET_MOVED
 
 
-class TestShortPolling:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"long_polling": False}
-
-    async def test_a_pull_is_held_for_a_moment_only(self, broker: LocalBroker) -> None:
-        broker.control.settings.change(
-            {"shortPollingTimeMills": "10"}, broker.control.clock.now_ms()
-        )
-        stored(broker, "a")
-        async with asyncio.timeout(2):
-            answer = broker.ask(ask(1, sys_flag=SUBSCRIPTION | SUSPEND))
-            assert (await answer).code == ResponseCode.PULL_NOT_FOUND
+@pytest.mark.parametrize("settings", [{"long_polling": False}])
+async def test_a_pull_is_held_for_a_moment_only(broker: LocalBroker) -> None:
+    broker.control.settings.change({"shortPollingTimeMills": "10"}, broker.control.clock.now_ms())
+    stored(broker, "a")
+    async with asyncio.timeout(2):
+        answer = broker.ask(ask(1, sys_flag=SUBSCRIPTION | SUSPEND))
+        assert (await answer).code == ResponseCode.PULL_NOT_FOUND
 
 
 def refused(broker: LocalBroker, peer: FakePeer, **fields: Any) -> int:
@@ -373,19 +367,14 @@ class TestBySql:
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
 
-class TestByTagsAlone:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"property_filter": False}
-
-    async def test_sql_is_refused_in_apaches_words(self, broker: LocalBroker) -> None:
-        stored(broker, "a")
-        with pytest.raises(CallRefused) as caught:
-            broker.ask(ask(expression_type="SQL92", subscription="a > 1"))
-        assert caught.value.code == ResponseCode.SYSTEM_ERROR
-        assert caught.value.remark == (
-            "The broker does not support consumer to filter message by SQL92"
-        )
+@pytest.mark.parametrize("settings", [{"property_filter": False}])
+async def test_sql_is_refused_in_apaches_words(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    with refuses(ResponseCode.SYSTEM_ERROR) as caught:
+        broker.ask(ask(expression_type="SQL92", subscription="a > 1"))
+    assert caught.value.remark == (
+        "The broker does not support consumer to filter message by SQL92"
+    )
 
 
 @pytest.mark.parametrize("kind", [None, "", "TAG"])
@@ -498,17 +487,11 @@ class TestByHeartbeat:
         assert reply.code == 0
 
 
-class TestWriteOnly:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"permission": 2}
-
-    async def test_a_broker_without_read_permission_refuses_pulls(
-        self, broker: LocalBroker
-    ) -> None:
-        stored(broker, "a")
-        reply = broker.ask(ask())
-        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
+@pytest.mark.parametrize("settings", [{"permission": 2}])
+async def test_a_broker_without_read_permission_refuses_pulls(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    reply = broker.ask(ask())
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
 
 
 async def test_clients_in_other_languages_get_as_many_messages_at_once_as_from_apaches_broker(

@@ -142,16 +142,12 @@ async def test_topics_of_the_system_take_no_answers(broker: LocalBroker) -> None
     assert sent.code == ResponseCode.NO_PERMISSION
 
 
-class TestWithoutKeeping:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"store_reply_messages": False}
-
-    async def test_answers_are_only_pushed(self, broker: LocalBroker) -> None:
-        asker = FakePeer()
-        requester = Requester(asker)
-        beat(broker, asker)
-        sent = await answered(broker, answer(), FakePeer())
-        assert (sent.code, sent.msg_id, sent.queue_offset) == (ResponseCode.SUCCESS, "0", 0)
-        assert len(requester.pushed) == 1
-        assert kept(broker) == []
+@pytest.mark.parametrize("settings", [{"store_reply_messages": False}])
+async def test_answers_are_only_pushed(broker: LocalBroker) -> None:
+    asker = FakePeer()
+    requester = Requester(asker)
+    beat(broker, asker)
+    sent = await answered(broker, answer(), FakePeer())
+    assert (sent.code, sent.msg_id, sent.queue_offset) == (ResponseCode.SUCCESS, "0", 0)
+    assert len(requester.pushed) == 1
+    assert kept(broker) == []

@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker
+from tests.broker.conftest import LocalBroker, failing, not_none
 
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.model.errors import StoreFailed, StoreFull
@@ -36,8 +36,7 @@ async def test_a_message_is_stored_and_the_reply_names_queue_and_offset(
     assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
     assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
     _, position = parse_offset_message_id(reply.msg_id)
-    record = broker.log.store.message_at(position)
-    assert record is not None
+    record = not_none(broker.log.store.message_at(position))
     assert decode(record).body == b"second"
     assert decode(record).properties.find(reply.transaction_id.encode()) > 0
 
@@ -53,8 +52,7 @@ async def test_the_long_names_mean_the_same(broker: LocalBroker) -> None:
 
 async def test_a_new_topic_has_the_queue_count_of_its_first_send(broker: LocalBroker) -> None:
     broker.send(default_topic_queue_nums=3)
-    topic = broker.tables.topics.get("orders")
-    assert topic is not None
+    topic = not_none(broker.tables.topics.get("orders"))
     assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
 
 
@@ -136,37 +134,24 @@ async def test_a_full_disk_is_answered_and_reads_go_on(
 ) -> None:
     broker.send()
 
-    def refuse(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
-    monkeypatch.setattr(broker.log.store, "append", refuse)
+    monkeypatch.setattr(broker.log.store, "append", failing(StoreFull("the disk is full")))
     reply = broker.send()
     assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
     assert broker.log.store.read("orders", 0, 0).count == 1
 
 
-class TestWithoutAutomaticCreation:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"auto_create_topic": False}
-
-    async def test_an_unknown_topic_is_answered_with_17(self, broker: LocalBroker) -> None:
-        reply = broker.send()
-        assert reply.code == ResponseCode.TOPIC_NOT_EXIST
-        assert broker.tables.topics.get("orders") is None
+@pytest.mark.parametrize("settings", [{"auto_create_topic": False}])
+async def test_an_unknown_topic_is_answered_with_17(broker: LocalBroker) -> None:
+    reply = broker.send()
+    assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.tables.topics.get("orders") is None
 
 
-class TestReadOnly:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"permission": 4}
-
-    async def test_a_broker_without_write_permission_refuses_messages(
-        self, broker: LocalBroker
-    ) -> None:
-        broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-        reply = broker.send()
-        assert reply.code == ResponseCode.NO_PERMISSION
+@pytest.mark.parametrize("settings", [{"permission": 4}])
+async def test_a_broker_without_write_permission_refuses_messages(broker: LocalBroker) -> None:
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    reply = broker.send()
+    assert reply.code == ResponseCode.NO_PERMISSION
 
 
 class TestSyncFlush:
@@ -193,24 +178,20 @@ class TestSyncFlush:
         assert reply.code == 0
 
 
-class TestSlowDisk:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"sync_flush": True, "sync_flush_timeout": 20}
-
-    async def test_a_flush_timeout_is_reported_with_queue_and_offset(
-        self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        held_up = Event()
-        with monkeypatch.context() as slow:
-            slow.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
-            reply = await waiting(broker.send())
-        held_up.set()
-        assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert (reply.queue_id, reply.queue_offset) == (0, 0)
-        assert broker.log.store.read("orders", 0, 0).count == 0, "it is not on the disk yet"
-        await broker.log.flush.step()
-        assert broker.log.store.read("orders", 0, 0).count == 1
+@pytest.mark.parametrize("settings", [{"sync_flush": True, "sync_flush_timeout": 20}])
+async def test_a_flush_timeout_is_reported_with_queue_and_offset(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_up = Event()
+    with monkeypatch.context() as slow:
+        slow.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
+        reply = await waiting(broker.send())
+    held_up.set()
+    assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert (reply.queue_id, reply.queue_offset) == (0, 0)
+    assert broker.log.store.read("orders", 0, 0).count == 0, "it is not on the disk yet"
+    await broker.log.flush.step()
+    assert broker.log.store.read("orders", 0, 0).count == 1
 
 
 class TestFailingDisk:

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker, make_send
+from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
 from roquet.model.errors import CallRefused, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
@@ -43,8 +43,7 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(broker: Loc
         "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
         "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip
-    topic = broker.tables.topics.get("%RETRY%g")
-    assert topic is not None
+    topic = not_none(broker.tables.topics.get("%RETRY%g"))
     assert topic.write_queue_nums == 1
 
 
@@ -98,8 +97,7 @@ async def test_a_message_without_another_try_is_a_dead_letter(
     assert (dead.body, dead.reconsume_times) == (b"body", times + 1)
     assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
     assert properties["DELAY"] == "0"
-    topic = broker.tables.topics.get("%DLQ%g")
-    assert topic is not None
+    topic = not_none(broker.tables.topics.get("%DLQ%g"))
     assert (topic.write_queue_nums, topic.perm) == (1, 6)
 
 
@@ -170,10 +168,7 @@ async def test_a_store_that_refuses_messages_is_reported(
 ) -> None:
     failed = stored(broker)
 
-    def broken(*_: object) -> None:
-        raise StoreError("the disk is gone")
-
-    monkeypatch.setattr(broker.log.store, "append", broken)
+    monkeypatch.setattr(broker.log.store, "append", failing(StoreError("the disk is gone")))
     call = SendBack(offset=failed.position, group="g", delay_level=0)
     assert refusal(broker, call) == ResponseCode.SYSTEM_ERROR
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, local
+from tests.broker.conftest import FakePeer, LocalBroker, failing, local
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -165,10 +165,7 @@ class TestRefused:
     def test_a_disk_that_is_full(
         self, broker: LocalBroker, sent: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full(*_: object, **__: object) -> None:
-            raise StoreFull("no room")
-
-        monkeypatch.setattr(broker.log.ingest, "reappend", full)
+        monkeypatch.setattr(broker.log.ingest, "reappend", failing(StoreFull("no room")))
         assert self.refused(broker, broker.peer, sent) == (
             ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room",
         )  # fmt: skip

@@ -2,7 +2,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker
+from tests.broker.conftest import LocalBroker, failing, not_none
 
 from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
@@ -183,11 +183,8 @@ async def test_a_commit_that_could_not_be_stored_can_be_repeated(
 ) -> None:
     call = prepare(broker)
 
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
     with monkeypatch.context() as patched:
-        patched.setattr(broker.log.ingest, "reappend", fail)
+        patched.setattr(broker.log.ingest, "reappend", failing(error))
         assert refusal(broker.bind(TransactionHandler.end), call, broker.peer).code == code
     assert broker.ask(call) is None
     assert bodies(broker) == [b"m"]
@@ -197,8 +194,7 @@ async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = prepare(broker)
-    half = broker.delivery.transactions.queue.find(call.position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(call.position))
     monkeypatch.setattr(broker.delivery.transactions.queue, "find", lambda _: half)
     for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
         half.properties["REAL_TOPIC"] = topic
@@ -209,8 +205,7 @@ async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
 
 async def test_a_half_message_that_was_given_up_can_be_put_back(broker: LocalBroker) -> None:
     call = prepare(broker)
-    half = broker.delivery.transactions.queue.find(call.position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(call.position))
     broker.delivery.transactions.give_up(half)
     assert "ended before" in (
         refusal(broker.bind(TransactionHandler.end), call, broker.peer).remark or ""
@@ -222,8 +217,7 @@ async def test_a_half_message_that_was_given_up_can_be_put_back(broker: LocalBro
     ]
     message_id = broker.log.ingest.message_id(position)
     assert broker.ask(ResumeCheck(msg_id=message_id)) is None
-    resumed = broker.delivery.transactions.queue.at(1)
-    assert resumed is not None
+    resumed = not_none(broker.delivery.transactions.queue.at(1))
     moved = changed(call, half_offset=1, position=resumed.record.position)
     assert broker.ask(moved) is None
     assert bodies(broker) == [b"m"]
@@ -232,8 +226,7 @@ async def test_a_half_message_that_was_given_up_can_be_put_back(broker: LocalBro
 async def test_a_message_that_was_put_back_is_answered_once_it_is_as_safe_as_a_send(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.delivery.transactions.queue.find(prepare(broker).position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(prepare(broker).position))
     broker.delivery.transactions.give_up(half)
     messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
     (record,) = [record for part in messages.parts for record in decode_many(part)]
@@ -266,17 +259,13 @@ async def test_only_half_messages_given_up_are_put_back(
 async def test_a_disk_that_takes_nothing_puts_nothing_back(
     broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.delivery.transactions.queue.find(prepare(broker).position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(prepare(broker).position))
     broker.delivery.transactions.give_up(half)
     messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
     (record,) = [record for part in messages.parts for record in decode_many(part)]
     message_id = broker.log.ingest.message_id(record.position)
 
-    def full(*_: object, **__: object) -> None:
-        raise StoreFull("the disk is full")
-
-    monkeypatch.setattr(broker.log.ingest, "reappend", full)
+    monkeypatch.setattr(broker.log.ingest, "reappend", failing(StoreFull("the disk is full")))
     error = refusal(
         broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), broker.peer
     )

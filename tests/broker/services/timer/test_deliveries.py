@@ -4,6 +4,7 @@ import logging
 from itertools import pairwise
 
 import pytest
+from tests.broker.conftest import failing
 from tests.broker.services.conftest import TimerHarness
 
 from roquet.broker.services.timer import deliveries, intake
@@ -286,11 +287,8 @@ def test_a_store_that_is_full_keeps_the_message_waiting(
         harness.after(body, 1_000)
     harness.settle()
 
-    def full(*_: object) -> None:
-        raise StoreFull("no room")
-
     harness.skip(1_500)
-    monkeypatch.setattr(harness.store, "append", full)
+    monkeypatch.setattr(harness.store, "append", failing(StoreFull("no room")))
     with pytest.raises(StoreFull):
         harness.settle()
     with pytest.raises(StoreFull):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.broker.conftest import failing, not_none
 from tests.broker.services.conftest import TimerHarness
 
 from roquet.broker.services.timer import intake
@@ -24,10 +25,8 @@ def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: TimerHarn
     harness.skip(352)
     stored = harness.send(b"one", {"TIMER_DELAY_MS": "2000"}).appended
     harness.settle()
-    slot = harness.timers.slot(START + 2_000)
-    assert slot is not None
-    unit = harness.timers.unit(slot.last)
-    assert unit is not None
+    slot = not_none(harness.timers.slot(START + 2_000))
+    unit = not_none(harness.timers.unit(slot.last))
     assert (unit.before, unit.magic, unit.write_ms, unit.slot_ms) == (-1, 1, START, START + 2_000)
     assert (unit.position, unit.size) == (stored.position, stored.size)
     assert unit.topic_hash == hash_code("orders")
@@ -124,8 +123,7 @@ def test_another_retention_has_messages_wait_in_shorter_ways() -> None:
     harness = TimerHarness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 2 * HOUR_MS)
     harness.settle()
-    fault = harness.timer.retention_fault(2 * HOUR_MS)
-    assert fault is not None
+    fault = not_none(harness.timer.retention_fault(2 * HOUR_MS))
     assert "for longer than 7200000 ms of retention" in fault
     assert harness.timer.retention_fault(3 * HOUR_MS) is None
     harness.timer.configure(HOUR_MS)
@@ -176,8 +174,7 @@ def test_no_slot_is_reused_before_its_delivery_is_saved() -> None:
     harness.skip(250_000)
     harness.open()
     harness.after(b"new", 16_000)
-    at = harness.step()
-    assert at is not None
+    assert harness.step() is not None
     assert harness.bodies() == []
     harness.settle()
     assert harness.bodies() == [b"old"]
@@ -194,10 +191,7 @@ def test_a_full_disk_holds_up_and_loses_nothing(
 ) -> None:
     harness.after(b"one", 1_000)
 
-    def full(*_: object) -> None:
-        raise StoreFull("no room")
-
-    monkeypatch.setattr(harness.timers, "add", full)
+    monkeypatch.setattr(harness.timers, "add", failing(StoreFull("no room")))
     with pytest.raises(StoreFull):
         harness.step()
     monkeypatch.undo()

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.broker.conftest import failing
 from tests.broker.services.conftest import TimerHarness
 
 from roquet.model.errors import StoreError, StoreFull
@@ -280,10 +281,7 @@ async def test_progress_is_not_saved_when_the_messages_are_not(
     harness.after(b"one", 60_000)
     harness.settle()
 
-    def broken() -> int:
-        raise StoreError("the disk is gone")
-
-    monkeypatch.setattr(harness.store, "flush_log", broken)
+    monkeypatch.setattr(harness.store, "flush_log", failing(StoreError("the disk is gone")))
     with pytest.raises(StoreError):
         await harness.timer.save(harness.clock.now_ms())
     assert harness.timers.unsaved

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import FakePeer, failing, not_none
 from tests.broker.services.transactions.test_transactions import GIVEN_UP, TransactionsHarness
 
 from roquet.broker.services.transactions import checks as module
@@ -72,8 +72,7 @@ async def test_an_open_message_is_put_back_and_its_producer_asked(harness: Check
     await harness.checks.step()
     (call,) = harness.peer.told
     assert isinstance(call, CheckTransactionState)
-    moved = harness.transactions.current(half)
-    assert moved is not None
+    moved = not_none(harness.transactions.current(half))
     assert (call.half_offset, call.position) == (1, moved.record.position)
     assert (call.msg_id, call.transaction_id) == ("m", "m")
     shown = decode(call.body)
@@ -122,8 +121,7 @@ async def test_a_half_message_immune_to_checks_does_not_delay_others(
     assert "TRANSACTION_CHECK_TIMES" not in kept.properties
     harness.clock.jump(30_000)
     await harness.checks.step()
-    again = harness.transactions.current(kept)
-    assert again is not None
+    again = not_none(harness.transactions.current(kept))
     assert again.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0", "where it stood at first"
     harness.clock.jump(100_000)
     await harness.checks.step()
@@ -234,11 +232,10 @@ async def test_nothing_is_checked_until_the_key_index_has_caught_up(
     harness.born()
     harness.transactions.restore()
 
-    def busy(*_: object) -> bool:
-        raise CallRefused(2, "the key index is still being made")
-
     with monkeypatch.context() as patched:
-        patched.setattr(HalfQueue, "was_settled", busy)
+        patched.setattr(
+            HalfQueue, "was_settled", failing(CallRefused(2, "the key index is still being made"))
+        )
         await harness.checks.step()
     assert harness.peer.told == []
     await harness.checks.step()

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.broker.conftest import not_none, refuses
 from tests.broker.log_harness import LogHarness
 
 from roquet.broker.services.transactions import half_messages
@@ -30,14 +31,11 @@ class HalfQueueHarness(LogHarness):
         extra = fields.pop("extra", "")
         text = f"PGROUP\x01g\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02UNIQ_KEY\x01{key}\x02{extra}"
         draft = Draft(topic, 0, body, text.encode(), **fields)
-        raw = self.store.message_at(self.store.append(draft, 1_000).position)
-        assert raw is not None
+        raw = not_none(self.store.message_at(self.store.append(draft, 1_000).position))
         return decode(raw)
 
     def half(self, **fields: Any) -> HalfMessage:
-        half = self.queue.find(self.append(**fields).position)
-        assert half is not None
-        return half
+        return not_none(self.queue.find(self.append(**fields).position))
 
 
 @pytest.fixture
@@ -96,11 +94,9 @@ def test_facts_of_a_half_message_for_its_checks(harness: HalfQueueHarness) -> No
 def test_a_body_that_looks_like_a_half_message_is_not_one(harness: HalfQueueHarness) -> None:
     """Whoever could name it would end others' transactions, or have us count to its offset."""
     first = harness.half()
-    raw = harness.store.message_at(first.record.position)
-    assert raw is not None
+    raw = not_none(harness.store.message_at(first.record.position))
     carrier = harness.append(topic="t", body=b"mark" + raw)
-    whole = harness.store.message_at(carrier.position)
-    assert whole is not None
+    whole = not_none(harness.store.message_at(carrier.position))
     at = whole.index(b"mark") + 4
     place = harness.store.end_position + at
     forged = raw[:POSITION_AT] + place.to_bytes(8, "big") + raw[POSITION_AT + 8 :]
@@ -197,9 +193,8 @@ def test_an_incomplete_key_index_decides_nothing(
     harness.append(topic="t", sys_flag=COMMIT)
     monkeypatch.setattr(half_messages, "INDEX_STEPS", 1)
     monkeypatch.setattr(half_messages, "INDEX_COUNT", 1)
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.SYSTEM_BUSY):
         harness.queue.was_delivered(half)
-    assert refused.value.code == ResponseCode.SYSTEM_BUSY
     harness.store.dispatch()
     assert harness.queue.was_delivered(half)
 

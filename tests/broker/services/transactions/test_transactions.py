@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.broker.conftest import failing, not_none
 from tests.broker.log_harness import HOST, HOST_V6, LogHarness
 
 from roquet.broker.services.transactions import transactions as module
@@ -54,9 +55,8 @@ class TransactionsHarness(LogHarness):
         fields_of_draft = {"born_ms": 5, "flag": 3, "reconsume_times": 1, **fields}
         raw = text.encode("utf-8", "surrogateescape")
         draft = Draft(HALF, 0, body, raw, hash_code("red"), **fields_of_draft)
-        half = self.transactions.queue.find(self.store.append(draft, self.clock.now_ms()).position)
-        assert half is not None
-        return half
+        position = self.store.append(draft, self.clock.now_ms()).position
+        return not_none(self.transactions.queue.find(position))
 
     def ops(self) -> bytes:
         return b"".join(record.body for record in self.records(OPS))
@@ -118,11 +118,8 @@ def test_a_transaction_whose_end_cannot_be_stored_stays_open(
 ) -> None:
     half = harness.half()
 
-    def full(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(harness.store, "append", full)
+        patched.setattr(harness.store, "append", failing(StoreFull("the disk is full")))
         with pytest.raises(StoreFull):
             harness.transactions.commit(half)
         with pytest.raises(StoreFull):
@@ -157,12 +154,10 @@ def test_half_messages_given_up_are_kept_in_a_topic_of_their_own(
     harness.transactions.give_up(half)
     (record,) = harness.records(GIVEN_UP)
     assert decode_properties(record.properties) == half.properties
-    topic = harness.topics.get(GIVEN_UP)
-    assert topic is not None
+    topic = not_none(harness.topics.get(GIVEN_UP))
     assert (topic.read_queue_nums, topic.perm) == (1, 6)
     harness.transactions.resume(record)
-    resumed = harness.transactions.queue.at(1)
-    assert resumed is not None
+    resumed = not_none(harness.transactions.queue.at(1))
     assert resumed.properties["TRANSACTION_CHECK_TIMES"] == "0"
     assert harness.transactions.current(resumed) == resumed
 
@@ -269,11 +264,8 @@ def test_op_messages_that_cannot_be_stored_are_logged_once_and_kept(
     monkeypatch.setattr(module, "PENDING_MAX", 3)
     halves = [harness.half(b"%d" % number) for number in range(6)]
 
-    def full(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(harness.store, "append", full)
+        patched.setattr(harness.store, "append", failing(StoreFull("the disk is full")))
         for half in halves[:3]:
             harness.transactions.roll_back(half)
             harness.transactions.step()
