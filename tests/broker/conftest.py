@@ -9,9 +9,15 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.net.router import Peer
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.pop import Pop
+from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
+from roquet.wire.fastjson import codec
 
 V = TypeVar("V")
 
@@ -90,6 +96,47 @@ def make_send(body: bytes = b"body", **fields: Any) -> Send:
     return Send(body=body, **arguments)
 
 
+def make_pull(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
+    """A pull of all messages of a queue from an offset on; `fields` are its fields."""
+    arguments = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": 0,
+        "max_msg_nums": 32,
+        "sys_flag": PullFlag.SUBSCRIPTION,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 0,
+        "subscription": "*",
+        "sub_version": 0,
+        **fields,
+    }
+    return kind(queue_offset=offset, **arguments)
+
+
+def make_pop(**fields: Any) -> Pop:
+    """A pop of any queue, born now; `fields` are its fields."""
+    arguments = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": -1,
+        "max_msg_nums": 32,
+        "invisible_time": 60_000,
+        "poll_time": 0,
+        "born_time": 0,
+        "init_mode": 0,
+        **fields,
+    }
+    return Pop(**arguments)
+
+
+def heartbeat_of(
+    client_id: str, *subscriptions: Subscription, group: str = "billing", **fields: Any
+) -> HeartbeatData:
+    """The heartbeat of a member; `fields` are those of its group."""
+    data = ConsumerData(group_name=group, subscription_data_set=list(subscriptions), **fields)
+    return HeartbeatData(client_id=client_id, consumer_data_set=[data])
+
+
 class LocalBroker(Broker, frozen=True, kw_only=True):
     """A running broker with a client that needs no socket."""
 
@@ -98,6 +145,10 @@ class LocalBroker(Broker, frozen=True, kw_only=True):
     def ask(self, call: Call[Any], peer: FakePeer | None = None) -> Any:
         """The answer to the client, or to another one: a reply, or what becomes one."""
         return self.bind(HANDLERS[type(call)])(call, peer or self.peer)
+
+    def beat(self, data: HeartbeatData, peer: FakePeer | None = None) -> Any:
+        """The reply to a heartbeat."""
+        return self.ask(Heartbeat(body=codec.dumps(data)), peer)
 
     def send(self, body: bytes = b"body", **fields: Any) -> Any:
         """The reply to a message."""

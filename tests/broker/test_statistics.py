@@ -103,8 +103,7 @@ def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
     later(statistics, 3)
     statistics.put("orders", 5, 5)
     list(statistics.tick(NOW + 4 * SAMPLE_MS))
-    stats = minute(statistics, "TOPIC_PUT_NUMS", "orders")
-    assert stats == StatsItem(sum=5, tps=0.5, avgpt=1.0)
+    assert minute(statistics, "TOPIC_PUT_NUMS", "orders") == StatsItem(sum=5, tps=0.5, avgpt=1.0)
     assert statistics.consume_tps("orders", "billing") == 0.0
 
 

@@ -98,8 +98,7 @@ def config(path: Path) -> BrokerConfig:
 def test_a_broker_without_other_users_starts_with_those_of_the_file(
     config: BrokerConfig, file: AccessFile
 ) -> None:
-    control = AccessControl(config, file)
-    assert control.tables.users.keys() == {"boss"}
+    assert AccessControl(config, file).tables.users.keys() == {"boss"}
     assert not file.path.exists()
 
 
@@ -161,9 +160,7 @@ async def test_a_changed_account_is_saved_and_hides_that_of_the_file(
         await control.change(lambda tables: delete_user(tables, boss, "boss"))
 
 
-async def test_the_brokers_own_file_changes_beside_it(
-    config: BrokerConfig, file: AccessFile
-) -> None:
+async def test_the_own_file_changes_beside_it(config: BrokerConfig, file: AccessFile) -> None:
     control = AccessControl(config, file)
     bob = User(name="bob", password="b")
     other = AccessControl(config, AccessFile(RealFiles(), file.path))

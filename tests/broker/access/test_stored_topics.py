@@ -29,7 +29,7 @@ async def test_a_message_is_of_the_topic_that_its_sender_named(broker: LocalBrok
     assert [topic_at_position(store, start) for start in starts] == ["orders"] * 3
 
 
-async def test_a_message_that_failed_is_of_the_group_and_topic_that_popped_it(
+async def test_a_failed_message_is_of_the_group_and_topic_that_popped_it(
     broker: LocalBroker,
 ) -> None:
     store, origin = broker.log.store, b"RETRY_TOPIC\x01eu_orders\x02"
@@ -52,9 +52,7 @@ async def test_no_message_is_of_no_topic(broker: LocalBroker) -> None:
     assert topic_at_position(broker.log.store, 12_345) is None
 
 
-async def test_bytes_of_a_body_that_look_like_a_message_are_of_no_topic(
-    broker: LocalBroker,
-) -> None:
+async def test_bytes_of_a_body_that_look_like_a_message_have_no_topic(broker: LocalBroker) -> None:
     store, bound = broker.log.store, broker.bind(SendHandler.send)
     bound(make_send(b"a stranger's"), broker.peer)
     first = not_none(store.message_at(0))

@@ -22,8 +22,7 @@ def served() -> set[RequestCode]:
 
 
 def test_every_request_is_served_or_there_is_a_reason_why_not() -> None:
-    missing = sorted(code.name for code in set(RequestCode) - served() - UNSERVED.keys())
-    assert missing == []
+    assert sorted(code.name for code in set(RequestCode) - served() - UNSERVED.keys()) == []
 
 
 def test_no_served_request_is_listed_as_unserved() -> None:

@@ -98,8 +98,7 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(harness: Inge
 
 
 def test_the_senders_own_key_is_kept(harness: IngestHarness) -> None:
-    stored = harness.append(properties="UNIQ_KEY\x01mine\x02")
-    assert stored.unique_key == "mine"
+    assert harness.append(properties="UNIQ_KEY\x01mine\x02").unique_key == "mine"
     assert properties_of(harness.record())["UNIQ_KEY"] == "mine"
 
 
@@ -176,9 +175,7 @@ def test_properties_over_their_limit_are_illegal(harness: IngestHarness) -> None
         "DELAY\x01soon\x02",
     ],
 )
-def test_a_later_delivery_is_refused_rather_than_made_early(
-    harness: IngestHarness, text: str
-) -> None:
+def test_a_later_delivery_is_refused_and_not_made_early(harness: IngestHarness, text: str) -> None:
     with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
         harness.append(properties=text)
     assert harness.store.end_position == 0
@@ -232,8 +229,7 @@ def test_a_timed_message_is_stored_like_in_apaches_broker(
     ],
 )
 def test_a_past_or_invalid_delivery_time_means_at_once(harness: IngestHarness, text: str) -> None:
-    stored = harness.append(properties=text)
-    assert stored.recall_handle == ""
+    assert harness.append(properties=text).recall_handle == ""
     assert harness.record().topic == "orders"
 
 
@@ -272,9 +268,7 @@ def test_a_timed_half_message_is_delayed_when_it_is_committed(harness: IngestHar
     half = harness.record(HALVES)
     properties = properties_of(half)
     assert "TIMER_OUT_MS" not in properties
-    harness.ingest.reappend(
-        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
-    )
+    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties)
     assert properties_of(harness.record(WHEEL))["REAL_QID"] == "1"
 
 
@@ -286,12 +280,8 @@ def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sen
     properties = properties_of(half)
     harness.ingest.configure(BrokerConfig(timer_max_delay=10_000))
     with pytest.raises(MessageIllegal, match="10 s at most"):
-        harness.ingest.reappend(
-            half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
-        )
-    harness.ingest.reappend(
-        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0, settles=9
-    )
+        harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties)
+    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties, settles=9)
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
 
@@ -299,9 +289,7 @@ def test_a_delivered_timed_message_does_not_wait_again(harness: IngestHarness) -
     harness.append(properties="TIMER_DELAY_MS\x01900\x02")
     waiting = harness.record(WHEEL)
     properties = properties_of(waiting)
-    harness.ingest.reappend(
-        waiting, topic="orders", queue_id=0, properties=properties, reconsume_times=1
-    )
+    harness.ingest.reappend(waiting, topic="orders", properties=properties, reconsume_times=1)
     assert harness.record().reconsume_times == 1
 
 
@@ -309,9 +297,7 @@ def test_taking_back_comes_too_late_rather_than_as_a_message(harness: IngestHarn
     harness.append()
     end, properties = harness.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
     with pytest.raises(MessageIllegal, match="already delivered"):
-        harness.ingest.reappend(
-            harness.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
-        )
+        harness.ingest.reappend(harness.record(), topic="orders", properties=properties)
     assert harness.store.end_position == end
 
 
@@ -334,17 +320,13 @@ def test_a_half_message_is_stored_in_the_half_topic(harness: IngestHarness) -> N
     assert harness.store.read(HALVES, 0, 0, wanted=lambda code: code == red).count == 1
 
 
-def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
-    harness: IngestHarness,
-) -> None:
+def test_a_half_message_without_a_group_is_that_of_its_sender(harness: IngestHarness) -> None:
     for number in range(2):
         harness.append(properties=HALF, producer_group="pg")
         assert properties_of(harness.record(HALVES, offset=number))["PGROUP"] == "pg"
 
 
-def test_properties_of_a_half_message_about_its_own_queue_are_replaced(
-    harness: IngestHarness,
-) -> None:
+def test_properties_of_a_half_message_about_its_queue_are_replaced(harness: IngestHarness) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
     harness.append(properties=text, queue_id=1)
     properties = properties_of(harness.record(HALVES))
@@ -352,17 +334,13 @@ def test_properties_of_a_half_message_about_its_own_queue_are_replaced(
     assert place == ("orders", "1", "u")
 
 
-def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
-    harness: IngestHarness,
-) -> None:
+def test_a_delayed_half_message_waits_for_its_transaction_first(harness: IngestHarness) -> None:
     harness.append(properties=f"{HALF}DELAY\x013\x02")
     assert properties_of(harness.record(HALVES))["DELAY"] == "3"
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
 
 
-def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
-    harness: IngestHarness,
-) -> None:
+def test_a_failed_message_with_its_old_transaction_is_a_plain_one(harness: IngestHarness) -> None:
     text = f"{HALF}DELAY\x013\x02"
     harness.append(properties=text, topic="%RETRY%g", reconsume_times=1)
     assert harness.store.bounds(HALVES, 0) == (0, 0)
@@ -401,9 +379,7 @@ def test_properties_reserved_for_brokers_are_replaced(harness: IngestHarness) ->
     }  # fmt: skip
 
 
-def test_region_and_trace_switch_follow_the_settings_except_in_batches(
-    harness: IngestHarness,
-) -> None:
+def test_region_and_trace_follow_the_settings_except_in_batches(harness: IngestHarness) -> None:
     config = replace(harness.config, region="north", trace_on=False)
     harness.ingest.configure(config)
     for _ in range(2):  # the second text is known from the first
@@ -533,7 +509,7 @@ def test_a_stored_message_is_stored_again_with_its_past(harness: IngestHarness) 
     harness.clock.ms += 5_000
     properties = {"UNIQ_KEY": "k", "TAGS": "red"}
     appended = harness.ingest.reappend(
-        first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
+        first, topic="%RETRY%g", properties=properties, reconsume_times=3
     )
     record = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
     assert (record.position, record.body, record.flag) == (appended.position, b"squeezed", 9)
@@ -556,9 +532,7 @@ def test_a_reappended_message_may_be_delayed(harness: IngestHarness) -> None:
 def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(peer: FakePeer) -> None:
     other, harness = IngestHarness(HOST_V6), IngestHarness()
     other.ingest.append(make_send(b"moved"), 0, peer)
-    harness.ingest.reappend(
-        other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0
-    )
+    harness.ingest.reappend(other.record(), topic="orders", properties={})
     assert (harness.record().body, harness.record().store_host) == (b"moved", HOST)
     for broker in (other, harness):
         broker.store.close(0)
@@ -587,5 +561,5 @@ def test_a_message_that_cannot_be_stored_again_is_refused(harness: IngestHarness
     harness.append()
     with pytest.raises(MessageIllegal, match="out of range"):
         harness.ingest.reappend(
-            harness.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
+            harness.record(), topic="orders", properties={}, reconsume_times=2**31
         )

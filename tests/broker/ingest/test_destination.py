@@ -22,9 +22,7 @@ def homes(*, auto_create: bool = True) -> Destinations:
     ("text", "queue_id"),
     [("0", 0), ("1", 1), ("3", 1), ("4", 0), ("7", 1), ("", 0), ("x", 0), ("-1", 0)],
 )
-def test_a_message_goes_to_its_queue_or_to_one_that_takes_messages(
-    text: str, queue_id: int
-) -> None:
+def test_a_message_goes_to_its_queue_or_one_that_takes_messages(text: str, queue_id: int) -> None:
     assert homes().queue("orders", text) == queue_id
 
 
@@ -49,8 +47,7 @@ def test_settings_change_while_messages_wait() -> None:
     assert destinations.topics.get("bills") is None
     destinations.settings.change({"auto_create_topic": "true"}, 0)
     destinations.queue("bills", "0")
-    made = not_none(destinations.topics.get("bills"))
-    assert made.write_queue_nums == 3
+    assert not_none(destinations.topics.get("bills")).write_queue_nums == 3
 
 
 def test_messages_of_a_deleted_topic_wait_until_it_is_created_if_creation_is_not_automatic(

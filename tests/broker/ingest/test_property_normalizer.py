@@ -315,8 +315,7 @@ class TestPlainTexts:
         added = b"CLUSTER\x01C\x02"
         space = PROPERTIES_SIZE_MAX - len(KEY) - len(added) - len("a\x01\x02")
         fits, more = (f"{KEY}a\x01{'x' * size}\x02".encode() for size in (space, space + 1))
-        plain = not_none(plain_batch([fits], b"", added))
-        assert len(plain[0][0]) == PROPERTIES_SIZE_MAX
+        assert len(not_none(plain_batch([fits], b"", added))[0][0]) == PROPERTIES_SIZE_MAX
         assert plain_batch([more], b"", added) is None
         assert plain_batch([fits], b"b", added) is None
 

@@ -68,9 +68,7 @@ async def test_a_client_may_bring_its_own_limit(broker: LocalBroker) -> None:
     assert dead(broker, 1, max_reconsume_times=-1) is None
 
 
-async def test_a_message_sent_back_by_an_ordered_group_is_a_dead_letter(
-    broker: LocalBroker,
-) -> None:
+async def test_what_an_ordered_group_sends_back_is_a_dead_letter(broker: LocalBroker) -> None:
     now_ms = broker.control.clock.monotonic_ms()
     broker.tables.locks.lock("g", "c1", [QUEUE], now_ms)
     assert dead(broker, 1) == "%DLQ%g"

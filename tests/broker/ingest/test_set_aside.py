@@ -170,9 +170,7 @@ def test_a_delayed_message_that_is_tried_again_is_due_now(harness: SetAsideHarne
     assert entries[1][2] == harness.clock.now_ms()
 
 
-def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_record_that_only_lacks_keys_is_indexed_and_not_stored(harness: SetAsideHarness) -> None:
     record, indexed = harness.stored(), list[int]()
     harness.set_aside.on_index = indexed.append
     harness.set_aside.keep_record(INDEX, record, ValueError("odd"))
@@ -182,18 +180,14 @@ def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(
     assert len(harness.records("orders", 3)) == 1
 
 
-def test_a_message_neither_copied_nor_in_the_log_cannot_be_put_back(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_message_neither_copied_nor_logged_cannot_be_put_back(harness: SetAsideHarness) -> None:
     harness.set_aside.keep("timer", RecordLocation("orders", 0, 0, 10**6), ValueError("odd"))
     (kept,) = harness.copies()
     with pytest.raises(RecordError, match="neither the message nor a copy"):
         harness.set_aside.retry(kept)
 
 
-def test_a_damaged_record_says_where_it_lies_as_far_as_its_head_does(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_damaged_record_says_where_it_lies_as_its_head_does(harness: SetAsideHarness) -> None:
     record = harness.stored()
     raw = not_none(harness.store.message_at(record.position))
     assert location_in(raw, "orders", 3) == RecordLocation("orders", 3, 0, record.position)

@@ -49,9 +49,7 @@ async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: L
 
 
 @pytest.mark.usefixtures("stored")
-async def test_the_retry_topic_fills_up_and_its_messages_bear_the_topics_name(
-    broker: LocalBroker,
-) -> None:
+async def test_the_retry_topic_fills_up_under_the_name_of_the_topic(broker: LocalBroker) -> None:
     put_again(broker, b"again")
     collector = look(broker)
     messages = [to_message(record) for part in collector.parts for record in decode_many(part)]

@@ -13,9 +13,7 @@ from roquet.wire.calls.pull import Pull
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-async def test_internal_topics_are_readable_if_the_settings_allow_it(
-    broker: LocalBroker, topic: str
-) -> None:
+async def test_internal_topics_are_readable_if_allowed(broker: LocalBroker, topic: str) -> None:
     checks = broker.make(ReadingChecks)
     with pytest.raises(ReadForbidden, match="nobody reads it unless"):
         checks.check_delivered(topic)

@@ -25,9 +25,7 @@ async def made_anew(broker: LocalBroker, peer: FakePeer) -> str:
     return before
 
 
-async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
-    broker: LocalBroker,
-) -> None:
+async def test_members_that_listened_to_a_deleted_topic_are_remembered(broker: LocalBroker) -> None:
     listening, committed, other = FakePeer(), FakePeer(), FakePeer()
     for number, peer in enumerate((listening, committed, other)):
         group = ("listening", "committed", "other")[number]

@@ -122,9 +122,7 @@ def test_messages_that_grow_old_unread_are_counted_for_their_groups_alone(
     ]
 
 
-def test_dead_letters_and_retries_are_unread_by_the_group_in_their_name(
-    broker: LocalBroker,
-) -> None:
+def test_dead_letters_and_retries_are_unread_by_the_group_they_name(broker: LocalBroker) -> None:
     for topic in ("%DLQ%billing", "%RETRY%billing_orders", "%RETRY%billing+orders", "%RETRY%other"):
         broker.tables.topics.create_for_group(topic, 1, 0)
         fill(broker, 7, topic)
@@ -202,9 +200,7 @@ def test_a_count_that_fails_does_not_hold_up_retention(
     assert "messages that retention deletes unread are not counted" in caplog.text
 
 
-def test_a_replica_knows_of_ended_half_messages_by_its_masters_progress(
-    broker: LocalBroker,
-) -> None:
+def test_a_replica_knows_ended_half_messages_by_its_masters_progress(broker: LocalBroker) -> None:
     fill(broker, 7, properties=WAITING[names.HALF_TOPIC])
     fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)

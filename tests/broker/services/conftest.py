@@ -110,9 +110,7 @@ class TimerHarness(LogHarness):
             "TIMER_DELIVER_MS": str(deliver_ms),
         }
         record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
-        self.ingest.reappend(
-            record, topic=topic, queue_id=0, properties=properties, reconsume_times=0
-        )
+        self.ingest.reappend(record, topic=topic, properties=properties)
 
     def step(self) -> int | None:
         return self.timer.step(self.clock.now_ms())

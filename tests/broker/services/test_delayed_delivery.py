@@ -152,8 +152,7 @@ def test_a_topic_that_was_deleted_is_made_again(
         harness.step()
     assert "made again" in caplog.text
     assert harness.bodies(queue_id=3) == [b"one"]
-    made = not_none(harness.topics.get("orders"))
-    assert made.read_queue_nums == 8
+    assert not_none(harness.topics.get("orders")).read_queue_nums == 8
 
 
 def test_a_message_of_a_deleted_topic_is_kept_if_topics_are_not_created_automatically(

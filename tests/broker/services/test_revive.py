@@ -91,7 +91,7 @@ async def test_messages_that_wait_under_the_older_name_move_to_the_topic_of_the_
     assert len(stored(broker, RETRY_V1)) == (2 if goal == RETRY_V1 else 1)
 
 
-async def test_what_a_group_pops_of_another_groups_retry_topic_comes_again_there(
+async def test_what_is_popped_of_another_groups_retry_topic_stays_there(
     broker: LocalBroker,
 ) -> None:
     give(broker, 1, "%RETRY%h")
@@ -100,9 +100,7 @@ async def test_what_a_group_pops_of_another_groups_retry_topic_comes_again_there
 
 
 @pytest.mark.parametrize("settings", [{"retry_topic_v2": False}])
-async def test_a_property_that_the_sender_wrote_does_not_say_what_was_popped(
-    broker: LocalBroker,
-) -> None:
+async def test_a_property_of_the_sender_does_not_say_what_was_popped(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=1), 1)
     checkpoint = give(broker, 1)
     start = checkpoint.start + 1
@@ -150,9 +148,7 @@ async def test_a_full_disk_only_puts_it_off(
     assert [message.body for message in stored(broker, RETRY)] == [b"0", b"1"]
 
 
-async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_that_retention_deleted_holds_up_no_others(broker: LocalBroker) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
     broker.log.store.delete_topic("t")
@@ -293,9 +289,7 @@ async def test_a_limited_number_of_checkpoints_is_appended_again_at_once(
     assert [checkpoint.revive_offset for checkpoint in first] == [45, 46, 47, 48, 49]
 
 
-async def test_a_message_with_the_largest_number_of_tries_becomes_a_dead_letter(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_with_the_most_tries_becomes_a_dead_letter(broker: LocalBroker) -> None:
     most = 2**31 - 1
     broker.tables.groups.find("g", 1)
     broker.log.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
@@ -388,9 +382,7 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return() -> None:
         assert stored(broker, RETRY) == []
 
 
-async def test_revive_messages_from_the_timer_of_apaches_broker_are_taken(
-    broker: LocalBroker,
-) -> None:
+async def test_revive_messages_from_the_timer_of_apaches_are_taken(broker: LocalBroker) -> None:
     checkpoint = give(broker, 2)
     broker.delivery.revive.settle(checkpoint, 0b11)
     before = broker.control.clock.now_ms() - 60_000

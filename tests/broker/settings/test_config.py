@@ -87,8 +87,7 @@ def test_calls_show_the_servers_certificate_or_one_of_their_own() -> None:
         "tls_client_cert": HERE / "client.pem",
         "tls_client_key": HERE / "client.key",
     }
-    config = BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", **own)
-    assert config.calls().context is not None
+    assert BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", **own).calls().context is not None
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,7 @@ def test_settings_that_a_subscriber_rejects_do_not_take_effect(tmp_path: Path) -
     assert live.change({"retention": "96h"}, NOW)
 
 
-def test_settings_that_contradict_each_other_are_refused_while_a_broker_runs(
-    tmp_path: Path,
-) -> None:
+def test_contradictory_settings_are_refused_while_a_broker_runs(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("retention=72h\n")
     live = RuntimeSettings(load(path, {}))
@@ -145,8 +143,7 @@ def test_the_brokers_file_says_it_afterwards(tmp_path: Path) -> None:
     assert path.read_text() == (
         "# mine\nbrokerName = b1\nfileReservedTime = 48\nbrokerPermission=4\nlong-polling=no\n"
     )
-    again = load(path, {})
-    assert again == live.config
+    assert load(path, {}) == live.config
     assert path.with_name("broker.conf.bak").read_text().endswith("brokerPermission = 6")
 
 

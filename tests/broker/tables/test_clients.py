@@ -36,8 +36,7 @@ def test_members_are_listed_each_once_and_sorted(new_peer: Callable[[], Any]) ->
     clients = Clients()
     for client_id in ("c2", "c1", "c2"):  # c2 has reconnected, its old connection lingers
         clients.beat(new_peer(), consumer(client_id))
-    group = not_none(clients.consumers("billing"))
-    assert group.client_ids == ["c1", "c2"]
+    assert not_none(clients.consumers("billing")).client_ids == ["c1", "c2"]
 
 
 def test_a_changed_subscription_is_news(new_peer: Callable[[], Any]) -> None:
@@ -58,15 +57,13 @@ def test_an_older_subscription_does_not_replace_a_newer_one(new_peer: Callable[[
 
     beat("new", 2)
     beat("old", 1)
-    group = not_none(clients.consumers("billing"))
-    assert group.subscriptions["t"].sub_string == "new"
+    assert not_none(clients.consumers("billing")).subscriptions["t"].sub_string == "new"
 
 
 def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any]) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", message_model=MessageModel.BROADCASTING))
-    group = not_none(clients.consumers("billing"))
-    assert group.message_model is MessageModel.BROADCASTING
+    assert not_none(clients.consumers("billing")).message_model is MessageModel.BROADCASTING
 
 
 def test_a_client_that_leaves_is_removed_and_the_others_are_notified(
@@ -128,8 +125,7 @@ def test_members_are_found_by_their_connections(new_peer: Callable[[], Any]) -> 
     assert clients.member("one", new_peer()) is None
     assert clients.member("three", peer) is None
     assert sorted(clients.memberships(peer)) == [("one", "c1"), ("two", "c1")]
-    group = not_none(clients.consumers("one"))
-    assert group.members[peer].wishes == {"topic0": "a", "topic1": "*"}
+    assert not_none(clients.consumers("one")).members[peer].wishes == {"topic0": "a", "topic1": "*"}
 
 
 def test_a_producer_is_found_by_its_id_on_its_latest_connection(
@@ -188,8 +184,7 @@ def test_the_groups_subscribed_to_a_topic_are_listed_with_their_subscriptions(
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))
     assert sorted(clients.listeners("topic0")) == ["audit", "billing"]
     assert clients.listeners("topic1") == ["billing"]
-    wish = not_none(clients.subscription("billing", "topic1"))
-    assert wish.sub_string == "b"
+    assert not_none(clients.subscription("billing", "topic1")).sub_string == "b"
     assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
 
 

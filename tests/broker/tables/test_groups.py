@@ -49,8 +49,7 @@ def test_a_group_is_made_at_first_sight_and_kept() -> None:
 def test_a_known_group_is_found_with_its_settings() -> None:
     groups = groups_of()
     groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3), NOW)
-    group = not_none(groups.find("billing", NOW))
-    assert group.retry_max_times == 3
+    assert not_none(groups.find("billing", NOW)).retry_max_times == 3
 
 
 def test_no_group_is_made_where_that_is_off_but_for_the_systems_own() -> None:

@@ -93,9 +93,7 @@ def test_a_first_edition_has_a_copy(file: TableFile) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"topicConfigTable":{}}', "{}", "[]", "", "\0" * 50])
-def test_a_malformed_table_is_damage_and_never_an_empty_table(
-    file: TableFile, content: str
-) -> None:
+def test_a_malformed_table_is_damage_never_an_empty_table(file: TableFile, content: str) -> None:
     table = ConsumerOffsets(file)
     table.commit("group", "topic", 0, 7)
     table.save()

@@ -63,8 +63,7 @@ def test_no_more_queues_are_made_than_the_default_topic_has() -> None:
 
 @pytest.mark.parametrize("count", [0, -4])
 def test_a_topic_has_one_queue_at_least(count: int) -> None:
-    made = not_none(create(topics_of(), "orders", queue_count=count))
-    assert made.write_queue_nums == 1
+    assert not_none(create(topics_of(), "orders", queue_count=count)).write_queue_nums == 1
 
 
 def test_a_topic_without_inherit_permission_gives_nothing() -> None:

@@ -220,14 +220,15 @@ class Ingest:
         record: Record,
         *,
         topic: str,
-        queue_id: int,
+        queue_id: int = 0,
         properties: Mapping[str, str],
-        reconsume_times: int,
+        reconsume_times: int | None = None,
         settles: int | None = None,
     ) -> AppendResult:
         """Store a stored message again, elsewhere or with other properties.
 
-        The body is copied as it is, compressed or not; flag, born time and born host stay. With a
+        The body is copied as it is, compressed or not; flag, born time and born host stay, and the
+        tries without others (`reconsume_times`). With a
         delay level or delivery time in its properties it waits first, unless it goes to one of the
         broker's own topics. `settles` is the position of the half message that this ends: its
         delivery time was checked when that was sent. Raises StoreError or MessageIllegal.
@@ -244,7 +245,7 @@ class Ingest:
         draft = replace(
             draft,
             tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
-            reconsume_times=reconsume_times,
+            reconsume_times=draft.reconsume_times if reconsume_times is None else reconsume_times,
             prepared_position=settles or 0,
         )
         return self._append(draft, now_ms)

@@ -29,7 +29,6 @@ QUEUES_MAX: Final = 100_000
 def page(
     table: Mapping[str, V],
     version: DataVersion,
-    *,
     first: int | None,
     most: int | None,
     seen_version: str | None,

@@ -49,8 +49,7 @@ def acl(resource: str = "Topic:a") -> bytes:
 async def made(broker: LocalBroker, name: str = "bob") -> None:
     """Make a normal user."""
     call = CreateUser(username=name, access_key="root", body=user(password="p"))
-    reply = broker.ask(call)
-    assert (await reply).remark == SUCCESS_REMARK
+    assert (await broker.ask(call)).remark == SUCCESS_REMARK
 
 
 def code_of(error: pytest.ExceptionInfo[CallRefused]) -> int:
@@ -66,8 +65,7 @@ async def test_a_user_is_made_shown_and_deleted(broker: LocalBroker) -> None:
     )
     call = DeleteUser(username="bob", access_key="root")
     await broker.ask(call)
-    shown = broker.ask(GetUser(username="bob", access_key="root"))
-    assert shown == Reply(remark=SUCCESS_REMARK)
+    assert broker.ask(GetUser(username="bob", access_key="root")) == Reply(remark=SUCCESS_REMARK)
 
 
 async def test_passwords_are_shown_to_super_users_alone(broker: LocalBroker) -> None:
@@ -98,8 +96,7 @@ async def test_acls_are_changed_by_super_users_alone(broker: LocalBroker) -> Non
     with pytest.raises(CallRefused, match="only be changed by super user"):
         await delete(DeleteAcl(subject="User:bob", access_key="bob"), broker.peer)
     listed = broker.ask(ListAcls(subject_filter="bob"))
-    got = broker.ask(GetAcl(subject="User:bob"))
-    assert listed.body == b"[" + got.body + b"]"
+    assert listed.body == b"[" + broker.ask(GetAcl(subject="User:bob")).body + b"]"
     await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), broker.peer)
     assert broker.ask(GetAcl(subject="User:bob")).body == b""
 

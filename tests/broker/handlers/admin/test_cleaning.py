@@ -20,8 +20,7 @@ def settings() -> dict[str, Any]:
 
 def fill(broker: LocalBroker, **fields: Any) -> None:
     for _ in range(4):
-        reply = broker.ask(make_send(b"x" * 30_000, **fields))
-        assert reply.code == 0
+        assert broker.ask(make_send(b"x" * 30_000, **fields)).code == 0
 
 
 async def test_old_files_of_the_log_go_at_once(

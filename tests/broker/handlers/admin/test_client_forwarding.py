@@ -103,9 +103,7 @@ async def test_the_latest_connection_of_a_member_is_asked(broker: LocalBroker) -
     assert old.calls == []
 
 
-async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
-    broker: LocalBroker,
-) -> None:
+async def test_a_forwarded_message_has_what_only_the_broker_knows(broker: LocalBroker) -> None:
     stored = broker.send(b"the body")
     member = joined(broker, FakeMember(Reply(body=b"{}")))
     call = ConsumeDirectly(consumer_group="g", client_id="c", topic="orders", msg_id=stored.msg_id)

@@ -1,14 +1,13 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, make_send, not_none, refuses
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, make_send, not_none, refuses
 
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
+from roquet.model.subscription import ConsumeType, Subscription
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
-from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
@@ -30,10 +29,7 @@ def billing(broker: LocalBroker) -> dict[str, Any]:
 def join(
     broker: LocalBroker, peer: FakePeer, client_id: str, expression: str, topic: str = "orders"
 ) -> None:
-    subscriptions = [Subscription(topic=topic, sub_string=expression)]
-    data = ConsumerData(group_name="billing", subscription_data_set=subscriptions)
-    body = codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
-    broker.ask(Heartbeat(body=body), peer)
+    broker.beat(heartbeat_of(client_id, Subscription(topic=topic, sub_string=expression)), peer)
 
 
 def commit(broker: LocalBroker, peer: FakePeer, offset: int, queue_id: int = 0) -> None:
@@ -79,9 +75,7 @@ async def test_the_subscriptions_of_each_member_are_listed(
 async def test_the_allocation_strategy_of_each_member_is_listed(
     broker: LocalBroker, billing: dict[str, Any]
 ) -> None:
-    data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
-    body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
-    broker.ask(Heartbeat(body=body), billing["c2"])
+    broker.beat(heartbeat_of("c2", strategy="AVG_BY_CIRCLE"), billing["c2"])
     members = connections(broker, with_subscriptions=True).connection_set
     assert [c.strategy for c in members] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
@@ -160,9 +154,7 @@ async def test_the_brokers_assignment_is_listed_on_request(
     assert sorted(decision.owners.values()) == ["c1", "c2"]
 
 
-async def test_subscribed_topics_without_progress_are_listed_on_request(
-    broker: LocalBroker,
-) -> None:
+async def test_subscribed_topics_without_progress_are_listed_if_asked(broker: LocalBroker) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
     join(broker, FakePeer(), "c1", "*")
     assert stats(broker).offset_table == {}

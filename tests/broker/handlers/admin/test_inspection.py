@@ -65,8 +65,7 @@ async def test_all_producers_are_listed_with_their_last_heartbeat(shop: LocalBro
 
 
 async def test_without_producers_the_table_is_empty(broker: LocalBroker) -> None:
-    reply = broker.ask(calls.GetAllProducers())
-    assert reply.body == b'{"data":{}}'
+    assert broker.ask(calls.GetAllProducers()).body == b'{"data":{}}'
 
 
 async def test_very_many_producer_groups_are_listed_in_slices(broker: LocalBroker) -> None:
@@ -81,7 +80,7 @@ def groups(broker: LocalBroker, topic: str) -> list[str]:
     return codec.loads(reply.body, calls.GroupList).group_list
 
 
-async def test_groups_with_a_subscription_or_progress_in_a_topic_are_listed(
+async def test_groups_with_subscription_or_progress_in_a_topic_are_listed(
     shop: LocalBroker,
 ) -> None:
     shop.tables.offsets.commit("audit", "orders", 0, 1)
@@ -140,8 +139,7 @@ async def test_the_entries_of_a_queue_are_listed(orders: LocalBroker) -> None:
 
 @pytest.mark.parametrize("count", [0, -2, -(2**31)])
 async def test_no_count_gives_no_entries(orders: LocalBroker, count: int) -> None:
-    body = codec.loads(entries(orders, count=count).body, calls.QueueEntries)
-    assert body.queue_data == []
+    assert codec.loads(entries(orders, count=count).body, calls.QueueEntries).queue_data == []
 
 
 async def test_an_absurd_count_gives_what_there_is(orders: LocalBroker) -> None:
@@ -165,7 +163,7 @@ async def test_an_offset_outside_the_queue_is_named_in_a_successful_reply(
 
 
 @pytest.mark.parametrize("place", [{"queue_id": 1}, {"queue_id": -1}, {"topic": "no"}])
-async def test_a_queue_that_is_not_there_is_refused(
+async def test_a_queue_that_is_absent_is_refused(
     orders: LocalBroker, place: dict[str, Any]
 ) -> None:
     name = f"{place.get('queue_id', 0)}@{place.get('topic', 'orders')}"
@@ -209,8 +207,7 @@ async def test_progress_is_reported_with_the_pulled_offsets(broker: LocalBroker)
 async def test_the_delay_levels_in_use_are_listed(broker: LocalBroker) -> None:
     broker.tables.delay_offsets.advance(3, 2)
     broker.tables.delay_offsets.advance(4, 0)
-    reply = broker.ask(calls.GetDelayOffsets())
-    assert b'"offsetTable":{3:2}' in reply.body
+    assert b'"offsetTable":{3:2}' in broker.ask(calls.GetDelayOffsets()).body
 
 
 async def test_request_modes_are_listed(broker: LocalBroker) -> None:
@@ -279,9 +276,7 @@ async def test_others_get_no_editions(broker: LocalBroker) -> None:
     assert (reply.editions, reply.log_end) == (None, None)
 
 
-async def test_a_broker_that_leads_no_more_does_not_say_where_its_log_ends(
-    broker: LocalBroker,
-) -> None:
+async def test_a_broker_that_leads_no_more_says_no_end_of_its_log(broker: LocalBroker) -> None:
     assert (await offsets_of(broker, known_editions="")).log_end == 0
     broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
     reply = await offsets_of(broker, known_editions="")

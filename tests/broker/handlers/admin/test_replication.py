@@ -20,8 +20,7 @@ async def test_a_master_says_where_it_streams_its_log(broker: LocalBroker) -> No
 
 async def test_a_replica_has_no_stream(broker: LocalBroker) -> None:
     broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
-    reply = broker.ask(ExchangeHaInfo())
-    assert reply.master_ha_address is None
+    assert broker.ask(ExchangeHaInfo()).master_ha_address is None
 
 
 async def test_nobody_says_whom_a_broker_has_to_follow(broker: LocalBroker) -> None:

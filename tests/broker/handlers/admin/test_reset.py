@@ -4,12 +4,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, failing, not_none, refuses
+from tests.broker.conftest import (
+    FakePeer,
+    LocalBroker,
+    failing,
+    heartbeat_of,
+    make_pull,
+    not_none,
+    refuses,
+)
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.subscription import Subscription
 from roquet.rules.consumption.ordered_pop import hold
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.offset_reset import (
@@ -21,7 +29,7 @@ from roquet.wire.calls.admin.offset_reset import (
 )
 from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody, ResetOffsetList
 from roquet.wire.calls.offset import UpdateOffset
-from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -47,12 +55,7 @@ def table(reply: Reply) -> dict[int, int]:
 
 
 def wanted(broker: LocalBroker, at: int = 5, **fields: Any) -> PullReply:
-    arguments = {
-        "consumer_group": "billing", "topic": "orders", "queue_id": 0, "queue_offset": at,
-        "max_msg_nums": 32, "sys_flag": 4 | 1, "commit_offset": at, "suspend_timeout_millis": 0,
-        "subscription": "*", "sub_version": 0, **fields,
-    }  # fmt: skip
-    reply = broker.ask(Pull(**arguments))
+    reply = broker.ask(make_pull(at, sys_flag=4 | 1, commit_offset=at, **fields))
     assert isinstance(reply, PullReply)
     return reply
 
@@ -61,9 +64,8 @@ def join(
     broker: LocalBroker, peer: FakePeer, client_id: str = "c@1", topic: str = "orders"
 ) -> None:
     peer.version = 513
-    listens = [Subscription(topic=topic, sub_string="*")]
-    group = ConsumerData(group_name="billing", subscription_data_set=listens)
-    broker.tables.clients.beat(peer, HeartbeatData(client_id=client_id, consumer_data_set=[group]))
+    data = heartbeat_of(client_id, Subscription(topic=topic, sub_string="*"))
+    broker.tables.clients.beat(peer, data)
 
 
 # -- by the broker -------------------------------------------------------------------------------
@@ -84,8 +86,7 @@ async def test_a_reset_without_a_time_is_to_the_end(broker: LocalBroker) -> None
 async def test_one_queue_is_reset_to_an_offset(
     broker: LocalBroker, offset: int, reached: int
 ) -> None:
-    reply = await broker.ask(asked(queue_id=0, offset=offset))
-    assert table(reply) == {0: reached}
+    assert table(await broker.ask(asked(queue_id=0, offset=offset))) == {0: reached}
     assert broker.tables.offsets.get("billing", "orders", 0) == reached
 
 
@@ -133,9 +134,7 @@ async def test_a_topic_without_queues_has_none_to_reset(broker: LocalBroker) -> 
         await broker.ask(asked())
 
 
-async def test_the_next_pull_gets_the_reset_offset_once_and_commits_nothing(
-    broker: LocalBroker,
-) -> None:
+async def test_the_next_pull_gets_the_reset_once_and_commits_nothing(broker: LocalBroker) -> None:
     await broker.ask(asked(queue_id=0, offset=2))
     reply = wanted(broker)
     assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
@@ -203,9 +202,7 @@ def by_members(broker: LocalBroker) -> None:
 
 @pytest.mark.usefixtures("by_members")
 class TestByMembers:
-    async def test_every_member_is_notified_and_no_offset_changes(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_every_member_is_told_and_no_offset_changes(self, broker: LocalBroker) -> None:
         other = FakePeer()
         join(broker, broker.peer)
         join(broker, other, "c@2")
@@ -231,18 +228,15 @@ class TestByMembers:
         self, broker: LocalBroker, offset: int, reached: int
     ) -> None:
         join(broker, broker.peer)
-        reply = await broker.ask(asked(queue_id=0, offset=offset))
-        assert table(reply) == {0: reached}
+        assert table(await broker.ask(asked(queue_id=0, offset=offset))) == {0: reached}
         (notice,) = broker.peer.told
         assert table(Reply(body=notice.body)) == {0: reached}
 
     async def test_one_queue_is_reset_to_a_time(self, broker: LocalBroker) -> None:
         join(broker, broker.peer)
-        reply = await broker.ask(asked(queue_id=0, timestamp=0))
-        assert table(reply) == {0: 0}
+        assert table(await broker.ask(asked(queue_id=0, timestamp=0))) == {0: 0}
         assert table(await broker.ask(asked(queue_id=0))) == {0: 5}
-        reply = await broker.ask(asked(queue_id=0, offset=-1, is_force=True))
-        assert table(reply) == {0: COUNT}
+        assert table(await broker.ask(asked(queue_id=0, offset=-1, is_force=True))) == {0: COUNT}
 
     @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
     async def test_an_unknown_queue_or_offset_is_refused_without_notification(
@@ -272,9 +266,7 @@ class TestByMembers:
             await broker.ask(asked(**fields))
         assert (refused.value.remark or "").startswith(remark)
 
-    async def test_a_client_that_would_not_understand_stops_it_all(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_a_client_too_old_to_understand_stops_it_all(self, broker: LocalBroker) -> None:
         old = FakePeer()
         join(broker, broker.peer)
         join(broker, old, "c@2")
@@ -304,7 +296,7 @@ async def status(broker: LocalBroker, **fields: Any) -> dict[str, dict[MessageQu
     return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 
 
-async def test_members_say_how_far_they_are_and_the_silent_are_left_out(
+async def test_members_say_how_far_they_are_and_silent_ones_are_left_out(
     broker: LocalBroker,
 ) -> None:
     silent, odd, empty = FakePeer(), FakePeer(), FakePeer()

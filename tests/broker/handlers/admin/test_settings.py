@@ -1,5 +1,5 @@
 import pytest
-from tests.broker.conftest import LocalBroker, refuses
+from tests.broker.conftest import LocalBroker, make_pull, refuses
 
 from roquet.broker.handlers.admin import settings as handlers
 from roquet.model.errors import CallRefused
@@ -14,7 +14,6 @@ from roquet.wire.calls.admin.cold_reads import (
 )
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties
@@ -55,8 +54,7 @@ async def test_a_smaller_limit_counts_from_the_next_message_on(broker: LocalBrok
     reply = broker.send(b"x" * 11)
     assert (reply.code, "10" in reply.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
     change(broker, "maxMessageSize=4MiB")
-    reply = broker.send(b"x" * 11)
-    assert reply.code == 0
+    assert broker.send(b"x" * 11).code == 0
 
 
 async def test_missing_permission_is_refused_in_apaches_words(broker: LocalBroker) -> None:
@@ -69,12 +67,7 @@ async def test_missing_permission_is_refused_in_apaches_words(broker: LocalBroke
     assert name in known.remark
     change(broker, "brokerPermission=2")
     assert getattr(broker.send(), "code", None) == 0
-    asked = Pull(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
-        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-    )  # fmt: skip
-    reply = broker.ask(asked)
-    assert reply.remark == f"the broker[{name}] pulling message is forbidden"
+    assert broker.ask(make_pull()).remark == f"the broker[{name}] pulling message is forbidden"
 
 
 async def test_a_changed_permission_is_registered_with_name_servers(broker: LocalBroker) -> None:
@@ -86,12 +79,10 @@ async def test_a_changed_permission_is_registered_with_name_servers(broker: Loca
 
 async def test_automatic_creation_is_switched_off_and_on(broker: LocalBroker) -> None:
     change(broker, "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false")
-    reply = broker.send(topic="unknown")
-    assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.send(topic="unknown").code == ResponseCode.TOPIC_NOT_EXIST
     assert broker.tables.groups.find("nobody", 0) is None
     change(broker, "autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true")
-    reply = broker.send(topic="unknown")
-    assert reply.code == 0
+    assert broker.send(topic="unknown").code == 0
     assert broker.tables.groups.find("nobody", 0) is not None
 
 
@@ -109,9 +100,7 @@ async def test_a_changed_retention_is_used_by_the_store(broker: LocalBroker) -> 
     assert policy.expire_ratio == 0.6
 
 
-async def test_the_silence_limit_of_a_client_is_the_one_of_its_last_heartbeat(
-    broker: LocalBroker,
-) -> None:
+async def test_the_silence_limit_of_a_client_is_of_its_last_heartbeat(broker: LocalBroker) -> None:
     change(broker, "client_silence=5s")
     body = codec.dumps(HeartbeatData(client_id="c@1"))
     broker.ask(Heartbeat(body=body))
@@ -194,9 +183,7 @@ async def test_malformed_limits_are_refused(broker: LocalBroker, body: bytes) ->
     assert read_limits(broker).config_table == {}
 
 
-async def test_read_ahead_modes_are_accepted_or_refused_like_by_apaches_broker(
-    broker: LocalBroker,
-) -> None:
+async def test_read_ahead_modes_are_taken_or_refused_like_by_apaches(broker: LocalBroker) -> None:
     for mode in ("0", "1"):
         reply = broker.ask(SetReadAhead(read_ahead_mode=mode))
         assert f"success, mode: {mode}, without effect" in (reply.remark or "")

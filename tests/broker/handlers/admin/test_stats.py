@@ -3,16 +3,14 @@ import json
 from typing import Any
 
 import pytest
-from tests.broker.conftest import LocalBroker, make_send, refuses
+from tests.broker.conftest import LocalBroker, heartbeat_of, make_pull, make_send, refuses
 
 from roquet.broker.handlers.admin.stats import StatsHandler
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.subscription import Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.admin import stats as calls
-from roquet.wire.calls.heartbeat import Heartbeat
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -35,19 +33,11 @@ def queue(broker: LocalBroker, number: int) -> MessageQueue:
 
 
 def listen(broker: LocalBroker, topic: str) -> None:
-    data = ConsumerData(
-        group_name="billing", subscription_data_set=[Subscription(topic=topic, sub_string="*")]
-    )
-    body = codec.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
-    broker.ask(Heartbeat(body=body))
+    broker.beat(heartbeat_of("c1", Subscription(topic=topic, sub_string="*")))
 
 
 def get_all(broker: LocalBroker, offset: int = 0) -> None:
-    call = Pull(
-        consumer_group="billing", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
-        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-    )  # fmt: skip
-    broker.ask(call)
+    broker.ask(make_pull(offset))
 
 
 async def test_each_queue_of_a_topic_is_listed(orders: LocalBroker) -> None:
@@ -93,9 +83,7 @@ async def test_a_group_that_has_handled_all_is_not_late(orders: LocalBroker) -> 
     assert spans(orders, "billing")[0].delay_time == 0
 
 
-async def test_a_group_without_progress_is_as_late_as_the_first_message(
-    orders: LocalBroker,
-) -> None:
+async def test_a_group_without_progress_is_late_as_the_first_message(orders: LocalBroker) -> None:
     span = spans(orders, "unknown")[0]
     assert span.consume_time_stamp == span.min_time_stamp
     assert 0 <= span.delay_time < 60_000
@@ -117,8 +105,7 @@ async def test_the_least_progress_of_all_groups_is_reported(orders: LocalBroker)
 
 async def test_a_compared_group_behind_all_others_needs_no_correction(orders: LocalBroker) -> None:
     orders.tables.offsets.commit("audit", "orders", 0, 1)
-    offsets = await corrections(orders, compare_group="audit", filter_groups="audit")
-    assert offsets == {0: 2**63 - 1}
+    assert await corrections(orders, compare_group="audit", filter_groups="audit") == {0: 2**63 - 1}
     assert await corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
 
 
@@ -182,8 +169,7 @@ async def test_only_ordered_topics_are_listed_on_request(orders: LocalBroker) ->
 async def test_topics_that_are_gone_or_left_are_passed_over(orders: LocalBroker) -> None:
     orders.tables.offsets.commit("billing", "gone", 0, 5)
     listen(orders, "other")
-    body = await all_progress(orders)
-    assert {"billing": []} in body.consume_stats_list
+    assert {"billing": []} in (await all_progress(orders)).consume_stats_list
 
 
 async def test_other_tasks_run_while_thousands_of_groups_are_listed(orders: LocalBroker) -> None:
@@ -222,5 +208,4 @@ async def test_epochs_are_a_matter_of_controllers(broker: LocalBroker) -> None:
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: LocalBroker) -> None:
     reply = orders.ask(calls.GetTopicStats(topic="orders"))
-    body = codec.loads(reply.body, calls.TopicStats)
-    assert body.topic_id == orders.tables.topics.ids["orders"]
+    assert codec.loads(reply.body, calls.TopicStats).topic_id == orders.tables.topics.ids["orders"]

@@ -4,7 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, failing, make_send, not_none, refuses
+from tests.broker.conftest import (
+    LocalBroker,
+    failing,
+    make_pop,
+    make_pull,
+    make_send,
+    not_none,
+    refuses,
+)
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
@@ -19,8 +27,6 @@ from roquet.wire.calls.bodies import (
     TopicConfigs,
     TopicsOfBroker,
 )
-from roquet.wire.calls.pop import Pop
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records.record import decode
@@ -66,9 +72,7 @@ async def test_attributes_are_added_and_taken_away(broker: LocalBroker) -> None:
         {"attributes": "+message.type"},
     ],
 )
-async def test_a_topic_that_cannot_be_is_refused(
-    broker: LocalBroker, fields: dict[str, Any]
-) -> None:
+async def test_an_impossible_topic_is_refused(broker: LocalBroker, fields: dict[str, Any]) -> None:
     before = broker.tables.topics.version
     with refuses(ResponseCode.INVALID_PARAMETER):
         await create(broker, **fields)
@@ -92,8 +96,7 @@ async def test_files_of_a_deleted_topic_that_remain_are_logged(
     broker.send()
 
     monkeypatch.setattr(broker.log.store, "clear_removed", failing(StoreError("not yours")))
-    reply = await broker.ask(calls.DeleteTopic(topic="orders"))
-    assert reply.code == 0
+    assert (await broker.ask(calls.DeleteTopic(topic="orders"))).code == 0
     assert broker.log.store.bounds("orders", 0) == (0, 0)
     assert "files of deleted topics are left until the next start: not yours" in caplog.text
 
@@ -122,11 +125,9 @@ async def test_all_topics_are_listed_with_their_version(broker: LocalBroker) -> 
 async def test_a_group_is_created_changed_and_deleted(broker: LocalBroker) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
     await broker.ask(calls.CreateGroup(body=codec.dumps(group)))
-    reply = broker.ask(calls.GetGroup(group="billing"))
-    assert codec.loads(reply.body, SubscriptionGroup) == group
+    assert codec.loads(broker.ask(calls.GetGroup(group="billing")).body, SubscriptionGroup) == group
     groups = broker.ask(calls.GetGroups())
-    table = codec.loads(groups.body, GroupTable)
-    assert table.subscription_group_table["billing"] == group
+    assert codec.loads(groups.body, GroupTable).subscription_group_table["billing"] == group
 
     broker.tables.offsets.commit("billing", "orders", 0, 1)
     broker.coordination.rebalances.add("billing")
@@ -191,9 +192,7 @@ async def test_many_topics_are_created_at_once(broker: LocalBroker) -> None:
         TopicConfig(topic_name="t", topic_filter_type="SOME_TAGS"),
     ],
 )
-async def test_one_invalid_topic_of_many_prevents_all(
-    broker: LocalBroker, bad: TopicConfig
-) -> None:
+async def test_one_invalid_topic_prevents_them_all(broker: LocalBroker, bad: TopicConfig) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
     with refuses(ResponseCode.INVALID_PARAMETER):
         await broker.ask(calls.CreateTopics(body=codec.dumps(made)))
@@ -234,8 +233,7 @@ async def test_several_groups_are_created_all_or_none(broker: LocalBroker) -> No
         await broker.ask(calls.CreateGroups(body=codec.dumps(made)))
     assert broker.tables.groups.get("one") == group
     await broker.ask(calls.CreateGroup(body=codec.dumps(changed)))
-    group = not_none(broker.tables.groups.get("one"))
-    assert group.attributes == {"b": "3"}
+    assert not_none(broker.tables.groups.get("one")).attributes == {"b": "3"}
 
 
 # -- what a deleted topic takes along ------------------------------------------------------------
@@ -244,8 +242,7 @@ async def test_several_groups_are_created_all_or_none(broker: LocalBroker) -> No
 async def test_popped_messages_of_a_deleted_topic_do_not_return(broker: LocalBroker) -> None:
     broker.send()
     broker.tables.groups.find("billing", 0)
-    popped = broker.ask(popping())
-    assert popped.code == 0
+    assert broker.ask(make_pop()).code == 0
     for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
         broker.tables.topics.create_for_group(retry, 1, 0)
         broker.log.store.append(Draft(retry, 0, b"x", b""), 0)
@@ -289,9 +286,7 @@ async def test_deleting_a_topic_leaves_the_failed_messages_of_another_that_share
     assert await pop_one(broker, "pay", "eu_orders") is None
 
 
-async def test_deleting_a_topic_deletes_what_failed_in_groups_that_are_gone(
-    broker: LocalBroker,
-) -> None:
+async def test_deleting_a_topic_deletes_what_failed_in_deleted_groups(broker: LocalBroker) -> None:
     retry_topic = "%RETRY%pay+orders"
     broker.tables.topics.create_for_group(retry_topic, 1, 0)
     broker.send(b"failed", topic="orders")
@@ -300,9 +295,7 @@ async def test_deleting_a_topic_deletes_what_failed_in_groups_that_are_gone(
     assert broker.tables.topics.get(retry_topic) is None
 
 
-async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
-    broker: LocalBroker,
-) -> None:
+async def test_deleting_a_topic_leaves_the_retry_topic_of_that_group(broker: LocalBroker) -> None:
     broker.send()
     broker.tables.groups.find("billing", 0)
     assert await pop_one(broker, "billing", "orders") == b"body"
@@ -313,7 +306,7 @@ async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
 
 
 async def pop_one(broker: LocalBroker, group: str, topic: str) -> bytes | None:
-    call = popping(consumer_group=group, topic=topic, max_msg_nums=1)
+    call = make_pop(consumer_group=group, topic=topic, max_msg_nums=1)
     for _ in range(4):  # one pop passes at most as many messages of others as it may return
         reply = broker.ask(call)
         if reply.body:
@@ -325,8 +318,8 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(broker: Local
     broker.send()
     broker.tables.groups.find("billing", 0)
     waiting = [
-        broker.ask(pulling(queue_offset=1, suspend_timeout_millis=60_000)),
-        broker.ask(popping(topic="orders", poll_time=60_000, queue_id=1)),
+        broker.ask(make_pull(1, sys_flag=2 | 4, suspend_timeout_millis=60_000)),
+        broker.ask(make_pop(topic="orders", poll_time=60_000, queue_id=1)),
     ]
     tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
     assert len(tasks) == 2
@@ -371,24 +364,22 @@ async def test_a_group_is_forbidden_a_topic_and_allowed_again(broker: LocalBroke
     table = broker.tables.groups.content().forbidden_table
     assert table == {"billing": {"orders": 4}}
 
-    refused = broker.ask(pulling())
+    refused = broker.ask(make_pull())
     assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
     assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
     with refuses(ResponseCode.NO_PERMISSION, "is forbidden for topic"):
-        broker.ask(popping())
-    other = broker.ask(pulling(consumer_group="others"))
-    assert other.code == 0
+        broker.ask(make_pop())
+    assert broker.ask(make_pull(consumer_group="others")).code == 0
 
     assert await forbid(broker, True) is True
     assert broker.tables.groups.content().forbidden_table == {}
-    again = broker.ask(pulling())
-    assert again.code == 0
+    assert broker.ask(make_pull()).code == 0
 
 
 async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(broker: LocalBroker) -> None:
     broker.send()
     broker.tables.groups.find("billing", 0)
-    held = broker.ask(pulling(queue_offset=1, suspend_timeout_millis=60_000))
+    held = broker.ask(make_pull(1, sys_flag=2 | 4, suspend_timeout_millis=60_000))
     assert isinstance(held, Awaitable)
     task = asyncio.ensure_future(held)
     await asyncio.sleep(0)
@@ -409,26 +400,22 @@ async def test_a_topic_shrinks_first_for_writers_then_for_readers(broker: LocalB
     assert anywhere == {0, 1, 2, 3}
     on_its_way = broker.send(queue_id=7)
     assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
-    reply = broker.ask(pulling(queue_id=7))
+    reply = broker.ask(make_pull(queue_id=7))
     assert (reply.code, reply.max_offset) == (0, 2)
 
     await create(broker, read_queue_nums=4, write_queue_nums=4)
-    late = broker.send(queue_id=7)
-    assert late.code == ResponseCode.INVALID_PARAMETER
+    assert broker.send(queue_id=7).code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
-        broker.ask(pulling(queue_id=7))
+        broker.ask(make_pull(queue_id=7))
     await create(broker, read_queue_nums=8, write_queue_nums=8)
     assert broker.log.store.bounds("orders", 7) == (0, 2)
 
 
-async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
-    broker: LocalBroker,
-) -> None:
+async def test_a_topic_may_be_read_from_fewer_queues_than_written_to(broker: LocalBroker) -> None:
     await create(broker, read_queue_nums=2, write_queue_nums=4)
-    reply = broker.send(queue_id=3)
-    assert reply.code == 0
+    assert broker.send(queue_id=3).code == 0
     with pytest.raises(CallRefused):
-        broker.ask(pulling(queue_id=3))
+        broker.ask(make_pull(queue_id=3))
 
 
 def send_anywhere(broker: LocalBroker) -> int:
@@ -437,43 +424,7 @@ def send_anywhere(broker: LocalBroker) -> int:
     return int(reply.queue_id)
 
 
-def pulling(**fields: Any) -> Pull:
-    return Pull(
-        **{
-            "consumer_group": "billing",
-            "topic": "orders",
-            "queue_id": 0,
-            "queue_offset": 0,
-            "max_msg_nums": 32,
-            "sys_flag": 2 | 4,
-            "commit_offset": 0,
-            "suspend_timeout_millis": 0,
-            "subscription": "*",
-            "sub_version": 0,
-            **fields,
-        }
-    )
-
-
-def popping(**fields: Any) -> Pop:
-    return Pop(
-        **{
-            "consumer_group": "billing",
-            "topic": "orders",
-            "queue_id": -1,
-            "max_msg_nums": 8,
-            "invisible_time": 60_000,
-            "poll_time": 0,
-            "born_time": 4_000_000_000_000,
-            "init_mode": 0,
-            **fields,
-        }
-    )
-
-
-async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
-    broker: LocalBroker,
-) -> None:
+async def test_an_unknown_filter_type_is_refused_as_java_reads_it(broker: LocalBroker) -> None:
     with refuses(ResponseCode.SYSTEM_ERROR, r"topicFilterType = \[SOME\] value invalid"):
         await create(broker, topic_filter_type="SOME")
 

@@ -2,15 +2,15 @@ import inspect
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, not_none, refuses
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, not_none, refuses
 
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
+from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments, RequestMode
-from roquet.wire.calls.heartbeat import ConsumersChanged, Heartbeat
+from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -23,12 +23,7 @@ def group(broker: LocalBroker) -> dict[str, Any]:
 
 
 def join(broker: LocalBroker, peer: FakePeer, client_id: str, group: str = "billing") -> Any:
-    subscriptions = [Subscription(topic="orders")]
-    data = HeartbeatData(
-        client_id=client_id,
-        consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=subscriptions)],
-    )
-    broker.ask(Heartbeat(body=codec.dumps(data)), peer)
+    broker.beat(heartbeat_of(client_id, Subscription(topic="orders"), group=group), peer)
     return peer
 
 
@@ -64,7 +59,7 @@ class TestGenuineStrategies:
         assert circle == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
     @pytest.mark.parametrize("strategy", ["CONSISTENT_HASH", "RENDEZVOUS", "BOUNDED_LOAD"])
-    async def test_other_rules_give_each_queue_one_owner(
+    async def test_other_rules_give_one_owner_each(
         self, broker: LocalBroker, strategy: str
     ) -> None:
         shares = [await numbers(broker, f"c{n}", strategy) for n in (1, 2, 3)]
@@ -76,9 +71,7 @@ class TestGenuineStrategies:
         assert assignments is not None
         assert assignments[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
 
-    async def test_every_client_gets_all_queues_of_a_broadcast_topic(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_every_client_gets_all_queues_to_broadcast(self, broker: LocalBroker) -> None:
         everything = list(range(8))
         model = MessageModel.BROADCASTING
         assert await numbers(broker, "c1", message_model=model) == everything
@@ -93,9 +86,7 @@ class TestGenuineStrategies:
         assert await asked(broker, "c1", consumer_group="unknown") is None
         assert await asked(broker, "c1", message_model=MessageModel.LITE_SELECTIVE) is None
 
-    async def test_a_topic_that_may_not_be_read_has_nothing_to_divide(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_an_unreadable_topic_has_nothing_to_divide(self, broker: LocalBroker) -> None:
         broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
         assert await asked(broker, "c1") == []
 

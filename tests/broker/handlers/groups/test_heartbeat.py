@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, local, not_none, refuses
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, local, not_none, refuses
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.groups import heartbeat as handlers
@@ -35,7 +35,7 @@ def beat(broker: LocalBroker, peer: FakePeer, client_id: str, *groups: str, **fi
         for group in groups
     ]
     data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
-    return broker.ask(Heartbeat(body=codec.dumps(data)), peer)
+    return broker.beat(data, peer)
 
 
 def members(broker: LocalBroker, peer: FakePeer, group: str) -> list[str]:
@@ -134,8 +134,7 @@ async def test_heartbeats_of_other_clients_are_understood(
     broker: LocalBroker, client: str, group: str | None
 ) -> None:
     for row in recorded(client):
-        reply = broker.ask(Heartbeat(body=row["body"].encode()))
-        assert reply.code == 0
+        assert broker.ask(Heartbeat(body=row["body"].encode())).code == 0
     if group:
         consumers = not_none(broker.tables.clients.consumers(group))
         assert consumers.subscriptions["T044"].sub_string == "tagA"
@@ -190,12 +189,8 @@ async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: LocalBrok
     with pytest.raises(CallRefused, match="10001 producer groups"):
         beat(broker, broker.peer, "c1", producer_data_set=producers)
     subscriptions = [Subscription(topic=f"t{n}") for n in range(4_097)]
-    data = HeartbeatData(
-        client_id="c1",
-        consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=subscriptions)],
-    )
     with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
-        broker.ask(Heartbeat(body=codec.dumps(data)))
+        broker.beat(heartbeat_of("c1", *subscriptions, group="g1"))
 
 
 async def test_an_illegal_group_gets_no_topic(broker: LocalBroker) -> None:
@@ -250,11 +245,7 @@ async def test_members_with_different_subscriptions_are_logged_once(
         wanted = Subscription(topic="orders", sub_string=tags)
         retry = Subscription(topic="%RETRY%g")
         subscriptions = [wanted, retry] if client_id == "c1" else [wanted]
-        data = HeartbeatData(
-            client_id=client_id,
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
-        )
-        broker.ask(Heartbeat(body=codec.dumps(data)), peer)
+        broker.beat(heartbeat_of(client_id, *subscriptions, group="g"), peer)
 
     first, second, third = FakePeer(), FakePeer(), FakePeer()
     wish(first, "c1", "*")
@@ -282,11 +273,7 @@ async def test_an_inconsistent_group_is_compared_again_after_a_change(
 
     def wish(peer: FakePeer, tags: str) -> None:
         wanted = Subscription(topic="orders", sub_string=tags, sub_version=ord(tags))
-        data = HeartbeatData(
-            client_id=peer.address,
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
-        )
-        broker.ask(Heartbeat(body=codec.dumps(data)), peer)
+        broker.beat(heartbeat_of(peer.address, wanted, group="g"), peer)
 
     monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
     peers = [FakePeer() for _ in range(3)]
@@ -312,10 +299,8 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     wants = Subscription(topic="orders", sub_string="a >", expression_type="SQL92")
-    data = ConsumerData(group_name="billing", subscription_data_set=[wants])
-    body = codec.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
     for _ in range(3):
-        broker.ask(Heartbeat(body=body))
+        broker.beat(heartbeat_of("c", wants))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "group billing, topic orders"
     ]
@@ -330,9 +315,7 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{}]}]}',
     ],
 )
-async def test_a_client_group_or_topic_without_a_name_is_refused(
-    broker: LocalBroker, body: bytes
-) -> None:
+async def test_a_client_group_or_topic_needs_a_name(broker: LocalBroker, body: bytes) -> None:
     with pytest.raises(FieldError, match="is missing"):
         broker.ask(Heartbeat(body=body))
     assert broker.peer not in broker.tables.clients
@@ -353,19 +336,13 @@ async def test_subscriptions_are_compared_with_one_member_of_many(
     for number in range(members):
         subscriptions = [Subscription(topic=f"t{n}", sub_string="*") for n in range(1_000)]
         subscriptions.append(Subscription(topic="last", sub_string=f"{'x' * 50_000}{number}"))
-        data = HeartbeatData(
-            client_id=f"c{number}",
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
-        )
-        broker.ask(Heartbeat(body=codec.dumps(data)), FakePeer())
+        broker.beat(heartbeat_of(f"c{number}", *subscriptions, group="g"), FakePeer())
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000
 
 
-async def test_without_access_control_the_name_of_a_user_counts_for_nothing(
-    broker: LocalBroker,
-) -> None:
+async def test_without_access_control_a_users_name_counts_for_nothing(broker: LocalBroker) -> None:
     """Else a client that comes back with another key would not be told of replies."""
     first, second = FakePeer(), FakePeer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])

@@ -1,16 +1,15 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of
 
 from roquet.broker.handlers.groups.lock import QUEUES_MAX
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.heartbeat import Heartbeat, Unregister
+from roquet.wire.calls.heartbeat import Unregister
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
 from roquet.wire.fastjson import codec
 
@@ -38,8 +37,7 @@ async def test_a_queue_has_one_holder_until_it_is_given_back(broker: LocalBroker
 async def test_a_lock_as_other_clients_ask_for_it(broker: LocalBroker) -> None:
     queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
     text = b'{"clientId":"c1","consumerGroup":"g","mqSet":[%s]}' % queue
-    reply = broker.ask(LockQueues(body=text))
-    assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
+    assert broker.ask(LockQueues(body=text)).body == b'{"lockOKMQSet":[%s]}' % queue
 
 
 async def test_a_queue_may_be_locked_without_names_as_in_java(broker: LocalBroker) -> None:
@@ -58,17 +56,10 @@ async def test_a_broken_body_is_the_clients_fault(broker: LocalBroker) -> None:
         broker.ask(UnlockQueues(body=b"[]"))
 
 
-def join(broker: LocalBroker, peer: FakePeer, client_id: str) -> None:
-    data = HeartbeatData(
-        client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
-    )
-    broker.ask(Heartbeat(body=codec.dumps(data)), peer)
-
-
 async def test_a_client_that_disconnects_releases_its_locks(broker: LocalBroker) -> None:
     first, second = FakePeer(), FakePeer()
-    join(broker, first, "c1")
-    join(broker, second, "c2")
+    broker.beat(heartbeat_of("c1"), first)
+    broker.beat(heartbeat_of("c2"), second)
     assert locked(broker, first, "c1", QUEUES) == QUEUES
     assert locked(broker, second, "c2", QUEUES) == []
     first.hang_up()
@@ -77,8 +68,8 @@ async def test_a_client_that_disconnects_releases_its_locks(broker: LocalBroker)
 
 async def test_a_client_that_unregisters_releases_its_locks(broker: LocalBroker) -> None:
     first, second = FakePeer(), FakePeer()
-    join(broker, first, "c1")
-    join(broker, second, "c2")
+    broker.beat(heartbeat_of("c1"), first)
+    broker.beat(heartbeat_of("c2"), second)
     locked(broker, first, "c1", QUEUES)
     broker.ask(Unregister(client_id="c1", consumer_group="billing"), first)
     assert locked(broker, second, "c2", QUEUES) == QUEUES
@@ -86,9 +77,9 @@ async def test_a_client_that_unregisters_releases_its_locks(broker: LocalBroker)
 
 async def test_a_client_that_reconnects_keeps_its_locks(broker: LocalBroker) -> None:
     old, new = FakePeer(), FakePeer()
-    join(broker, old, "c1")
+    broker.beat(heartbeat_of("c1"), old)
     locked(broker, old, "c1", QUEUES)
-    join(broker, new, "c1")
+    broker.beat(heartbeat_of("c1"), new)
     old.hang_up()
     assert locked(broker, FakePeer(), "c2", QUEUES) == []
 
@@ -125,7 +116,7 @@ async def test_a_replica_votes_for_another_broker_of_its_group(broker: LocalBrok
     assert codec.loads(reply.body, LockedQueues).lock_ok_mq_set == QUEUES
 
 
-async def test_a_master_whose_lease_is_over_keeps_its_locks_and_grants_none(
+async def test_a_master_without_a_lease_keeps_its_locks_and_grants_none(
     broker: LocalBroker,
 ) -> None:
     assert locked(broker, broker.peer, "c1", QUEUES) == QUEUES

@@ -3,13 +3,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, refuses
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, refuses
 
 from roquet.broker.handlers.groups.offset import OffsetHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused
-from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.call import Reply
@@ -86,9 +85,7 @@ async def test_a_client_that_asks_for_no_default_gets_no_offset(broker: LocalBro
 
 
 @pytest.mark.usefixtures("known")
-async def test_a_new_group_has_no_progress_in_a_queue_that_left_the_memory(
-    broker: LocalBroker,
-) -> None:
+async def test_a_new_group_has_no_progress_in_a_queue_that_left_memory(broker: LocalBroker) -> None:
     broker.send(bytes(1000))
     small = msgspec.structs.replace(broker, log=msgspec.structs.replace(broker.log, memory=100))
     with refuses(ResponseCode.QUERY_NOT_FOUND):
@@ -139,21 +136,15 @@ async def test_a_time_leads_to_an_offset(broker: LocalBroker) -> None:
 
 
 async def test_an_empty_queue_has_no_earliest_time(broker: LocalBroker) -> None:
-    call = EarliestTime(topic="orders", queue_id=0)
-    assert broker.ask(call).timestamp == -1
+    assert broker.ask(EarliestTime(topic="orders", queue_id=0)).timestamp == -1
 
 
 @pytest.mark.usefixtures("known")
-async def test_a_new_owner_of_a_queue_waits_for_the_former_owners_commit(
-    broker: LocalBroker,
-) -> None:
+async def test_a_new_owner_of_a_queue_waits_for_its_formers_commit(broker: LocalBroker) -> None:
     peers = {}
     for member in ("c1", "c2"):
         peers[member] = FakePeer()
-        data = [ConsumerData(group_name="billing")]
-        broker.tables.clients.beat(
-            peers[member], HeartbeatData(client_id=member, consumer_data_set=data)
-        )
+        broker.tables.clients.beat(peers[member], heartbeat_of(member))
         if member == "c1":
             assert progress(broker, peers["c1"]) == 0
     broker.coordination.notify(["billing"])
@@ -174,8 +165,7 @@ async def test_a_new_owner_of_a_queue_waits_for_the_former_owners_commit(
 async def test_a_new_owner_does_not_wait_for_a_queue_read_to_its_end(broker: LocalBroker) -> None:
     first, second = FakePeer(), FakePeer()
     for member, peer in (("c1", first), ("c2", second)):
-        data = [ConsumerData(group_name="billing")]
-        broker.tables.clients.beat(peer, HeartbeatData(client_id=member, consumer_data_set=data))
+        broker.tables.clients.beat(peer, heartbeat_of(member))
     progress(broker, first)
     commit(broker, first, commit_offset=1)
     broker.coordination.notify(["billing"])
@@ -207,9 +197,7 @@ async def test_a_late_commit_does_not_count_for_a_recreated_topic(broker: LocalB
 
 
 @pytest.mark.usefixtures("known")
-async def test_a_late_commit_of_an_apache_member_is_ignored_until_it_queries(
-    broker: LocalBroker,
-) -> None:
+async def test_a_late_commit_of_apaches_is_ignored_until_it_queries(broker: LocalBroker) -> None:
     """It knows no topic ids; its connection tells that it was there before."""
     broker.tables.former_readers.add("orders", [broker.peer], ["billing"])
     commit(broker, broker.peer, commit_offset=1)

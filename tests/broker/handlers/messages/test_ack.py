@@ -3,12 +3,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, not_none, refuses
+from tests.broker.conftest import LocalBroker, make_pop, not_none, refuses
 
 from roquet.model.errors import CallRefused
 from roquet.net.router import HandlerReply
 from roquet.wire.call import Reply
-from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, Pop, PopAck, encode_acks
+from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
@@ -20,13 +20,7 @@ def popped(broker: LocalBroker, **fields: Any) -> ReceiptHandle:
     """Three messages of queue 0, popped; gives the first one's handle."""
     for n in range(3):
         broker.send(b"%d" % n)
-    arguments: dict[str, Any] = {
-        "invisible_time": 60_000, "order": False, "queue_id": 0, **fields
-    }  # fmt: skip
-    reply = broker.ask(Pop(
-            consumer_group="g", topic="orders", max_msg_nums=32, poll_time=0,
-            born_time=broker.control.clock.now_ms(), init_mode=0, **arguments,
-        ))  # fmt: skip
+    reply = broker.ask(make_pop(**{"consumer_group": "g", "order": False, "queue_id": 0, **fields}))
     return ReceiptHandle(
         0, reply.pop_time, reply.invisible_time, reply.revive_qid, "0", "broker-a", 0, 0
     )
@@ -46,12 +40,12 @@ def acknowledge(broker: LocalBroker, handle: ReceiptHandle, **fields: Any) -> in
     return reply_to(broker.ask(Ack(**arguments))).code
 
 
-def change(broker: LocalBroker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: int) -> Any:
+def change(broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int) -> Any:
     call = ChangeInvisible(
         consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
-    return broker.ask(call, peer)
+    return broker.ask(call)
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g+orders", "orders"], ids=["since 5.2", "before"])
@@ -60,16 +54,11 @@ async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
 ) -> None:
     popped(broker, invisible_time=1)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
-    call = Pop(
-        consumer_group="g", topic="orders", queue_id=-1, max_msg_nums=32, poll_time=0, init_mode=0,
-        born_time=broker.control.clock.now_ms(), invisible_time=60_000, order=False,
-    )  # fmt: skip
-    reply = broker.ask(call)
+    reply = broker.ask(make_pop(consumer_group="g", order=False))
     texts = [to_message(r).properties["POP_CK"] for r in decode_many(reply.body)]
     assert [text.split(" ")[4] for text in texts] == ["2"] * 3
     for text in texts[:2]:
-        handle = decode_receipt_handle(text)
-        assert acknowledge(broker, handle, topic=topic) == 0
+        assert acknowledge(broker, decode_receipt_handle(text), topic=topic) == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert (checkpoint.topic, checkpoint.left) == ("%RETRY%g+orders", 0b100)
     last = decode_receipt_handle(texts[2])
@@ -89,9 +78,7 @@ async def test_an_acknowledged_message_is_not_delivered_again(broker: LocalBroke
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_a_message_of_a_queue_that_was_removed_since_is_acknowledged(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_of_a_queue_removed_since_is_acknowledged(broker: LocalBroker) -> None:
     for n in range(3):
         broker.send(b"%d" % n, queue_id=1)
     handle = popped(broker, queue_id=1)
@@ -108,9 +95,7 @@ async def test_a_message_of_a_queue_that_was_removed_since_is_acknowledged(
 @pytest.mark.parametrize(
     "forged", [{"broker": "broker-b"}, {"queue_id": 1}, {"offset": 1}, {"retry": "1"}, {"start": 1}]
 )
-async def test_a_handle_of_another_message_is_refused(
-    broker: LocalBroker, forged: dict[str, Any]
-) -> None:
+async def test_a_forged_handle_is_refused(broker: LocalBroker, forged: dict[str, Any]) -> None:
     handle = popped(broker)
     call = Ack(
         consumer_group="g", topic="orders", queue_id=0,
@@ -139,17 +124,13 @@ async def test_bad_acknowledgements_are_refused(
 
 
 @pytest.mark.parametrize("offset", [3, 50])
-async def test_an_offset_that_the_queue_does_not_hold_is_no_message(
-    broker: LocalBroker, offset: int
-) -> None:
+async def test_an_offset_outside_the_queue_is_no_message(broker: LocalBroker, offset: int) -> None:
     handle = replace(popped(broker), offset=offset)
     with refuses(ResponseCode.NO_MESSAGE):
         acknowledge(broker, handle)
 
 
-async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
-    broker: LocalBroker,
-) -> None:
+async def test_a_handle_that_only_claims_to_be_ordered_loses_nothing(broker: LocalBroker) -> None:
     handle = popped(broker)
     for n in range(2):
         broker.send(b"later %d" % n)
@@ -164,9 +145,7 @@ async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
     assert checkpoint.left == 0b111
 
 
-async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
-    broker: LocalBroker,
-) -> None:
+async def test_a_handle_of_another_group_or_pop_takes_nothing_here(broker: LocalBroker) -> None:
     handle = popped(broker)
     # Code 0 as from the genuine broker, which looks no checkpoint up either.
     assert acknowledge(broker, handle, consumer_group="other") == 0
@@ -189,7 +168,7 @@ async def test_an_expired_handle_is_refused_and_changes_nothing(broker: LocalBro
     assert broker.log.store.bounds("%RETRY%g+orders", 0) == (0, 3)
     old = replace(handle, pop_ms=handle.pop_ms - 5_000)
     assert acknowledge(broker, old) == ResponseCode.NO_MESSAGE
-    assert change(broker, broker.peer, old, 1_000).code == ResponseCode.NO_MESSAGE
+    assert change(broker, old, 1_000).code == ResponseCode.NO_MESSAGE
     assert acknowledge(broker, handle, consumer_group="other") in (0, ResponseCode.NO_MESSAGE)
 
 
@@ -215,25 +194,22 @@ async def test_a_batch_acknowledges_many_at_once(broker: LocalBroker) -> None:
 
 async def test_another_time_makes_another_handle(broker: LocalBroker) -> None:
     handle = popped(broker)
-    reply = change(broker, broker.peer, handle, 5)
+    reply = change(broker, handle, 5)
     assert (reply.code, reply.invisible_time) == (0, 5)
-    assert change(broker, broker.peer, handle, 5).code == ResponseCode.NO_MESSAGE
+    assert change(broker, handle, 5).code == ResponseCode.NO_MESSAGE
     new = replace(handle, pop_ms=reply.pop_time, invisible_ms=5, revive_queue=reply.revive_qid)
-    again = change(broker, broker.peer, new, 9_000)
+    again = change(broker, new, 9_000)
     assert again.code == 0
     assert again.pop_time > reply.pop_time or again.pop_time != new.pop_ms
-    last = replace(new, pop_ms=again.pop_time, invisible_ms=9_000)
-    assert acknowledge(broker, last) == 0
+    assert acknowledge(broker, replace(new, pop_ms=again.pop_time, invisible_ms=9_000)) == 0
     (left,) = broker.delivery.revive.in_flight
     assert left.left == 0b110
 
 
 @pytest.mark.parametrize("invisible_ms", [0, -1, 2**63 - 1])
-async def test_an_invisible_time_out_of_range_is_refused(
-    broker: LocalBroker, invisible_ms: int
-) -> None:
+async def test_a_time_out_of_range_is_refused(broker: LocalBroker, invisible_ms: int) -> None:
     with refuses(ResponseCode.INVALID_PARAMETER):
-        change(broker, broker.peer, popped(broker), invisible_ms)
+        change(broker, popped(broker), invisible_ms)
 
 
 async def test_ordered_messages_are_acknowledged_by_their_holder_alone(broker: LocalBroker) -> None:
@@ -245,14 +221,13 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(broker: L
         acknowledge(broker, replace(handle, pop_ms=handle.pop_ms - 1))
     assert acknowledge(broker, handle) == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 2
-    reply = change(broker, broker.peer, replace(handle, offset=2), 5_000)
+    reply = change(broker, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
     acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[acked])))
-    assert reply_to(broker.ask(batch)).code == 0
+    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[acked]))))).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
@@ -264,8 +239,7 @@ async def test_expired_handles_of_an_ordered_batch_are_left_out(broker: LocalBro
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
     )  # fmt: skip
     stale = replace(acked, pop_ms=handle.pop_ms - 5)
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, acked])))
-    assert reply_to(broker.ask(batch)).code == 0
+    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[stale, acked]))))).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_send, refuses
+from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
 
 from roquet.broker.handlers.messages.pop import PopHandler
 from roquet.model.names import INTERNAL_TOPICS
@@ -14,21 +14,6 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call
 from roquet.wire.records.record import decode_many
-
-
-def ask(broker: LocalBroker, **fields: Any) -> Pop:
-    arguments: dict[str, Any] = {
-        "consumer_group": "billing",
-        "topic": "orders",
-        "queue_id": -1,
-        "max_msg_nums": 32,
-        "invisible_time": 60_000,
-        "poll_time": 0,
-        "born_time": broker.control.clock.now_ms(),
-        "init_mode": 0,
-        **fields,
-    }
-    return Pop(**arguments)
 
 
 def bodies(reply: PopReply) -> list[bytes]:
@@ -44,7 +29,7 @@ def stored(broker: LocalBroker, *tags: str) -> None:
 
 async def test_a_pop_takes_from_all_queues_and_says_where_from(broker: LocalBroker) -> None:
     stored(broker, "a", "b", "c")
-    reply = broker.ask(ask(broker))
+    reply = broker.ask(make_pop())
     assert (reply.code, sorted(bodies(reply))) == (0, [b"a", b"b", b"c"])
     assert set(reply.start_offset_info.split(";")) == {"0 0 0", "0 1 0"}
     assert set(reply.msg_offset_info.split(";")) == {"0 0 0,1", "0 1 0"}
@@ -54,27 +39,26 @@ async def test_a_pop_takes_from_all_queues_and_says_where_from(broker: LocalBrok
 
 async def test_a_popped_message_is_given_to_no_other_member(broker: LocalBroker) -> None:
     stored(broker, "a", "b", "c", "d")
-    first = broker.ask(ask(broker, queue_id=0, max_msg_nums=1))
-    second = broker.ask(ask(broker, queue_id=0))
+    first = broker.ask(make_pop(queue_id=0, max_msg_nums=1))
+    second = broker.ask(make_pop(queue_id=0))
     assert (bodies(first), bodies(second), first.rest_num) == ([b"a"], [b"c"], 1)
-    assert broker.ask(ask(broker, queue_id=0)).code == ResponseCode.POLLING_TIMEOUT
-    other = broker.ask(ask(broker, consumer_group="audit"))
-    assert len(bodies(other)) == 4
+    assert broker.ask(make_pop(queue_id=0)).code == ResponseCode.POLLING_TIMEOUT
+    assert len(bodies(broker.ask(make_pop(consumer_group="audit")))) == 4
 
 
 async def test_tags_choose_and_the_others_are_passed_over(broker: LocalBroker) -> None:
     stored(broker, "a", "x", "b", "x", "a")
-    reply = broker.ask(ask(broker, queue_id=0, exp="a", exp_type="TAG"))
+    reply = broker.ask(make_pop(queue_id=0, exp="a", exp_type="TAG"))
     assert (bodies(reply), reply.msg_offset_info) == ([b"a", b"a"], "0 0 0,2")
     assert broker.tables.offsets.get("billing", "orders", 0) == 3
-    broker.ask(ask(broker, queue_id=1, exp="a"))
+    broker.ask(make_pop(queue_id=1, exp="a"))
     assert broker.tables.offsets.get("billing", "orders", 1) == 2
 
 
 async def test_a_pop_waits_for_a_message(broker: LocalBroker) -> None:
     stored(broker, "a", "b")
-    broker.ask(ask(broker))
-    waiting = [asyncio.ensure_future(broker.ask(ask(broker, poll_time=5_000)))]
+    broker.ask(make_pop())
+    waiting = [asyncio.ensure_future(broker.ask(make_pop(poll_time=5_000)))]
     await asyncio.sleep(0)
     info = broker.ask(PollingInfo(consumer_group="billing", topic="orders", queue_id=-1))
     assert info.polling_num == 1
@@ -85,8 +69,8 @@ async def test_a_pop_waits_for_a_message(broker: LocalBroker) -> None:
 
 async def test_a_pop_that_finds_nothing_ends_in_time(broker: LocalBroker) -> None:
     stored(broker, "a")
-    broker.ask(ask(broker))
-    reply = await broker.ask(ask(broker, poll_time=30))
+    broker.ask(make_pop())
+    reply = await broker.ask(make_pop(poll_time=30))
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
@@ -95,8 +79,7 @@ async def test_a_peek_takes_nothing(broker: LocalBroker) -> None:
     look = Peek(consumer_group="billing", topic="orders", queue_id=-1, max_msg_nums=1)
     assert bodies(broker.ask(look)) == [b"a"]
     assert bodies(broker.ask(look)) == [b"a"]
-    taken = broker.ask(ask(broker))
-    assert bodies(taken) == [b"a"]
+    assert bodies(broker.ask(make_pop())) == [b"a"]
     assert broker.ask(look).code == ResponseCode.PULL_NOT_FOUND
 
 
@@ -111,7 +94,7 @@ async def test_a_notification_says_when_there_is_something(broker: LocalBroker) 
         return broker.ask(call)
 
     assert watch().has_msg
-    broker.ask(ask(broker))
+    broker.ask(make_pop())
     assert not watch().has_msg
     waiting = asyncio.ensure_future(watch(5_000))
     await asyncio.sleep(0)
@@ -144,20 +127,18 @@ async def test_bad_pops_are_refused(
     broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
     broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
     with refuses(code):
-        broker.ask(ask(broker, **fields))
+        broker.ask(make_pop(**fields))
 
 
 async def test_a_pop_that_comes_too_late_gets_nothing(broker: LocalBroker) -> None:
     stored(broker, "a")
     late = broker.control.clock.now_ms() - 2_000
-    reply = broker.ask(ask(broker, born_time=late, poll_time=1_000))
+    reply = broker.ask(make_pop(born_time=late, poll_time=1_000))
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
 @pytest.mark.parametrize("born", ['"bornTime":"0",', ""], ids=["zero", "missing"])
-async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
-    broker: LocalBroker, born: str
-) -> None:
+async def test_a_pop_that_says_no_born_time_is_born_now(broker: LocalBroker, born: str) -> None:
     stored(broker, "a")
     fields = (
         '{"consumerGroup":"billing","topic":"orders","queueId":"-1","maxMsgNums":"32",'
@@ -174,7 +155,7 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
     broker: LocalBroker, topic: str
 ) -> None:
     calls: list[Any] = [
-        (PopHandler.pop, ask(broker, topic=topic)),
+        (PopHandler.pop, make_pop(topic=topic)),
         (PopHandler.peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
         (
             PopHandler.notification,
@@ -194,32 +175,30 @@ async def test_a_waiting_pop_advances_past_unwanted_messages(
 ) -> None:
     monkeypatch.setattr("roquet.store.reading.reader.SCAN_MAX", 4)
     stored(broker, *"x" * 40, "a")
-    call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
+    call = make_pop(queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
     reply: Any = await asyncio.wait_for(broker.ask(call), 2)
     assert bodies(reply) == [b"a"]
 
 
 async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> None:
     stored(broker, "a", "b")
-    broker.ask(ask(broker))
+    broker.ask(make_pop())
     waits = [
-        asyncio.ensure_future(broker.ask(ask(broker, queue_id=n, poll_time=5_000))) for n in (1, 0)
+        asyncio.ensure_future(broker.ask(make_pop(queue_id=n, poll_time=5_000))) for n in (1, 0)
     ]
     await asyncio.sleep(0)
     draft = Draft("orders", 0, b"more", b"")
     for _ in range(2):  # nobody is told
         broker.log.store.append(draft, 5)
-    broker.ask(ask(broker, queue_id=0, max_msg_nums=1))
+    broker.ask(make_pop(queue_id=0, max_msg_nums=1))
     reply: Any = await asyncio.wait_for(waits[1], 2)
     assert bodies(reply) == [b"more"]
     waits[0].cancel()
 
 
-async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
-    broker: LocalBroker,
-) -> None:
+async def test_a_notification_comes_once_an_ordered_queue_is_free(broker: LocalBroker) -> None:
     stored(broker, "a")
-    broker.ask(ask(broker, order=True, attempt_id="a", invisible_time=50))
+    broker.ask(make_pop(order=True, attempt_id="a", invisible_time=50))
     call = Notification(
         consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
         born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
@@ -236,26 +215,23 @@ class TestBySql:
 
     async def test_only_what_matches_is_taken(self, broker: LocalBroker) -> None:
         stored(broker, "a", "x", "b", "x", "a")
-        reply = broker.ask(ask(broker, **SQL))
+        reply = broker.ask(make_pop(**SQL))
         assert (sorted(bodies(reply)), reply.rest_num) == ([b"a", b"a", b"b"], 0)
         assert "0 0 0,1,2" in reply.msg_offset_info
         assert [broker.tables.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
 
     async def test_the_offsets_are_those_of_what_matches(self, broker: LocalBroker) -> None:
         stored(broker, "x", "x", "a", "x", "x", "x", "b")
-        reply = broker.ask(ask(broker, queue_id=0, **SQL))
+        reply = broker.ask(make_pop(queue_id=0, **SQL))
         assert (reply.start_offset_info, reply.msg_offset_info) == ("0 0 0", "0 0 1,3")
 
-    async def test_without_an_expression_its_kind_does_not_matter(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_without_an_expression_its_kind_is_ignored(self, broker: LocalBroker) -> None:
         stored(broker, "x")
-        reply = broker.ask(ask(broker, exp_type="SQL92"))
-        assert bodies(reply) == [b"x"]
+        assert bodies(broker.ask(make_pop(exp_type="SQL92"))) == [b"x"]
 
     async def test_a_pop_waits_for_what_matches(self, broker: LocalBroker) -> None:
         stored(broker, "x")
-        waits = broker.ask(ask(broker, poll_time=5_000, **SQL))
+        waits = broker.ask(make_pop(poll_time=5_000, **SQL))
         waiting: asyncio.Future[Any] = asyncio.ensure_future(waits)
         await asyncio.sleep(0.01)
         stored(broker, "x", "x")
@@ -269,10 +245,9 @@ class TestBySql:
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 16)
         stored(broker, *["x"] * 99, "a")
-        answer = broker.ask(ask(broker, **SQL))
+        answer = broker.ask(make_pop(**SQL))
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)
-        answer = await broker.ask(ask(broker, poll_time=2_000, **SQL))
-        assert bodies(answer) == [b"a"]
+        assert bodies(await broker.ask(make_pop(poll_time=2_000, **SQL))) == [b"a"]
 
     async def test_the_queues_of_a_pop_share_the_work_of_one_step(
         self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
@@ -280,7 +255,7 @@ class TestBySql:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_WORK", 1)
         stored(broker, *["x"] * 40)
         assert len([n for n in range(4) if broker.log.store.bounds("orders", n)[1] > 1]) > 1
-        answer = broker.ask(ask(broker, **SQL))
+        answer = broker.ask(make_pop(**SQL))
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 39)
 
     async def test_a_notification_reports_matching_messages(self, broker: LocalBroker) -> None:
@@ -309,5 +284,4 @@ class TestBySql:
             consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
             born_time=broker.control.clock.now_ms(), **SQL,
         )  # fmt: skip
-        answer = broker.ask(call)
-        assert answer.has_msg, "there may be some: the pop will see"
+        assert broker.ask(call).has_msg, "there may be some: the pop will see"

@@ -1,15 +1,14 @@
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, LocalBroker, make_send, refuses
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, make_pull, refuses
 
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
+from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
@@ -20,20 +19,8 @@ from roquet.wire.records.record import decode_many
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
-def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
-    arguments = {
-        "consumer_group": "billing",
-        "topic": "orders",
-        "queue_id": 0,
-        "max_msg_nums": 32,
-        "sys_flag": SUBSCRIPTION,
-        "commit_offset": 0,
-        "suspend_timeout_millis": 5_000,
-        "subscription": "*",
-        "sub_version": 0,
-        **fields,
-    }
-    return kind(queue_offset=offset, **arguments)
+def ask(offset: int = 0, **fields: Any) -> Pull:
+    return make_pull(offset, **{"suspend_timeout_millis": 5_000, **fields})
 
 
 def bodies(reply: PullReply) -> list[bytes]:
@@ -56,8 +43,7 @@ async def test_messages_come_from_the_asked_offset_on(broker: LocalBroker) -> No
 
 async def test_a_lite_pull_is_a_pull(broker: LocalBroker) -> None:
     stored(broker, "a")
-    reply = broker.ask(ask(kind=LitePull))
-    assert bodies(reply) == [b"a"]
+    assert bodies(broker.ask(ask(kind=LitePull))) == [b"a"]
 
 
 async def test_a_pull_returns_at_most_the_requested_count(broker: LocalBroker) -> None:
@@ -68,8 +54,7 @@ async def test_a_pull_returns_at_most_the_requested_count(broker: LocalBroker) -
 
 async def test_one_message_always_fits(broker: LocalBroker) -> None:
     stored(broker, "a", "b")
-    reply = broker.ask(ask(max_msg_bytes=1))
-    assert bodies(reply) == [b"a"]
+    assert bodies(broker.ask(ask(max_msg_bytes=1))) == [b"a"]
 
 
 async def test_only_wanted_tags_come(broker: LocalBroker) -> None:
@@ -130,9 +115,7 @@ class TestHeldPulls:
         stored(broker, "b")
         assert bodies(await held) == [b"b"]
 
-    async def test_a_message_stored_between_read_and_wait_is_not_missed(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_a_message_between_read_and_wait_is_not_missed(self, broker: LocalBroker) -> None:
         stored(broker, "a")
         held = self.hold(broker, broker.peer, 1)
         stored(broker, "b")  # before the task has taken its first step
@@ -181,12 +164,9 @@ class TestHeldPulls:
         broker.log.arrivals.close()
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
 
-    async def test_a_pull_without_the_flag_or_a_timeout_does_not_wait(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_a_pull_without_flag_or_timeout_does_not_wait(self, broker: LocalBroker) -> None:
         stored(broker, "a")
-        reply = broker.ask(ask(1))
-        assert reply.code == ResponseCode.PULL_NOT_FOUND
+        assert broker.ask(ask(1)).code == ResponseCode.PULL_NOT_FOUND
         flags = SUBSCRIPTION | SUSPEND
         reply = broker.ask(ask(1, sys_flag=flags, suspend_timeout_millis=0))
         assert reply.code == ResponseCode.PULL_NOT_FOUND
@@ -206,9 +186,9 @@ async def test_a_pull_is_held_for_a_moment_only(broker: LocalBroker) -> None:
         assert (await answer).code == ResponseCode.PULL_NOT_FOUND
 
 
-def refused(broker: LocalBroker, peer: FakePeer, **fields: Any) -> int:
+def refused(broker: LocalBroker, **fields: Any) -> int:
     with pytest.raises(CallRefused) as caught:
-        broker.ask(ask(**fields), peer)
+        broker.ask(ask(**fields))
     return caught.value.code
 
 
@@ -232,7 +212,13 @@ async def test_a_pull_with_invalid_fields_is_refused(
     broker: LocalBroker, fields: dict[str, Any], code: int
 ) -> None:
     stored(broker, "a")
-    assert refused(broker, broker.peer, **fields) == code
+    assert refused(broker, **fields) == code
+
+
+def put(broker: LocalBroker, *values: int) -> None:
+    """Stores messages with these values of `a` in queue 0 of orders."""
+    for value in values:
+        broker.send(str(value).encode(), properties=f"a\x01{value}\x02")
 
 
 class TestBySql:
@@ -242,111 +228,86 @@ class TestBySql:
     def settings(self) -> dict[str, Any]:
         return {"queue_file_entries": 300}
 
-    @pytest.fixture
-    def put(self, broker: LocalBroker) -> Callable[..., None]:
-        """Stores messages with these values of `a` in queue 0 of orders."""
-
-        def store(*values: int) -> None:
-            for value in values:
-                call = make_send(str(value).encode(), properties=f"a\x01{value}\x02")
-                broker.ask(call)
-
-        return store
-
     @staticmethod
     def ask(expression: str = "a > 5", **fields: Any) -> Pull:
         return ask(**{"expression_type": "SQL92", "subscription": expression, **fields})
 
-    async def test_only_what_matches_comes(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(3, 7, 5, 9, 1)
+    async def test_only_what_matches_comes(self, broker: LocalBroker) -> None:
+        put(broker, 3, 7, 5, 9, 1)
         reply = await broker.ask(self.ask())
         assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
         assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
         tally = broker.control.statistics.gets["orders", "billing"]
         assert (tally.count, tally.pulled) == (2, {0: 5})
 
-    async def test_no_matching_message_is_skipped(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(1, 2, 3)
+    async def test_no_matching_message_is_skipped(self, broker: LocalBroker) -> None:
+        put(broker, 1, 2, 3)
         reply = await broker.ask(self.ask())
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert (reply.body, reply.next_begin_offset) == (b"", 3)
 
-    async def test_count_and_bytes_are_limits(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(*range(20))
+    async def test_limits_hold(self, broker: LocalBroker) -> None:
+        put(broker, *range(20))
         reply = await broker.ask(self.ask(max_msg_nums=2))
         assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
         reply = await broker.ask(self.ask(max_msg_bytes=1))
         assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
 
-    async def test_an_offset_outside_the_queue_is_corrected(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_an_offset_outside_the_queue_is_corrected(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         reply = await broker.ask(self.ask(offset=9))
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
 
-    async def test_progress_is_noted_on_the_way(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(7)
+    async def test_progress_is_noted_on_the_way(self, broker: LocalBroker) -> None:
+        put(broker, 7)
         call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
         await broker.ask(call)
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
-    async def test_a_pull_waits_for_a_message_that_matches(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_a_pull_waits_for_a_message_that_matches(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
         waiting = asyncio.ensure_future(broker.ask(call))
         for value in (2, 3):
             await asyncio.sleep(0.01)
-            put(value)
+            put(broker, value)
         await asyncio.sleep(0.01)
         assert not waiting.done()
-        put(4, 8, 9)
+        put(broker, 4, 8, 9)
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (bodies(reply), reply.next_begin_offset) == ([b"8", b"9"], 6)
 
     async def test_a_long_poll_without_a_match_returns_how_far_it_scanned(
-        self, broker: LocalBroker, put: Callable[..., None]
+        self, broker: LocalBroker
     ) -> None:
-        put(1)
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
         reply = await broker.ask(call)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
         waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
-        put(2)
+        put(broker, 2)
         reply = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
     async def test_a_pull_that_never_reaches_the_end_of_its_queue_is_answered_in_time(
-        self, broker: LocalBroker, put: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+        self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
-        put(1)
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
         waiting = asyncio.ensure_future(broker.ask(call))
         began_ms = broker.control.clock.monotonic_ms()
         await asyncio.sleep(0.01)
         while not waiting.done() and broker.control.clock.monotonic_ms() - began_ms < 1_000:
-            put(2, 3, 4)
+            put(broker, 2, 3, 4)
             await asyncio.sleep(0)
         assert waiting.done()
         reply: Any = waiting.result()
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
-    async def test_changes_during_a_waiting_pull_take_effect(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_changes_during_a_waiting_pull_take_effect(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
         waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
@@ -355,10 +316,8 @@ class TestBySql:
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
-    async def test_an_end_of_the_broker_ends_the_wait(
-        self, broker: LocalBroker, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_an_end_of_the_broker_ends_the_wait(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
         waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
@@ -380,8 +339,7 @@ async def test_sql_is_refused_in_apaches_words(broker: LocalBroker) -> None:
 @pytest.mark.parametrize("kind", [None, "", "TAG"])
 async def test_tags_need_not_be_named_as_such(broker: LocalBroker, kind: str | None) -> None:
     stored(broker, "a")
-    reply = broker.ask(ask(expression_type=kind, subscription="a"))
-    assert bodies(reply) == [b"a"]
+    assert bodies(broker.ask(ask(expression_type=kind, subscription="a"))) == [b"a"]
 
 
 async def test_a_forbidden_group_or_topic_is_named_by_its_kind(broker: LocalBroker) -> None:
@@ -398,19 +356,15 @@ class TestByHeartbeat:
     """Without its own expression a pull means what the group's members said."""
 
     @staticmethod
-    def listen(broker: LocalBroker, peer: FakePeer, expression: str, **fields: Any) -> None:
+    def listen(broker: LocalBroker, expression: str, **fields: Any) -> None:
         wants = Subscription(topic="orders", sub_string=expression, sub_version=5, **fields)
-        model = MessageModel.BROADCASTING
-        data = ConsumerData(
-            group_name="billing", message_model=model, subscription_data_set=[wants]
-        )
-        broker.tables.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
+        data = heartbeat_of("c", wants, message_model=MessageModel.BROADCASTING)
+        broker.tables.clients.beat(broker.peer, data)
 
     async def test_the_groups_expression_counts(self, broker: LocalBroker) -> None:
         stored(broker, "a", "b")
-        self.listen(broker, broker.peer, "b")
-        reply = broker.ask(ask(sys_flag=0, sub_version=5))
-        assert bodies(reply) == [b"b"]
+        self.listen(broker, "b")
+        assert bodies(broker.ask(ask(sys_flag=0, sub_version=5))) == [b"b"]
 
     @pytest.mark.parametrize("sql", ["", "TAGS is not null"])
     async def test_a_member_whose_pulls_always_find_messages_owns_its_queue(
@@ -418,7 +372,7 @@ class TestByHeartbeat:
     ) -> None:
         stored(broker, "a", "b")
         kind: dict[str, Any] = {"expression_type": "SQL92"} if sql else {}
-        self.listen(broker, broker.peer, sql or "*", **kind)
+        self.listen(broker, sql or "*", **kind)
         owners = broker.coordination.handover.owners
         assert owners("billing", "orders", 0) == []
         for flags in (0, SUSPEND):
@@ -430,26 +384,24 @@ class TestByHeartbeat:
 
     async def test_codes_of_a_heartbeat_are_not_believed(self, broker: LocalBroker) -> None:
         stored(broker, "tagA")
-        self.listen(broker, broker.peer, "tagA", code_set=[0])  # as the C++ client sends it
-        reply = broker.ask(ask(sys_flag=0))
-        assert bodies(reply) == [b"tagA"]
+        self.listen(broker, "tagA", code_set=[0])  # as the C++ client sends it
+        assert bodies(broker.ask(ask(sys_flag=0))) == [b"tagA"]
 
     async def test_a_topic_without_subscription_is_refused(self, broker: LocalBroker) -> None:
         stored(broker, "a")
         broker.tables.topics.put(TopicConfig(topic_name="other"), 0)
-        self.listen(broker, broker.peer, "*")
-        code = refused(broker, broker.peer, topic="other", sys_flag=0)
+        self.listen(broker, "*")
+        code = refused(broker, topic="other", sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
     async def test_newer_tags_than_the_heartbeats_get_everything_and_the_client_compares_them(
         self, broker: LocalBroker
     ) -> None:
         stored(broker, "a", "b")
-        self.listen(broker, broker.peer, "b")
+        self.listen(broker, "b")
         for expression_type in ("TAG", "", None):
             newer = ask(sub_version=6, sys_flag=0, expression_type=expression_type)
-            reply = broker.ask(newer)
-            assert bodies(reply) == [b"a", b"b"]
+            assert bodies(broker.ask(newer)) == [b"a", b"b"]
 
     @pytest.mark.parametrize(
         ("before", "now"),
@@ -464,27 +416,25 @@ class TestByHeartbeat:
         self, broker: LocalBroker, before: dict[str, Any], now: dict[str, Any]
     ) -> None:
         stored(broker, "a")
-        self.listen(broker, broker.peer, "a is null", **before)
-        code = refused(broker, broker.peer, **{"sub_version": 6, "sys_flag": 0, **now})
+        self.listen(broker, "a is null", **before)
+        code = refused(broker, **{"sub_version": 6, "sys_flag": 0, **now})
         assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
     async def test_sql_may_come_with_a_heartbeat(self, broker: LocalBroker) -> None:
         stored(broker, "a", "b")
-        self.listen(broker, broker.peer, "TAGS = 'b'", expression_type="SQL92")
-        reply = await broker.ask(ask(sys_flag=0))
-        assert bodies(reply) == [b"b"]
-        self.listen(broker, broker.peer, "TAGS = ", expression_type="SQL92")
-        assert refused(broker, broker.peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
+        self.listen(broker, "TAGS = 'b'", expression_type="SQL92")
+        assert bodies(await broker.ask(ask(sys_flag=0))) == [b"b"]
+        self.listen(broker, "TAGS = ", expression_type="SQL92")
+        assert refused(broker, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
 
     async def test_a_group_that_may_not_broadcast_does_not(self, broker: LocalBroker) -> None:
         stored(broker, "a")
         group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
         broker.tables.groups.put(group, 0)
-        self.listen(broker, broker.peer, "*")
+        self.listen(broker, "*")
         reply = broker.ask(ask())
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
-        reply = broker.ask(ask(consumer_group="other"))
-        assert reply.code == 0
+        assert broker.ask(ask(consumer_group="other")).code == 0
 
 
 @pytest.mark.parametrize("settings", [{"permission": 2}])
@@ -501,11 +451,10 @@ async def test_clients_in_other_languages_get_as_many_messages_at_once_as_from_a
     reply = broker.ask(ask(max_msg_nums=50))
     assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
     broker.peer.language = Language.PYTHON
-    reply = broker.ask(ask(max_msg_nums=50))
-    assert len(bodies(reply)) == 50
+    assert len(bodies(broker.ask(ask(max_msg_nums=50)))) == 50
 
 
-async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
+async def test_transfer_limits_of_the_settings_hold_for_other_languages(
     broker: LocalBroker,
 ) -> None:
     def pulled_count(count: int = 50, size: int | None = None) -> int:
@@ -556,8 +505,7 @@ async def test_internal_topics_are_pulled_only_if_the_settings_allow_it(
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
     assert "read_internal_topics=true" in reply.remark
     broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
-    allowed = broker.ask(call)
-    assert allowed.code == ResponseCode.PULL_NOT_FOUND
+    assert broker.ask(call).code == ResponseCode.PULL_NOT_FOUND
 
 
 class TestTogether:
@@ -578,13 +526,11 @@ class TestTogether:
     async def test_a_malformed_multi_queue_body_is_a_pull_of_one_queue(
         self, broker: LocalBroker, both: None, body: bytes
     ) -> None:
-        reply = broker.ask(ask(queue_id=1, body=body))
-        assert bodies(reply) == [b"a", b"c"]
+        assert bodies(broker.ask(ask(queue_id=1, body=body))) == [b"a", b"c"]
 
     async def test_a_filter_is_for_one_queue(self, broker: LocalBroker, both: None) -> None:
         call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply = broker.ask(call)
-        assert bodies(reply) == []
+        assert bodies(broker.ask(call)) == []
 
 
 async def test_a_pull_that_means_a_deleted_topic_is_refused(broker: LocalBroker) -> None:
@@ -609,7 +555,7 @@ async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(broker: Loc
         await waiting
 
 
-async def test_an_apache_reader_of_a_recreated_topic_is_sent_to_its_beginning(
+async def test_an_apache_reader_of_a_recreated_topic_is_sent_to_its_start(
     broker: LocalBroker,
 ) -> None:
     stored(broker, "a", "b")
@@ -627,9 +573,7 @@ async def test_a_reader_that_names_the_topics_id_is_believed(broker: LocalBroker
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.SUCCESS, 2)
 
 
-async def test_a_reader_beyond_the_end_continues_at_its_groups_progress(
-    broker: LocalBroker,
-) -> None:
+async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(broker: LocalBroker) -> None:
     stored(broker, "a", "b")
     broker.ask(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1))
     reply = broker.ask(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9))

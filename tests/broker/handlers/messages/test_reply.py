@@ -8,11 +8,10 @@ from roquet.broker.handlers.messages.reply import PUSH_TIMEOUT_MS
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.wire.call import Reply
-from roquet.wire.calls.heartbeat import Heartbeat, Unregister
+from roquet.wire.calls.heartbeat import Unregister
 from roquet.wire.calls.reply import PushReply, SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
-from roquet.wire.fastjson import codec
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record, decode
 
@@ -40,7 +39,7 @@ class Requester:
 
 def beat(broker: LocalBroker, peer: FakePeer, group: str = "p") -> None:
     data = HeartbeatData(client_id="me", producer_data_set=[ProducerData(group_name=group)])
-    broker.ask(Heartbeat(body=codec.dumps(data)), peer)
+    broker.beat(data, peer)
 
 
 def answer(kind: type[ReplyMessage] = SendReplyMessage, **fields: Any) -> ReplyMessage:
@@ -100,9 +99,7 @@ async def test_a_reply_without_a_requester_is_refused(broker: LocalBroker) -> No
 
 
 @pytest.mark.parametrize("error", [CallTimeout("late"), CallRefused(1, "no")])
-async def test_a_requester_that_refuses_the_reply_is_reported(
-    broker: LocalBroker, error: Exception
-) -> None:
+async def test_a_requester_that_refuses_is_reported(broker: LocalBroker, error: Exception) -> None:
     asker = FakePeer()
     Requester(asker, error)
     beat(broker, asker)

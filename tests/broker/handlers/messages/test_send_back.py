@@ -43,8 +43,7 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(broker: Loc
         "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
         "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip
-    topic = not_none(broker.tables.topics.get("%RETRY%g"))
-    assert topic.write_queue_nums == 1
+    assert not_none(broker.tables.topics.get("%RETRY%g")).write_queue_nums == 1
 
 
 @pytest.mark.parametrize(
@@ -194,8 +193,7 @@ async def test_a_message_without_room_for_retry_properties_is_a_dead_letter_at_o
     broker: LocalBroker,
 ) -> None:
     text = f"UNIQ_KEY\x01k\x02long\x01{'x' * 32_650}\x02"
-    reply = broker.send(b"body", properties=text)
-    assert reply.code == 0
+    assert broker.send(b"body", properties=text).code == 0
     assert back(broker, record(broker, "orders", 0)).code == 0
     dead = record(broker, "%DLQ%g", 0)
     assert (dead.body, dead.reconsume_times) == (b"body", 1)

@@ -74,9 +74,7 @@ def test_other_replies_have_no_recall_handle(broker: LocalBroker, later: Later) 
     assert level.recall_handle is None
 
 
-def test_a_message_is_recalled_by_a_record_in_its_own_second(
-    broker: LocalBroker, later: Later
-) -> None:
+def test_a_message_is_recalled_by_a_record_in_its_second(broker: LocalBroker, later: Later) -> None:
     handle = later().recall_handle
     reply = answer(broker, broker.peer, handle)
     assert (reply.code, reply.msg_id, reply.region) == (0, "one", "DefaultRegion")
@@ -107,8 +105,7 @@ async def test_a_recall_is_flushed_like_an_acknowledged_message() -> None:
         sent = await broker.send(properties=text)
         assert sent.recall_handle
         call = Recall(topic="orders", recall_handle=sent.recall_handle)
-        reply = await broker.ask(call)
-        assert reply.msg_id == "one"
+        assert (await broker.ask(call)).msg_id == "one"
         assert broker.log.store.flushed_position == broker.log.store.end_position
         note = records(broker)[1]
         assert note.born_host == broker.peer.host_bytes

@@ -53,9 +53,7 @@ def refusal(act: Callable[..., object], *args: object) -> CallRefused:
     return refused.value
 
 
-async def test_the_reply_to_a_half_message_names_its_queue_and_half_offset(
-    broker: LocalBroker,
-) -> None:
+async def test_the_reply_to_a_half_message_has_its_queue_and_offset(broker: LocalBroker) -> None:
     text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
     for number in range(2):
         reply = broker.send(properties=text, queue_id=2)
@@ -134,9 +132,7 @@ async def test_a_client_that_ends_what_has_ended_again_and_again_fills_no_log(
     assert caplog.text.count("has ended before") == BURST
 
 
-async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
-    broker: LocalBroker,
-) -> None:
+async def test_an_end_after_its_senders_time_waits_for_the_check(broker: LocalBroker) -> None:
     late = prepare(broker, extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
     error = refusal(broker.bind(TransactionHandler.end), late, broker.peer)
     assert error.code == ResponseCode.ILLEGAL_OPERATION
@@ -215,11 +211,9 @@ async def test_a_half_message_that_was_given_up_can_be_put_back(broker: LocalBro
         for part in broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
         for record in decode_many(part)
     ]
-    message_id = broker.log.ingest.message_id(position)
-    assert broker.ask(ResumeCheck(msg_id=message_id)) is None
+    assert broker.ask(ResumeCheck(msg_id=broker.log.ingest.message_id(position))) is None
     resumed = not_none(broker.delivery.transactions.queue.at(1))
-    moved = changed(call, half_offset=1, position=resumed.record.position)
-    assert broker.ask(moved) is None
+    assert broker.ask(changed(call, half_offset=1, position=resumed.record.position)) is None
     assert bodies(broker) == [b"m"]
 
 

@@ -95,9 +95,7 @@ def test_a_clock_that_is_wrongly_set_back_for_a_while_brings_nothing_early(
     assert harness.bodies() == [b"first", b"delayed"]
 
 
-def test_messages_of_before_the_leap_and_of_after_it_wait_as_they_should(
-    running: TimerHarness,
-) -> None:
+def test_messages_before_the_leap_and_after_it_wait_as_they_should(running: TimerHarness) -> None:
     """Those of one second on the wheel, too."""
     harness = running
     _delayed(harness, b"before", 3 * HOUR_MS)

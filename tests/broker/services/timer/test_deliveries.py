@@ -33,9 +33,7 @@ def test_a_message_is_delivered_at_its_time_and_not_before(
     assert [record.stored_ms for record in harness.records()] == [START + delay]
 
 
-def test_a_delivered_message_has_the_properties_that_apaches_broker_sets(
-    harness: TimerHarness,
-) -> None:
+def test_a_delivered_message_has_the_properties_that_apaches_sets(harness: TimerHarness) -> None:
     harness.skip(350)
     harness.send(
         b"one", {"KEYS": "k", "TAGS": "red", "TIMER_DELAY_MS": "2000"}, 2,
@@ -61,9 +59,7 @@ def test_a_delivered_message_has_the_properties_that_apaches_broker_sets(
     }
 
 
-def test_messages_come_in_the_order_of_their_times_and_then_of_their_coming(
-    harness: TimerHarness,
-) -> None:
+def test_messages_come_in_the_order_of_their_times_then_as_they_came(harness: TimerHarness) -> None:
     for number, delay in enumerate((1_700, 1_200, 3_000, 1_700, 1_100, 2_001)):
         harness.after(b"%d" % number, delay)
     harness.wait(5_000)
@@ -315,7 +311,7 @@ def test_a_message_for_nowhere_does_not_hold_up_the_others(
     harness.after(b"one", 1_000)
     (record,) = harness.records(TIMER)
     lost = {"TIMER_OUT_MS": str(START)} | ({"REAL_TOPIC": topic} if topic else {})
-    harness.ingest.reappend(record, topic=TIMER, queue_id=0, properties=lost, reconsume_times=0)
+    harness.ingest.reappend(record, topic=TIMER, properties=lost)
     harness.after(b"two", 1_000)
     with caplog.at_level(logging.WARNING):
         harness.wait(1_000)
@@ -324,9 +320,7 @@ def test_a_message_for_nowhere_does_not_hold_up_the_others(
     assert harness.bodies() == [b"one", b"two"]
 
 
-def test_properties_that_leave_no_room_for_more_are_delivered_as_they_are(
-    harness: TimerHarness,
-) -> None:
+def test_properties_without_room_for_more_are_delivered_as_they_are(harness: TimerHarness) -> None:
     big = "x" * (32_767 - 180)
     harness.send(b"one", {"P": big, "TIMER_DELIVER_MS": str(START + 1_000)})
     harness.wait(1_000)
@@ -427,9 +421,7 @@ def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: TimerHarn
     ]
 
 
-def test_a_unit_that_leads_to_a_message_of_a_later_second_delivers_nothing(
-    harness: TimerHarness,
-) -> None:
+def test_a_unit_of_a_message_of_a_later_second_delivers_nothing(harness: TimerHarness) -> None:
     stored = harness.after(b"later", 60_000).appended
     harness.settle()
     slot_ms = START + 5_000

@@ -76,7 +76,7 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     harness.after(b"one", 1_000)
     (record,) = harness.records(TIMER)
     spoilt = {"REAL_TOPIC": "orders"} | ({} if text is None else {"TIMER_OUT_MS": text})
-    harness.ingest.reappend(record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0)
+    harness.ingest.reappend(record, topic=TIMER, properties=spoilt)
     harness.after(b"two", 1_000)
     harness.wait(1_000)
     assert harness.bodies() == [b"one", b"two"]
@@ -199,9 +199,7 @@ def test_a_full_disk_holds_up_and_loses_nothing(
     assert harness.bodies() == [b"one"]
 
 
-def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
-    harness: TimerHarness,
-) -> None:
+def test_a_lost_wheel_is_made_again_without_what_was_delivered(harness: TimerHarness) -> None:
     harness.after(b"delivered", 1_000)
     harness.after(b"waiting", 60_000)
     harness.wait(5_000)
@@ -283,9 +281,7 @@ def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_fo
     assert harness.bodies() == [b"two", b"one"]
 
 
-def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
-    harness: TimerHarness,
-) -> None:
+def test_a_replica_leaves_its_master_what_cannot_wait_on_the_wheel(harness: TimerHarness) -> None:
     harness.send(b"never", {"TIMER_DELIVER_MS": str(START + 60_000)})
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.follow(1, START + 120_000)
@@ -304,9 +300,7 @@ def test_a_replica_waits_for_a_place_on_the_wheel() -> None:
     assert harness.timers.offset == 0
 
 
-def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
-    harness: TimerHarness,
-) -> None:
+def test_what_was_delivered_at_once_comes_again_and_not_what_waits(harness: TimerHarness) -> None:
     harness.skip(500)
     for number in range(100):
         harness.after(b"now %d" % number, 1)
@@ -329,9 +323,7 @@ def taken_again(harness: TimerHarness, offset: int, reached_ms: int = 0) -> list
     return harness.records("orders")
 
 
-def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
-    harness: TimerHarness,
-) -> None:
+def test_a_message_confirmed_after_its_second_is_delivered_again(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.settle()
     harness.after(b"confirmed late", 3_000)
@@ -356,9 +348,7 @@ def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_oth
         good | {"TIMER_OUT_MS": "x"},
         good | {"TIMER_OUT_MS": "9" * 18},
     ):
-        harness.ingest.reappend(
-            record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0
-        )
+        harness.ingest.reappend(record, topic=TIMER, properties=spoilt)
     harness.skip(1_000)
     harness.after(b"two", 1)
     harness.wait(2_000)

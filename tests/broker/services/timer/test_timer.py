@@ -326,9 +326,7 @@ def test_a_replica_takes_over_where_its_master_was() -> None:
     assert delivered.appended.queue_offset == 0
 
 
-def test_a_replica_puts_no_message_on_the_wheel_that_its_master_has_not(
-    harness: TimerHarness,
-) -> None:
+def test_a_replica_puts_nothing_on_the_wheel_that_its_master_has_not(harness: TimerHarness) -> None:
     for number in range(100):
         harness.after(b"%d" % number, 60_000)
     read_ms = harness.clock.now_ms()
@@ -367,9 +365,7 @@ def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
 
 
-def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
-    harness: TimerHarness,
-) -> None:
+def test_that_is_remembered_if_the_process_is_killed_before_it_leads(harness: TimerHarness) -> None:
     harness.after(b"waits", 60_000)
     harness.settle()
     safe_ms = harness.clock.now_ms()

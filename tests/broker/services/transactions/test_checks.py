@@ -103,9 +103,7 @@ async def test_a_round_ends_at_the_first_that_is_too_young(harness: ChecksHarnes
     assert asked(harness.peer) == [b"old", b"young", b"old as well", b"old"]
 
 
-async def test_a_half_message_immune_to_checks_does_not_delay_others(
-    harness: ChecksHarness,
-) -> None:
+async def test_a_half_message_immune_to_checks_delays_no_others(harness: ChecksHarness) -> None:
     harness.hire()
     harness.born(b"quiet", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
     harness.born(b"other")
@@ -191,9 +189,7 @@ async def test_all_producers_of_a_group_are_asked_in_turn(harness: ChecksHarness
     assert min(counts) > 3
 
 
-async def test_a_half_message_without_room_for_the_count_is_checked_in_place(
-    harness: ChecksHarness,
-) -> None:
+async def test_without_room_for_the_count_it_is_checked_in_place(harness: ChecksHarness) -> None:
     harness.hire()
     used = len(harness.born(b"probe", extra="a\x01\x02").record.properties)
     drain = PROPERTIES_SIZE_MAX - used

@@ -45,9 +45,7 @@ def harness() -> Iterator[HalfQueueHarness]:
     harness.close()
 
 
-def test_a_half_message_is_found_by_its_position_and_by_its_offset(
-    harness: HalfQueueHarness,
-) -> None:
+def test_a_half_message_is_found_by_position_and_by_offset(harness: HalfQueueHarness) -> None:
     harness.append(topic="t")
     first, second = harness.half(body=b"1"), harness.half(body=b"2")
     assert (first.offset, second.offset) == (0, 1)
@@ -241,9 +239,7 @@ def test_the_newest_messages_of_a_key_are_examined(
     assert not harness.queue.was_delivered(half)
 
 
-def test_one_that_replicas_do_not_have_yet_is_found_by_its_position(
-    harness: HalfQueueHarness,
-) -> None:
+def test_one_that_replicas_do_not_have_is_found_by_position(harness: HalfQueueHarness) -> None:
     half = harness.half()
     harness.store.set_confirmed(half.record.position)
     assert harness.queue.at(half.offset) is None

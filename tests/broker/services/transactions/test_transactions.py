@@ -147,9 +147,7 @@ def test_a_half_message_that_was_put_back_stands_at_the_end(harness: Transaction
     assert harness.transactions.current(half) is None
 
 
-def test_half_messages_given_up_are_kept_in_a_topic_of_their_own(
-    harness: TransactionsHarness,
-) -> None:
+def test_half_messages_given_up_are_kept_in_their_own_topic(harness: TransactionsHarness) -> None:
     half = harness.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
     harness.transactions.give_up(half)
     (record,) = harness.records(GIVEN_UP)

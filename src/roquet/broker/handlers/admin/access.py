@@ -6,8 +6,9 @@ The gaps `policies` and `passwords` bring these back. Every success has the rema
 broker.
 """
 
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from roquet.access.gaps import AccessGap
 from roquet.access.translation import acl_info, policy_changes, user_change, user_info
@@ -21,7 +22,7 @@ from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
 from roquet.observe.log_lines import AUDIT
 from roquet.rules.access import changes
-from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
+from roquet.rules.access.changes import AccessChangeRefused, UserChange
 from roquet.wire.call import Reply
 from roquet.wire.calls.access import (
     SUCCESS_REMARK,
@@ -53,6 +54,8 @@ BLANK: Final = "The username is blank"
 
 Change = Callable[[AccessTables], AccessTables]
 
+UserPut = Callable[[AccessTables, User | None, str, UserChange], AccessTables]
+
 AclChange = CreateAcl | UpdateAcl | DeleteAcl
 
 
@@ -64,19 +67,11 @@ class AccessHandler(BrokerComponent, frozen=True):
 
     async def create_user(self, call: CreateUser, peer: Peer) -> Reply:
         """Create a user."""
-        caller = self._caller(call)
-        name, body = _named(call.username), _user(call)
-        wanted = user_change(body)
-        change: Change = lambda tables: changes.create_user(tables, caller, name, wanted)  # noqa: E731
-        return await self._change(change, f"user {name} created", caller, peer)
+        return await self._put_user(call, changes.create_user, "created", peer)
 
     async def update_user(self, call: UpdateUser, peer: Peer) -> Reply:
         """Change a user's password, type or status."""
-        caller = self._caller(call)
-        name, body = _named(call.username), _user(call)
-        wanted = user_change(body)
-        change: Change = lambda tables: changes.update_user(tables, caller, name, wanted)  # noqa: E731
-        return await self._change(change, f"user {name} changed", caller, peer)
+        return await self._put_user(call, changes.update_user, "changed", peer)
 
     async def delete_user(self, call: DeleteUser, peer: Peer) -> Reply:
         """Delete a user and its ACL."""
@@ -109,13 +104,16 @@ class AccessHandler(BrokerComponent, frozen=True):
         body = decode_body(call.body, AclInfo) if call.body else AclInfo()
         if not body.policies:
             raise system_error("The body of acl is null")
-        name, wanted = _checked_acl(body, call.subject)
+        with _refusing():  # the body's subject wins over the header's
+            name, wanted = changes.subject_name(body.subject or call.subject), policy_changes(body)
         change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
         return await self._change(change, f"acl of {name} changed", caller, peer)
 
     async def delete_acl(self, call: DeleteAcl, peer: Peer) -> Reply:
         """Delete an ACL, or one entry of it."""
-        caller, name = self._acl_changer(call), _subject(call.subject)
+        caller = self._acl_changer(call)
+        with _refusing():
+            name = changes.subject_name(call.subject)
         resource, policy = call.resource, call.policy_type
         change: Change = lambda tables: changes.delete_acl(tables, name, resource, policy)  # noqa: E731
         text = f"acl of {name} deleted" + (f" for {resource}" if resource else "")
@@ -124,11 +122,9 @@ class AccessHandler(BrokerComponent, frozen=True):
     def get_acl(self, call: GetAcl, _peer: Peer) -> Reply:
         """Return the ACL of a user."""
         self._check_on(call.code)
-        name = _subject(call.subject)
-        try:
+        with _refusing():
+            name = changes.subject_name(call.subject)
             acl = changes.known_acl(self.access.tables, name)
-        except AccessChangeRefused as error:
-            _refuse_change(error)
         body = b"" if acl is None else codec.dumps(acl_info(name, acl))
         return Reply(remark=SUCCESS_REMARK, body=body)
 
@@ -143,11 +139,19 @@ class AccessHandler(BrokerComponent, frozen=True):
         shown = [info for info in infos if info.policies]
         return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
 
+    async def _put_user(
+        self, call: CreateUser | UpdateUser, put: UserPut, done: str, peer: Peer
+    ) -> Reply:
+        caller, name = self._caller(call), _named(call.username)
+        if not call.body:
+            raise system_error("The body of user is null")
+        wanted = user_change(decode_body(call.body, UserInfo))
+        change: Change = lambda tables: put(tables, caller, name, wanted)  # noqa: E731
+        return await self._change(change, f"user {name} {done}", caller, peer)
+
     async def _change(self, change: Change, done: str, caller: User | None, peer: Peer) -> Reply:
-        try:
+        with _refusing():
             await self.access.change(change)
-        except AccessChangeRefused as error:
-            _refuse_change(error)
         who = caller.name if caller else "nobody"
         log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
         return Reply(remark=SUCCESS_REMARK)
@@ -182,28 +186,11 @@ def _named(username: str | None) -> str:
     return username
 
 
-def _user(call: CreateUser | UpdateUser) -> UserInfo:
-    if not call.body:
-        raise system_error("The body of user is null")
-    return decode_body(call.body, UserInfo)
-
-
-def _checked_acl(body: AclInfo, subject: str | None) -> tuple[str, PolicyChanges]:
-    """The user's name and the changes of a body, whose subject wins over the header's."""
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse a request for a change that may not be made."""
     try:
-        return changes.subject_name(body.subject or subject), policy_changes(body)
+        yield
     except AccessChangeRefused as error:
-        _refuse_change(error)
-
-
-def _subject(subject: str | None) -> str:
-    try:
-        return changes.subject_name(subject)
-    except AccessChangeRefused as error:
-        _refuse_change(error)
-
-
-def _refuse_change(error: AccessChangeRefused) -> NoReturn:
-    is_system_error = error.is_system_error
-    code = ResponseCode.SYSTEM_ERROR if is_system_error else ResponseCode.NO_PERMISSION
-    raise CallRefused(code, str(error)) from error
+        refusal = system_error if error.is_system_error else no_permission
+        raise refusal(str(error)) from error

@@ -104,13 +104,7 @@ class TopicHandler(BrokerComponent, frozen=True):
         """
         table = self.tables.topics.content()
         version, configs = table.data_version, table.topic_config_table
-        some = page(
-            configs,
-            version,
-            first=call.topic_seq,
-            most=call.max_topic_num,
-            seen_version=call.data_version,
-        )
+        some = page(configs, version, call.topic_seq, call.max_topic_num, call.data_version)
         ids, is_first = self.tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
         body = TopicsOfBroker(
             topic_config_table=some,
@@ -190,14 +184,8 @@ class TopicHandler(BrokerComponent, frozen=True):
     def groups(self, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
         """Return all consumer groups of this broker, or a page of them."""
         table = self.tables.groups.content()
-        configs = table.subscription_group_table
-        some = page(
-            configs,
-            table.data_version,
-            first=call.group_seq,
-            most=call.max_group_num,
-            seen_version=call.data_version,
-        )
+        version, configs = table.data_version, table.subscription_group_table
+        some = page(configs, version, call.group_seq, call.max_group_num, call.data_version)
         body = msgspec.structs.replace(table, subscription_group_table=some)
         count = len(configs)
         return written(

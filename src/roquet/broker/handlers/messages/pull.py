@@ -161,14 +161,8 @@ class PullHandler(BrokerComponent, frozen=True):
 
     def _redirect_reply(self, call: Pull, offset: int | None, remark: str) -> PullReply:
         """The reply that sends a reader to an offset; None is the queue's first."""
-        minimum, maximum = self.log.store.bounds(call.topic, call.queue_id)
-        return PullReply(
-            code=MOVED,
-            remark=remark,
-            next_begin_offset=minimum if offset is None else offset,
-            min_offset=minimum,
-            max_offset=maximum,
-        )
+        bounds = self.log.store.bounds(call.topic, call.queue_id)
+        return _without_messages(MOVED, remark, bounds[0] if offset is None else offset, bounds)
 
     def _current_reply(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
         bounds = self.log.store.bounds(call.topic, call.queue_id)
@@ -178,21 +172,14 @@ class PullHandler(BrokerComponent, frozen=True):
 
     def _out_of_range_reply(self, call: Pull, offset: int, bounds: tuple[int, int]) -> PullReply:
         """The reply for an offset outside the queue, which holds [least, next)."""
-        minimum, maximum = bounds
         committed = self.tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
-        match pull_outcome(offset, minimum, maximum, committed):
+        match pull_outcome(offset, *bounds, committed):
             case OffsetCorrected(offset, reason):
                 code, next_offset, remark = MOVED, offset, reason
             case _:
                 self.control.statistics.missed()
                 code, next_offset, remark = NOT_FOUND, offset, "OFFSET_OVERFLOW_ONE"
-        return PullReply(
-            code=code,
-            remark=remark,
-            next_begin_offset=next_offset,
-            min_offset=minimum,
-            max_offset=maximum,
-        )
+        return _without_messages(code, remark, next_offset, bounds)
 
     def _matching_reply(
         self, call: Pull, wanted: TagCodes, limits: tuple[int, int], bounds: tuple[int, int]
@@ -312,6 +299,18 @@ class PullHandler(BrokerComponent, frozen=True):
 def _body(parts: list[memoryview]) -> bytes:
     """The records as a reply's body: a single part is not copied before it is in its frame."""
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def _without_messages(
+    code: int, remark: str, next_offset: int, bounds: tuple[int, int]
+) -> PullReply:
+    return PullReply(
+        code=code,
+        remark=remark,
+        next_begin_offset=next_offset,
+        min_offset=bounds[0],
+        max_offset=bounds[1],
+    )
 
 
 def _check_newer_tags(subscription: Subscription, call: Pull) -> None:

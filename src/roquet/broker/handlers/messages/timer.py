@@ -119,9 +119,7 @@ class TimerHandler(BrokerComponent, frozen=True):
             prepared_position=0,
             crc=0,
         )
-        self.log.ingest.reappend(
-            record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
-        )
+        self.log.ingest.reappend(record, topic=handle.topic, properties=properties)
 
     async def _when_safe(self, noted: Awaitable[RecallReply], region: str) -> RecallReply:
         """The reply once it is safe, or after the timeout, as in the genuine broker."""

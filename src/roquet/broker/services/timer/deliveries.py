@@ -262,7 +262,6 @@ class TimerDeliveries:
             topic=place[0],
             queue_id=place[1],
             properties=properties,
-            reconsume_times=record.reconsume_times,
         )
         return appended.queue_offset
 

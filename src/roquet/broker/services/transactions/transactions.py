@@ -124,7 +124,6 @@ class Transactions:
             topic=half.topic,
             queue_id=self._destinations.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
             properties={name: properties[name] for name in properties if name not in REAL},
-            reconsume_times=record.reconsume_times,
             settles=record.position,
         )
         self.end(half.offset)
@@ -176,9 +175,7 @@ class Transactions:
         return self._ingest.reappend(
             record,
             topic=topic,
-            queue_id=0,
             properties=properties,
-            reconsume_times=record.reconsume_times,
             settles=record.position,
         )
 
