@@ -27,7 +27,6 @@ from roquet.net.threads import in_thread
 from roquet.rules.access.decision import decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
-from roquet.wire.signing import Credentials
 
 log = logger(__name__)
 
@@ -188,11 +187,6 @@ def _with_settings_users(tables: AccessTables, config: BrokerConfig) -> AccessTa
     users = dict(tables.users)
     for credentials in (config.initial_user, config.inner_credentials):
         if credentials is not None:
-            users.setdefault(credentials.access_key, _super_user(credentials))
+            name, password = credentials.access_key, credentials.secret_key
+            users.setdefault(name, User(name=name, password=password, user_type=UserType.SUPER))
     return AccessTables(users=users, acls=tables.acls)
-
-
-def _super_user(credentials: Credentials) -> User:
-    return User(
-        name=credentials.access_key, password=credentials.secret_key, user_type=UserType.SUPER
-    )

@@ -229,16 +229,17 @@ class PopCollector:
         if topic == request.topic:
             self.parts += messages.parts
         else:
-            self.parts += [self._renamed(part, start) for part in messages.parts]
+            self.parts += [
+                self._renamed(part, at, start) for part in messages.parts for at in _places(part)
+            ]
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The group's next offset in a queue, and the queue's end."""
         request = self._request
         minimum, maximum = self._log.store.bounds(topic, queue_id)
         if self._tables.offset_resets.pending and not request.peek:
-            self._tables.offset_resets.take(
-                request.group, topic, queue_id
-            )  # the progress includes it already
+            # The progress includes it already.
+            self._tables.offset_resets.take(request.group, topic, queue_id)
         committed = self._tables.offsets.get(request.group, topic, queue_id)
         if committed is None:
             progress = BrokerProgress(self._log, self._tables, self._control)
@@ -306,11 +307,8 @@ class PopCollector:
         was_popped = props.FIRST_POP_TIME in properties
         return origin == self._request.topic or (was_popped and origin not in origins)
 
-    def _renamed(self, part: memoryview, start: int) -> bytes:
-        """Records of the retry topic under the name of the topic that the client pops."""
-        return b"".join([self._renamed_one(part, at, start) for at in _places(part)])
-
-    def _renamed_one(self, part: memoryview, at: int, start: int) -> bytes:
+    def _renamed(self, part: memoryview, at: int, start: int) -> bytes:
+        """A record of the retry topic under the name of the topic that the client pops."""
         request = self._request
         (size,) = LENGTH.unpack_from(part, at)
         try:

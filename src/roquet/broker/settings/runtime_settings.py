@@ -7,7 +7,7 @@ A part that copies a value for speed subscribes to its changes; others read `con
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -62,12 +62,12 @@ class RuntimeSettings:
         try:
             config = msgspec.structs.replace(self.config, **values)
         except ConfigError as error:  # each value is legal, but not beside the others
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         if config == self.config:
             return False
         for check in self.checks:
             if (fault := check(self.config, config)) is not None:
-                _refuse(fault)
+                raise invalid_parameter(fault)
         self._keep(requested)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)
@@ -100,7 +100,7 @@ class RuntimeSettings:
         try:
             check_unused_setting(key, value)
         except ConfigError as error:
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         return value != self.config.unused.get(key, unused_settings()[key].default)
 
     def _warn(self, requested: RequestedSettings) -> None:
@@ -119,12 +119,14 @@ class RuntimeSettings:
             name, parse = setting_of(key, f"{key}={value}")
             parsed = parse(value, key)
         except ConfigError as error:
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         if name is None or parsed == self._in_force(name):
             return None
         if SETTINGS[name].needs_restart:
             shown = HIDDEN if SETTINGS[name].is_secret else value
-            _refuse(f"{key}={shown}: it cannot change while the broker runs; restart it with that")
+            raise invalid_parameter(
+                f"{key}={shown}: it cannot change while the broker runs; restart it with that"
+            )
         return name, parsed
 
     def _in_force(self, name: str) -> object:
@@ -154,8 +156,4 @@ def _check_text(key: str, value: str) -> None:
     if key in BLACK_LIST:
         raise no_permission("Can not update config in black list.")
     if not value.isprintable() or value.endswith("\\"):
-        _refuse(f"{key}={value!r}: a value is one line of printable characters")
-
-
-def _refuse(remark: str) -> NoReturn:
-    raise invalid_parameter(remark)
+        raise invalid_parameter(f"{key}={value!r}: a value is one line of printable characters")

@@ -129,11 +129,19 @@ def _path(value: str, where: str) -> Path:
     return Path(text).expanduser()
 
 
-def _port(value: str, where: str) -> int:
-    port = settings.parse_int(value, where, least=0)
-    if port > 65_535:
-        raise ConfigError(f"{where}: {port} is no port, the highest is 65535")
-    return port
+_natural: Final = partial(settings.parse_int, least=0)
+
+
+def _at_most(most: int, complaint: str, parse: SettingParser = _natural) -> SettingParser:
+    """A parser of numbers up to `most`; the complaint formats the text ({0}) and number ({1})."""
+
+    def check(value: str, where: str) -> int:
+        number: int = parse(value, where)
+        if number > most:
+            raise ConfigError(f"{where}: {complaint.format(value, number)}")
+        return number
+
+    return check
 
 
 def _advertise(value: str, where: str) -> str:
@@ -157,13 +165,6 @@ def _heartbeat_timeout(value: int, where: str) -> int:
             "machine that pauses for a moment would lose its role"
         )
     return value
-
-
-def _hour(value: str, where: str) -> int:
-    hour = settings.parse_int(value, where, least=0)
-    if hour > 23:
-        raise ConfigError(f"{where}: {value!r} is no hour of a day: 00 to 23")
-    return hour
 
 
 def _percent(value: str, where: str) -> float:
@@ -212,13 +213,6 @@ def _bytes(value: str, where: str) -> int:
     return size
 
 
-def _permission(value: str, where: str) -> int:
-    permission = settings.parse_int(value, where, least=0)
-    if permission > READ_WRITE:
-        raise ConfigError(f"{where}: {value!r} is none of 2 (write), 4 (read), 6 (both), 0")
-    return permission
-
-
 def _register_interval(value: int, _where: str) -> int:
     # The genuine broker keeps it within these bounds, too: name servers forget after 120 s.
     return max(10_000, min(value, 60_000))
@@ -243,12 +237,6 @@ def _one_of(kind: type[E], *, any_case: bool = False) -> SettingParser:
 
 def _stream_address(value: str, where: str) -> str | None:
     return settings.join_address(*settings.parse_address(value, where)) if value else None
-
-
-def _batch_size(value: str, where: str) -> int:
-    if (size := _bytes(value, where)) > BODY_SIZE_MAX:
-        raise ConfigError(f"{where}: {value!r} is over {BODY_SIZE_MAX}, which no replica reads")
-    return size
 
 
 class _CredentialsText(msgspec.Struct, rename="camel"):
@@ -313,9 +301,11 @@ MILLIS: Final = ValueFormat(settings.parse_millis, _number)
 HOURS: Final = ValueFormat(
     settings.parse_millis, partial(_number, factor=HOUR_MS), lambda ms: str(ms // HOUR_MS)
 )
-HOUR: Final = ValueFormat(_hour, None, lambda hour: f"{hour:02d}")
+HOUR: Final = ValueFormat(
+    _at_most(23, "{0!r} is no hour of a day: 00 to 23"), None, lambda hour: f"{hour:02d}"
+)
 REGION: Final = ValueFormat(_region)
-PORT_NUMBER: Final = ValueFormat(_port)
+PORT_NUMBER: Final = ValueFormat(_at_most(65_535, "{1} is no port, the highest is 65535"))
 ADDRESS: Final = ValueFormat(_advertise)
 ADDRESSES: Final = ValueFormat(_servers, None, ";".join)
 FLUSH_TYPE: Final = ValueFormat(
@@ -328,17 +318,21 @@ REGISTER_INTERVAL: Final = _checked_millis(_register_interval)
 HEARTBEAT_TIMEOUT: Final = _checked_millis(_heartbeat_timeout)
 REQUEST_MODE: Final = ValueFormat(_request_mode)
 POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))
-PERMISSION: Final = ValueFormat(_permission)
+PERMISSION: Final = ValueFormat(
+    _at_most(READ_WRITE, "{0!r} is none of 2 (write), 4 (read), 6 (both), 0")
+)
 BROKER_ROLE: Final = ValueFormat(_one_of(BrokerRole))
-ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
-BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
+ELECTION_PRIORITY: Final = ValueFormat(_natural)
+BROKER_ID: Final = ValueFormat(_natural)
 REPLICA_ACK: Final = ValueFormat(_one_of(ReplicaAck))
 METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
 METRIC_LABELS: Final = ValueFormat(check_labels)
 INTERFACE: Final = ValueFormat(lambda value, _where: value)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 LOG_LEVELS: Final = ValueFormat(check_log_levels)
-BATCH_SIZE: Final = ValueFormat(_batch_size)
+BATCH_SIZE: Final = ValueFormat(
+    _at_most(BODY_SIZE_MAX, f"{{0!r}} is over {BODY_SIZE_MAX}, which no replica reads", _bytes)
+)
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
 KEY_PASSWORD: Final = ValueFormat(
     lambda value, _where: KeyPassword(value) if value else None, None, lambda _: HIDDEN

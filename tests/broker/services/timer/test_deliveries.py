@@ -7,7 +7,8 @@ import pytest
 from tests.broker.conftest import failing
 from tests.broker.services.conftest import TimerHarness
 
-from roquet.broker.services.timer import deliveries, intake
+from roquet.broker.services.delayed_delivery import STEP_COUNT
+from roquet.broker.services.timer import deliveries
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.store.timer.layout import TimerSlot, TimerUnit
@@ -152,7 +153,7 @@ def test_under_a_flood_messages_are_late_by_what_waits_and_not_by_more_and_more(
     for _ in range(1_500):  # what 2.4 s take
         harness.after(b"flood", 60_000)
     for _ in range(100):
-        for _ in range(intake.STEP_COUNT):
+        for _ in range(STEP_COUNT):
             harness.after(b"flood", 60_000)
         harness.skip(100)
         harness.step()

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.conftest import failing, not_none
 from tests.broker.services.conftest import TimerHarness
 
-from roquet.broker.services.timer import intake
+from roquet.broker.services.delayed_delivery import STEP_COUNT
 from roquet.broker.services.timer.deliveries import TimerDeliveries
 from roquet.broker.services.timer.intake import TimerIntake
 from roquet.model.errors import StoreFull
@@ -48,7 +48,7 @@ def test_the_taken_time_never_exceeds_the_clock(harness: TimerHarness) -> None:
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     timer_intake.step(harness.clock.now_ms())
     assert timer_intake.taken_ms == START
-    for _ in range(10 * intake.STEP_COUNT):
+    for _ in range(10 * STEP_COUNT):
         harness.after(b"one", 60_000)
     harness.skip(100)
     taken_ms = []

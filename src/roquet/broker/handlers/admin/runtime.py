@@ -115,17 +115,13 @@ class RuntimeHandler(BrokerComponent, frozen=True):
     def _disk(self) -> dict[str, str]:
         store, usage = self.log.store, self.log.store.disk
         ratio = f"{usage.ratio:.2f}"
-        log_dir = (
-            self.control.settings.config.store_dir / "commitlog"
-            if self.control.settings.config.store_dir
-            else "memory"
-        )
+        store_dir = self.control.settings.config.store_dir
+        log_dir = store_dir / "commitlog" if store_dir else "memory"
         return {
             "commitLogMinOffset": str(store.begin_position),
             "commitLogMaxOffset": str(store.end_position),
-            "commitLogConfirmedOffset": str(
-                store.confirmed_position
-            ),  # ours: readers see no further
+            # Ours: readers see no further.
+            "commitLogConfirmedOffset": str(store.confirmed_position),
             "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{log_dir}": ratio,

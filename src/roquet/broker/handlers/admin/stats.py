@@ -138,7 +138,18 @@ class StatsHandler(BrokerComponent, frozen=True):
             master=True,
             master_commit_log_max_offset=self.log.store.end_position,
             in_sync_slave_nums=self._in_sync(replicas),
-            ha_connection_info=[_connection(replica) for replica in replicas],
+            ha_connection_info=[
+                calls.HaConnection(
+                    addr=replica.address,
+                    slave_ack_offset=replica.report,
+                    diff=replica.lag,
+                    in_sync=replica.is_in_sync,
+                    transferred_byte_in_second=replica.bytes_per_second,
+                    transfer_from_where=replica.position,
+                    silent_ms=replica.silent_ms,
+                )
+                for replica in replicas
+            ],
         )
         return Reply(body=codec.dumps(status))
 
@@ -242,18 +253,6 @@ class StatsHandler(BrokerComponent, frozen=True):
 
     def _queue(self, topic: str, number: int) -> MessageQueue:
         return MessageQueue(topic, self.control.settings.config.broker_name, number)
-
-
-def _connection(replica: ConnectionFacts) -> calls.HaConnection:
-    return calls.HaConnection(
-        addr=replica.address,
-        slave_ack_offset=replica.report,
-        diff=replica.lag,
-        in_sync=replica.is_in_sync,
-        transferred_byte_in_second=replica.bytes_per_second,
-        transfer_from_where=replica.position,
-        silent_ms=replica.silent_ms,
-    )
 
 
 def _without_average(stats: calls.StatsData) -> calls.StatsData:

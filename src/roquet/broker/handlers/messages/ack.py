@@ -80,9 +80,8 @@ class AckHandler(BrokerComponent, frozen=True):
             return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
         if len(body.acks) > ACKS_MAX:
             raise invalid_parameter(f"{len(body.acks)} pops: {ACKS_MAX} are allowed")
-        bits = [
-            decode_bits(acked.bits) for acked in body.acks
-        ]  # all can be decoded, or none counts
+        # All can be decoded, or none counts.
+        bits = [decode_bits(acked.bits) for acked in body.acks]
         for acked, its_bits in zip(body.acks, bits, strict=True):
             topic = stored_topic(acked.topic, acked.group, acked.retry)
             if acked.revive_queue == ORDER_QUEUE:

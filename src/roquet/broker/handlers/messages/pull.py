@@ -79,7 +79,7 @@ class PullHandler(BrokerComponent, frozen=True):
         if self.tables.offset_resets.pending and (moved := self._reset_reply(call)) is not None:
             return moved
         if self.tables.former_readers.pending and self._is_former_reader(call, peer):
-            return self._restart_reply(call)
+            return self._redirect_reply(call, None, "the topic was deleted and made anew")
         if call.sys_flag & COMMIT and call.commit_offset >= 0:
             self.progress.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
         self.coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
@@ -107,11 +107,8 @@ class PullHandler(BrokerComponent, frozen=True):
         return reply_limits(min(requested[0], count), min(requested[1], size))
 
     def _is_cold(self, call: Pull) -> bool:
-        store, memory, share = (
-            self.log.store,
-            self.log.memory,
-            self.control.settings.config.memory_share,
-        )
+        store, memory = self.log.store, self.log.memory
+        share = self.control.settings.config.memory_share
         if is_in_page_cache(store.begin_position, store.end_position, memory, share):
             return False  # the whole log is in memory: no need to look where the message lies
         entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
@@ -154,10 +151,6 @@ class PullHandler(BrokerComponent, frozen=True):
         return call.topic_id is None and self.tables.former_readers.tell(
             call.topic, call.consumer_group, call.queue_id, peer
         )
-
-    def _restart_reply(self, call: Pull) -> PullReply:
-        """The reply that sends a reader of a deleted topic to the new one's first offset, once."""
-        return self._redirect_reply(call, None, "the topic was deleted and made anew")
 
     def _redirect_reply(self, call: Pull, offset: int | None, remark: str) -> PullReply:
         """The reply that sends a reader to an offset; None is the queue's first."""

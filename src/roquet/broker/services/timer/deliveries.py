@@ -13,6 +13,7 @@ from roquet.broker.counts import DELAY
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.services.delayed_delivery import STEP_BYTES, STEP_COUNT
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.log_records import logger
 from roquet.model import names
@@ -35,14 +36,8 @@ from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 
-STEP_COUNT: Final = 64
-"""Messages delivered before others have their turn: about a millisecond."""
-
 LOOK_COUNT: Final = 64
 """Units read before others have their turn."""
-
-STEP_BYTES: Final = 1024 * 1024
-"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 EMPTY_COUNT: Final = 4_096
 """Empty seconds that are skipped in one step, after a long pause."""

@@ -31,7 +31,7 @@ from roquet.rules.transaction import (
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.property_text import lossless_bytes
-from roquet.wire.records.record import Record, pack
+from roquet.wire.records.record import pack
 
 log = logger(__name__)
 
@@ -191,23 +191,20 @@ class TransactionChecks:
         self._alone.discard(group)
         record, key = half.record, half.unique_key
         try:
-            self._tell(peer, half, record, key)
+            peer.oneway(
+                CheckTransactionState(
+                    body=_as_it_will_be(half),
+                    topic=names.HALF_TOPIC,
+                    half_offset=half.offset,
+                    position=record.position,
+                    msg_id=key,
+                    transaction_id=key,
+                    offset_msg_id=offset_message_id(record.store_host, record.position),
+                    broker_name=self._transactions.config.broker_name,
+                )
+            )
         except Exception:
             log.exception("half message %s cannot be shown to a producer: trying again", key)
-
-    def _tell(self, peer: Peer, half: HalfMessage, record: Record, key: str) -> None:
-        peer.oneway(
-            CheckTransactionState(
-                body=_as_it_will_be(half),
-                topic=names.HALF_TOPIC,
-                half_offset=half.offset,
-                position=record.position,
-                msg_id=key,
-                transaction_id=key,
-                offset_msg_id=offset_message_id(record.store_host, record.position),
-                broker_name=self._transactions.config.broker_name,
-            )
-        )
 
     def _producer(self, group: str, topic: str) -> Peer | None:
         """Any connected producer of a group that reads what it is sent and may see the topic."""

@@ -235,10 +235,8 @@ class Transactions:
         self._is_restored = False
         self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
-        self.halves, self._old_end = (
-            EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end)),
-            end,
-        )
+        self.halves = EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end))
+        self._old_end = end
         op_least, op_end = self._store.bounds(names.OP_HALF_TOPIC, 0)
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
