@@ -294,7 +294,7 @@ def _delivery(
     destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
     revive = PopRevive(message_log, tables, retry_topics, set_aside, clock, config)
     timer = _timer(environment, message_log, destinations, set_aside, revive)
-    checkpoints = DeliveryCheckpoints(message_log, tables, timer, revive, clock)
+    checkpoints = DeliveryCheckpoints(message_log.store, tables, timer, revive, clock)
     tables.offsets.before_save = checkpoints.lower
     timer.may_save = checkpoints.wait_confirmed
     return DeliveryServices(
