@@ -228,10 +228,10 @@ class Ingest:
         """Store a stored message again, elsewhere or with other properties.
 
         The body is copied as it is, compressed or not; flag, born time and born host stay, and the
-        tries without others (`reconsume_times`). With a
-        delay level or delivery time in its properties it waits first, unless it goes to one of the
-        broker's own topics. `settles` is the position of the half message that this ends: its
-        delivery time was checked when that was sent. Raises StoreError or MessageIllegal.
+        tries unless `reconsume_times` are given. With a delay level or delivery time in its
+        properties it waits first, unless it goes to one of the broker's own topics. `settles` is
+        the position of the half message that this ends: its delivery time was checked when that
+        was sent. Raises StoreError or MessageIllegal.
         """
         now_ms, place = self._clock.now_ms(), None
         if topic not in BROKER_ONLY_TOPICS:

@@ -302,7 +302,7 @@ async def test_members_say_how_far_they_are_and_silent_ones_are_left_out(
     silent, odd, empty = FakePeer(), FakePeer(), FakePeer()
     for number, member in enumerate((broker.peer, silent, odd, empty), 1):
         join(broker, member, f"c@{number}")
-    queue = MessageQueue("orders", broker.control.settings.config.broker_name, 0)
+    queue = MessageQueue("orders", broker.control.config.broker_name, 0)
     body = codec.dumps(ClientStatus(message_queue_table={queue: 7}))
     answering(broker.peer, Reply(body=body))
     answering(silent, CallTimeout("no answer"))

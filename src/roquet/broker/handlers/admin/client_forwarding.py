@@ -44,7 +44,7 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
         record = self._record(call.msg_id)
         whole = replace(
             call,
-            broker_name=self.control.settings.config.broker_name,
+            broker_name=self.control.config.broker_name,
             topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
             group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
             body=record,
@@ -84,11 +84,8 @@ class ClientForwardingHandler(BrokerComponent, frozen=True):
     def _member(self, group: str, client_id: str) -> Peer:
         """The connection of a member. CallRefused if it is offline or its version too old."""
         members = self.tables.clients.consumers(group)
-        peers = (
-            [m.peer for m in members.members.values() if m.client_id == client_id]
-            if members
-            else []
-        )
+        known = members.members.values() if members else ()
+        peers = [member.peer for member in known if member.client_id == client_id]
         if not peers:
             raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         peer = peers[-1]  # the latest: one that reconnects may be on two

@@ -41,11 +41,8 @@ class GroupHandler(BrokerComponent, frozen=True):
             raise CallRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
             )
-        strategies = (
-            self.coordination.rebalance.assignments.strategies(name)
-            if call.with_subscriptions
-            else {}
-        )
+        assignments = self.coordination.rebalance.assignments
+        strategies = assignments.strategies(name) if call.with_subscriptions else {}
         members = [
             _connection(
                 member,
@@ -73,7 +70,7 @@ class GroupHandler(BrokerComponent, frozen=True):
         counts = {topic: self._queue_count(topic) for topic in topics}
         check_queues(sum(counts.values()))
         queues = [
-            MessageQueue(topic, self.control.settings.config.broker_name, number)
+            MessageQueue(topic, self.control.config.broker_name, number)
             for topic, count in counts.items()
             for number in range(count)
         ]

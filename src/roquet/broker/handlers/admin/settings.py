@@ -68,9 +68,7 @@ class SettingsHandler(BrokerComponent, frozen=True):
     def settings(self, _call: GetSettings, _peer: Peer) -> SettingsReply:
         """Return all settings, by Apache's keys where there are any."""
         ip = host_of(self.log.address)
-        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(
-            all_settings(self.control.settings.config)
-        )
+        values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(self.control.config))
         return SettingsReply(
             version=codec.dumps(self.control.settings.version).decode(),
             body=write_properties(dict(sorted(values.items()))).encode(),
@@ -95,7 +93,7 @@ class SettingsHandler(BrokerComponent, frozen=True):
 
     def limits(self, _call: GetColdReadLimits, _peer: Peer) -> Reply:
         """Return all limits and those of the settings; reads are not counted."""
-        settings = dict(all_settings(self.control.settings.config))
+        settings = dict(all_settings(self.control.config))
         table = ColdReadLimitTable(
             config_table=dict(self.tables.cold_read_limits),
             cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),

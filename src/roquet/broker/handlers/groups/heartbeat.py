@@ -58,7 +58,7 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         self._check_counts(data, peer)
         if peer not in self.tables.clients:
             peer.on_close(self.coordination.forget)
-        limit_ms = self.control.settings.config.client_silence
+        limit_ms = self.control.config.client_silence
         self.tables.clients.seen(
             peer, LastSeen(seen_ms=self.control.clock.monotonic_ms(), limit_ms=limit_ms)
         )
@@ -70,9 +70,9 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         for consumer in data.consumer_data_set:
             wishes = consumer.subscription_data_set
             left = self.log.filters.precompile(
-                self.control.settings.config, consumer.group_name, wishes, left
+                self.control.config, consumer.group_name, wishes, left
             )
-        is_checked = self.control.settings.config.authentication_enabled  # else anybody's word
+        is_checked = self.control.config.authentication_enabled  # else anybody's word
         user = call.access_key if is_checked and call.access_key else ""
         changed = self.tables.clients.beat(peer, data, user)
         for consumer in data.consumer_data_set:
@@ -98,15 +98,14 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
 
     def check_subscription(self, call: calls.CheckSubscription, _peer: Peer) -> Reply:
         """Check a filter expression. CallRefused for one with an error."""
-        subscription = (
-            decode_body(call.body, CheckClientBody).subscription_data if call.body else None
-        )
+        body = decode_body(call.body, CheckClientBody) if call.body else None
+        subscription = body.subscription_data if body else None
         if subscription is not None:
             kind, expression = subscription.expression_type, subscription.sub_string
             if kind in TAG_TYPES:
                 parse_tag_codes(expression)
             else:
-                self.log.filters.find(self.control.settings.config, kind, expression)
+                self.log.filters.find(self.control.config, kind, expression)
         return Reply()
 
     def _look_for_factions(self, name: str) -> None:

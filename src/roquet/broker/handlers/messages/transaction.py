@@ -101,11 +101,8 @@ class TransactionHandler(BrokerComponent, frozen=True):
         if half is None or not half.topic or not names.can_clients_send_to(half.topic):
             _fault(TransactionFault.UNKNOWN, call, peer)
         if half.has_immunity and not call.from_transaction_check:
-            timeout_ms, now_ms = (
-                self.control.settings.config.transaction_timeout,
-                self.control.clock.now_ms(),
-            )
-            if is_too_late(half.facts, timeout_ms, now_ms):
+            now_ms = self.control.clock.now_ms()
+            if is_too_late(half.facts, self.control.config.transaction_timeout, now_ms):
                 _fault(TransactionFault.LATE, call, peer)
         said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
         if fault := mismatch(half.place, said):
