@@ -95,9 +95,7 @@ def config(path: Path) -> BrokerConfig:
     )
 
 
-def test_a_broker_without_other_users_starts_with_those_of_the_file(
-    config: BrokerConfig, file: AccessFile
-) -> None:
+def test_a_broker_starts_with_the_users_of_the_file(config: BrokerConfig, file: AccessFile) -> None:
     assert AccessControl(config, file).tables.users.keys() == {"boss"}
     assert not file.path.exists()
 

@@ -29,9 +29,7 @@ async def test_a_message_is_of_the_topic_that_its_sender_named(broker: LocalBrok
     assert [topic_at_position(store, start) for start in starts] == ["orders"] * 3
 
 
-async def test_a_failed_message_is_of_the_group_and_topic_that_popped_it(
-    broker: LocalBroker,
-) -> None:
+async def test_a_failed_message_is_of_those_that_popped_it(broker: LocalBroker) -> None:
     store, origin = broker.log.store, b"RETRY_TOPIC\x01eu_orders\x02"
     starts = []
     for topic, properties in (

@@ -345,9 +345,7 @@ COUNT = 11
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02DELAY\x013\x02"], 5, "")
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02TAGS\x01red\x02"], 5, "")
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02\0UNIQ_KEY\x01k\x02"], 3, "")
-def test_a_batch_is_normalized_as_its_messages_are(
-    text: str, odd: list[str], at: int, shared: str
-) -> None:
+def test_a_batch_is_normalized_as_messages(text: str, odd: list[str], at: int, shared: str) -> None:
     texts = [text.replace("\x01k\x02", f"\x01k{n}\x02").encode() for n in range(COUNT)]
     texts[at:at] = [one.encode() for one in odd]
     assert outcome_of_batch(texts, shared.encode(), together=True) == outcome_of_batch(

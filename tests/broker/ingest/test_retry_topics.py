@@ -16,9 +16,7 @@ def dead(broker: LocalBroker, times: int, **fields: Any) -> str | None:
     return broker.delivery.retry_topics.dead_letter_topic(call)
 
 
-async def test_a_message_that_failed_again_counts_for_the_group_of_its_retry_topic(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_that_failed_again_counts_for_its_group(broker: LocalBroker) -> None:
     call = make_send(topic="%RETRY%g+t", reconsume_times=17)
     assert broker.delivery.retry_topics.dead_letter_topic(call) == "%DLQ%g"
 
@@ -41,9 +39,7 @@ async def test_popped_messages_wait_under_the_older_name_where_apaches_broker_ma
     assert broker.delivery.retry_topics.pop_retry_topic("pay", "eu_orders") == expected
 
 
-async def test_popped_messages_do_not_wait_in_the_retry_topic_of_a_group_that_pulls(
-    broker: LocalBroker,
-) -> None:
+async def test_popped_messages_do_not_wait_where_a_group_pulls(broker: LocalBroker) -> None:
     broker.tables.topics.has_adopted = True
     broker.tables.groups.find("pay_eu_orders", 0)
     chosen = broker.delivery.retry_topics.pop_retry_topic

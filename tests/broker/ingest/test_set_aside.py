@@ -40,9 +40,7 @@ def harness() -> Iterator[SetAsideHarness]:
     harness.close()
 
 
-def test_what_is_set_aside_while_the_log_takes_nothing_is_stored_once_it_does(
-    harness: SetAsideHarness,
-) -> None:
+def test_what_is_set_aside_is_stored_once_the_log_takes_it(harness: SetAsideHarness) -> None:
     record = harness.stored()
     harness.store.refuse_appends("not its own")
     with harness.set_aside.deferring("timer") as deferred:

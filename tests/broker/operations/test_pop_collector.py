@@ -112,9 +112,7 @@ async def test_messages_that_an_older_version_or_apaches_broker_put_there_are_lo
         assert look(broker, group=group, topic=topic).count == 3
 
 
-async def test_a_pop_gets_no_message_of_a_pulling_group_from_a_retry_topic_that_they_share(
-    broker: LocalBroker,
-) -> None:
+async def test_a_group_pops_no_message_of_one_that_pulls_a_retry_topic(broker: LocalBroker) -> None:
     shared = "%RETRY%pay_eu_orders"
     put_failed(broker, shared, b"popped", "eu_orders")
     sent_back = b"RETRY_TOPIC\x01flights\x02"

@@ -313,9 +313,7 @@ async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confir
 
 
 @in_virtual_time
-async def test_going_back_is_done_again_after_a_failure_of_the_disk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_going_back_is_repeated_when_the_disk_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async with started() as broker:
         checkpoints, timer = broker.delivery.checkpoints, broker.delivery.timer
         hide_later(broker)

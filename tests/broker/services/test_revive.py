@@ -82,18 +82,14 @@ async def test_unacknowledged_messages_return_in_the_retry_topic(broker: LocalBr
 @pytest.mark.parametrize(("settings", "goal"), [
     ({}, RETRY), ({"retry_topic_v2": True}, RETRY), ({"retry_topic_v2": False}, RETRY_V1),
 ])  # fmt: skip
-async def test_messages_that_wait_under_the_older_name_move_to_the_topic_of_the_setting(
-    broker: LocalBroker, goal: str
-) -> None:
+async def test_messages_move_from_the_older_name(broker: LocalBroker, goal: str) -> None:
     give(broker, 1, RETRY_V1)
     await later(broker, 1_000)
     assert stored(broker, goal)[-1].properties["RETRY_TOPIC"] == "t"
     assert len(stored(broker, RETRY_V1)) == (2 if goal == RETRY_V1 else 1)
 
 
-async def test_what_is_popped_of_another_groups_retry_topic_stays_there(
-    broker: LocalBroker,
-) -> None:
+async def test_what_is_popped_of_another_retry_topic_stays_there(broker: LocalBroker) -> None:
     give(broker, 1, "%RETRY%h")
     await later(broker, 1_000)
     assert [m.reconsume_times for m in stored(broker, "%RETRY%h")] == [0, 1]
@@ -157,9 +153,7 @@ async def test_a_message_that_retention_deleted_holds_up_no_others(broker: Local
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_a_message_without_room_for_another_property_comes_again_all_the_same(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_without_room_for_a_property_comes_again(broker: LocalBroker) -> None:
     broker.tables.groups.find("g", 1)
     properties = b"RETRY_TOPIC\x01u\x02KEYS\x01" + b"k" * 32_740 + b"\x02"
     broker.log.store.append(Draft("t", 0, b"x", properties), 5)

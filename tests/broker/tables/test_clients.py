@@ -66,9 +66,7 @@ def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any])
     assert not_none(clients.consumers("billing")).message_model is MessageModel.BROADCASTING
 
 
-def test_a_client_that_leaves_is_removed_and_the_others_are_notified(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_a_client_that_leaves_is_removed_and_others_hear(new_peer: Callable[[], Any]) -> None:
     clients, first, second = Clients(), new_peer(), new_peer()
     clients.beat(first, consumer("c1"))
     clients.beat(second, consumer("c2"))
@@ -128,9 +126,7 @@ def test_members_are_found_by_their_connections(new_peer: Callable[[], Any]) -> 
     assert not_none(clients.consumers("one")).members[peer].wishes == {"topic0": "a", "topic1": "*"}
 
 
-def test_a_producer_is_found_by_its_id_on_its_latest_connection(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_a_producer_is_found_on_its_latest_connection(new_peer: Callable[[], Any]) -> None:
     clients, old, new = Clients(), new_peer(), new_peer()
     data = HeartbeatData(
         client_id="p1",
@@ -165,9 +161,7 @@ def test_a_client_id_that_is_connected_stays_with_its_user(new_peer: Callable[[]
     assert clients.user(thief) == ""
 
 
-def test_producers_are_listed_with_the_clients_of_their_connections(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_producers_are_listed_with_their_clients(new_peer: Callable[[], Any]) -> None:
     clients, peer = Clients(), new_peer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="shop")])
     clients.beat(peer, data)
@@ -176,9 +170,7 @@ def test_producers_are_listed_with_the_clients_of_their_connections(
     assert clients.producer_ids("other") is None
 
 
-def test_the_groups_subscribed_to_a_topic_are_listed_with_their_subscriptions(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_groups_subscribed_to_a_topic_are_listed(new_peer: Callable[[], Any]) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", "a", "b"))
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))

@@ -23,9 +23,7 @@ def fill(broker: LocalBroker, **fields: Any) -> None:
         assert broker.ask(make_send(b"x" * 30_000, **fields)).code == 0
 
 
-async def test_old_files_of_the_log_go_at_once(
-    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_files_go_at_once(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(broker)
     assert broker.log.store.begin_position == 0
     monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)

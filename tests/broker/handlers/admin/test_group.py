@@ -81,9 +81,7 @@ async def test_the_allocation_strategy_of_each_member_is_listed(
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
 
 
-async def test_an_unknown_language_is_another_one(
-    broker: LocalBroker, billing: dict[str, Any]
-) -> None:
+async def test_an_unknown_language_is_other(broker: LocalBroker, billing: dict[str, Any]) -> None:
     billing["c1"].language = 99
     assert connections(broker).connection_set[0].language is Language.OTHER
 
@@ -104,9 +102,7 @@ async def test_progress_is_reported_for_every_queue(broker: LocalBroker) -> None
     assert first.owners is None, "nobody asked"
 
 
-async def test_queue_owners_are_listed_on_request(
-    broker: LocalBroker, billing: dict[str, Any]
-) -> None:
+async def test_queue_owners_are_listed(broker: LocalBroker, billing: dict[str, Any]) -> None:
     commit(broker, billing["c2"], 0, queue_id=1)
     table = stats(broker, with_owners=True).offset_table
     assert [progress.owners for progress in table.values()] == [["c1"], ["c2"]]
@@ -141,9 +137,7 @@ async def test_an_unknown_group_has_no_progress(broker: LocalBroker) -> None:
     assert stats(broker, consumer_group="unknown").offset_table == {}
 
 
-async def test_the_brokers_assignment_is_listed_on_request(
-    broker: LocalBroker, billing: dict[str, Any]
-) -> None:
+async def test_the_assignment_is_listed(broker: LocalBroker, billing: dict[str, Any]) -> None:
     home = not_none(await broker.coordination.peer_brokers.home("orders"))
     await broker.coordination.rebalance.decide("billing", "orders", "STICKY", home)
     assert stats(broker).decisions is None

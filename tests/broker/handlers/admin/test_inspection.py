@@ -80,9 +80,7 @@ def groups(broker: LocalBroker, topic: str) -> list[str]:
     return codec.loads(reply.body, calls.GroupList).group_list
 
 
-async def test_groups_with_subscription_or_progress_in_a_topic_are_listed(
-    shop: LocalBroker,
-) -> None:
+async def test_groups_that_subscribe_to_or_have_read_a_topic_are_listed(shop: LocalBroker) -> None:
     shop.tables.offsets.commit("audit", "orders", 0, 1)
     shop.tables.offsets.commit("billing", "orders", 0, 1)
     assert groups(shop, "orders") == ["audit", "billing"]
@@ -154,18 +152,14 @@ async def test_an_answer_is_bounded(orders: LocalBroker, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("index", [-5, 3, 999, 2**63 - 1])
-async def test_an_offset_outside_the_queue_is_named_in_a_successful_reply(
-    orders: LocalBroker, index: int
-) -> None:
+async def test_an_offset_outside_the_queue_is_named(orders: LocalBroker, index: int) -> None:
     reply = entries(orders, index=index)
     assert (reply.code, reply.body) == (0, b"")
     assert reply.remark == f"Index {index} of 0@orders is not exist!"
 
 
 @pytest.mark.parametrize("place", [{"queue_id": 1}, {"queue_id": -1}, {"topic": "no"}])
-async def test_a_queue_that_is_absent_is_refused(
-    orders: LocalBroker, place: dict[str, Any]
-) -> None:
+async def test_an_absent_queue_is_refused(orders: LocalBroker, place: dict[str, Any]) -> None:
     name = f"{place.get('queue_id', 0)}@{place.get('topic', 'orders')}"
     with refuses(ResponseCode.SYSTEM_ERROR, f"{name} is not exist!$"):
         entries(orders, **place)

@@ -139,9 +139,7 @@ def read_limits(broker: LocalBroker) -> ColdReadLimitTable:
     return codec.loads(broker.ask(GetColdReadLimits()).body, ColdReadLimitTable)
 
 
-async def test_limits_are_kept_and_listed_with_a_warning_that_they_have_no_effect(
-    broker: LocalBroker,
-) -> None:
+async def test_limits_are_kept_and_listed_as_without_effect(broker: LocalBroker) -> None:
     reply = broker.ask(SetColdReadLimits(body=b"gg=1000\nhh=-1\n"))
     assert (reply.code, "without effect" in (reply.remark or "")) == (0, True)
     assert read_limits(broker).config_table == {"gg": 1000, "hh": -1}

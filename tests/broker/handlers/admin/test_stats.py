@@ -133,9 +133,7 @@ async def test_statistics_are_read_by_name_and_key(orders: LocalBroker) -> None:
     ("name", "key"),
     [("X", "orders"), ("TOPIC_PUT_NUMS", "no"), ("BROKER_PUT_NUMS", "no"), ("", "")],
 )
-async def test_a_statistic_that_was_never_counted_is_refused(
-    broker: LocalBroker, name: str, key: str
-) -> None:
+async def test_an_unknown_statistic_is_refused(broker: LocalBroker, name: str, key: str) -> None:
     with refuses(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist$"):
         await view(broker, name, key)
 

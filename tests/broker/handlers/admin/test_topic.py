@@ -436,9 +436,7 @@ async def topics_page(broker: LocalBroker, **fields: Any) -> TopicsOfBroker:
     return codec.loads(reply.body, TopicsOfBroker)
 
 
-async def test_topics_come_with_their_ids_and_the_first_page_with_the_deleted_ones(
-    broker: LocalBroker,
-) -> None:
+async def test_topics_come_with_ids_and_at_first_with_the_deleted(broker: LocalBroker) -> None:
     for topic in ("orders", "aaa"):
         broker.log.ingest.append(make_send(topic=topic), 0, broker.peer)
         broker.tables.topics.put(TopicConfig(topic_name=topic), 0)

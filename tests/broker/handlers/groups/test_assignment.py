@@ -59,9 +59,7 @@ class TestGenuineStrategies:
         assert circle == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
     @pytest.mark.parametrize("strategy", ["CONSISTENT_HASH", "RENDEZVOUS", "BOUNDED_LOAD"])
-    async def test_other_rules_give_one_owner_each(
-        self, broker: LocalBroker, strategy: str
-    ) -> None:
+    async def test_other_rules_give_one_owner(self, broker: LocalBroker, strategy: str) -> None:
         shares = [await numbers(broker, f"c{n}", strategy) for n in (1, 2, 3)]
         assert sorted(number for share in shares for number in share) == list(range(8))
 
@@ -94,9 +92,7 @@ class TestGenuineStrategies:
 @pytest.mark.usefixtures("group")
 class TestBrokerDecided:
     @pytest.mark.parametrize("strategy", ["STICKY", "LAG_WEIGHTED"])
-    async def test_all_members_get_the_same_numbered_assignment(
-        self, broker: LocalBroker, strategy: str
-    ) -> None:
+    async def test_all_members_get_one_assignment(self, broker: LocalBroker, strategy: str) -> None:
         shares = [await asked(broker, f"c{n}", strategy) or [] for n in (1, 2, 3)]
         assert sorted(len(share) for share in shares) == [2, 3, 3]
         assert sorted(x.message_queue.queue_id for share in shares for x in share) == list(range(8))
@@ -119,9 +115,7 @@ class TestPopping:
         assignments = await asked(broker, "c1") or []
         assert [(x.message_queue.queue_id, x.mode) for x in assignments] == [(-1, "POP")]
 
-    async def test_a_shared_pop_queue_count_of_one_adds_the_next_members_queues(
-        self, broker: LocalBroker
-    ) -> None:
+    async def test_one_shared_queue_adds_the_next_members(self, broker: LocalBroker) -> None:
         await set_mode(broker, "POP", 1)
         assert await numbers(broker, "c3") == [6, 7, 0, 1, 2]
 
@@ -179,9 +173,7 @@ class TestBadInput:
             await asked(broker, arguments.pop("member"), **arguments)
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"topic":{}}'])
-    async def test_a_broken_body_is_the_clients_fault(
-        self, broker: LocalBroker, body: bytes
-    ) -> None:
+    async def test_a_broken_body_is_refused(self, broker: LocalBroker, body: bytes) -> None:
         with pytest.raises(FieldError):
             broker.ask(QueryAssignment(body=body))
         with pytest.raises(FieldError):

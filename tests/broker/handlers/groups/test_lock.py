@@ -116,9 +116,7 @@ async def test_a_replica_votes_for_another_broker_of_its_group(broker: LocalBrok
     assert codec.loads(reply.body, LockedQueues).lock_ok_mq_set == QUEUES
 
 
-async def test_a_master_without_a_lease_keeps_its_locks_and_grants_none(
-    broker: LocalBroker,
-) -> None:
+async def test_a_master_without_a_lease_keeps_locks_and_grants_none(broker: LocalBroker) -> None:
     assert locked(broker, broker.peer, "c1", QUEUES) == QUEUES
     play(broker, is_fenced=True)
     with pytest.raises(CallRefused, match="another broker may lead by now"):

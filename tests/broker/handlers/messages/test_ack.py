@@ -49,9 +49,7 @@ def change(broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int) -> Any
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g+orders", "orders"], ids=["since 5.2", "before"])
-async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
-    broker: LocalBroker, topic: str
-) -> None:
+async def test_a_failed_message_is_settled_by_any_client(broker: LocalBroker, topic: str) -> None:
     popped(broker, invisible_time=1)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
     reply = broker.ask(make_pop(consumer_group="g", order=False))

@@ -156,9 +156,7 @@ async def test_a_query_finds_as_many_messages_as_with_apaches_broker(broker: Loc
     assert sorted(bodies(broker, ask("k", max_num=1_024))) == [b"68", b"69"]
 
 
-async def test_a_half_message_is_found_by_its_position_and_not_by_its_key(
-    broker: LocalBroker,
-) -> None:
+async def test_a_half_message_is_found_by_its_position_alone(broker: LocalBroker) -> None:
     text = "KEYS\x01k\x02UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
     broker.send(b"half", properties=text, sys_flag=4)
     call = ask("k", topic=names.HALF_TOPIC)

@@ -62,9 +62,7 @@ def kept(broker: LocalBroker) -> list[Record]:
 
 
 @pytest.mark.parametrize("kind", [SendReplyMessage, SendReplyLongNames])
-async def test_a_reply_is_pushed_to_the_requester_and_stored(
-    broker: LocalBroker, kind: type[ReplyMessage]
-) -> None:
+async def test_a_reply_is_pushed_and_stored(broker: LocalBroker, kind: type[ReplyMessage]) -> None:
     asker = FakePeer()
     requester = Requester(asker)
     beat(broker, asker)

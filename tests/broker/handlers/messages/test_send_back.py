@@ -189,9 +189,7 @@ async def test_the_answer_comes_when_the_message_is_on_the_disk(
         await back(broker, failed)
 
 
-async def test_a_message_without_room_for_retry_properties_is_a_dead_letter_at_once(
-    broker: LocalBroker,
-) -> None:
+async def test_a_message_without_room_for_properties_is_a_dead_letter(broker: LocalBroker) -> None:
     text = f"UNIQ_KEY\x01k\x02long\x01{'x' * 32_650}\x02"
     assert broker.send(b"body", properties=text).code == 0
     assert back(broker, record(broker, "orders", 0)).code == 0

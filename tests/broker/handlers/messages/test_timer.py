@@ -52,9 +52,7 @@ def records(broker: LocalBroker, topic: str = TIMER) -> list[Record]:
     return [record for part in messages.parts for record in decode_many(part)]
 
 
-def test_the_answer_to_a_message_with_a_time_carries_its_handle(
-    broker: LocalBroker, later: Later
-) -> None:
+def test_the_answer_to_a_timed_message_has_its_handle(broker: LocalBroker, later: Later) -> None:
     reply = later(queue_id=2)
     assert reply.queue_id == 2
     (record,) = records(broker)

@@ -95,9 +95,7 @@ def test_a_message_whose_second_is_over_comes_at_once(harness: TimerHarness) -> 
     assert harness.properties()[0]["TIMER_ENQUEUE_MS"] == str(2**63 - 1)
 
 
-def test_a_recall_that_comes_too_late_is_logged(
-    harness: TimerHarness, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_late_recall_is_logged(harness: TimerHarness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     harness.after(b"one", 60_000)
     harness.settle()
@@ -147,9 +145,7 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: TimerHarness) ->
     assert harness.records()[1].stored_ms >= wanted
 
 
-def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_another_in_the_log(
-    harness: TimerHarness,
-) -> None:
+def test_a_message_of_a_second_left_behind_gets_another_in_the_log(harness: TimerHarness) -> None:
     """Replicas take what waits for an earlier second than their master's for delivered."""
     harness.after(b"first", 60_000)
     harness.wait(60_500)
@@ -186,9 +182,7 @@ def test_no_slot_is_reused_before_its_delivery_is_saved() -> None:
     assert harness.bodies() == [b"old", b"new"]
 
 
-def test_a_full_disk_holds_up_and_loses_nothing(
-    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing(harness: TimerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.after(b"one", 1_000)
 
     monkeypatch.setattr(harness.timers, "add", failing(StoreFull("no room")))
@@ -337,9 +331,7 @@ def test_a_message_confirmed_after_its_second_is_delivered_again(harness: TimerH
     assert len(taken_again(harness, 0)) == 3, "the wheel goes on behind its second"
 
 
-def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_others(
-    harness: TimerHarness,
-) -> None:
+def test_undeliverable_untaken_messages_are_set_aside(harness: TimerHarness) -> None:
     harness.after(b"one", 1)
     (record,) = harness.records(TIMER)
     good = decode_properties(record.properties)

@@ -349,9 +349,7 @@ def test_the_progress_of_a_master_is_saved_now_and_then(harness: TimerHarness) -
     assert harness.timer.behind == 0
 
 
-def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not_taken_it(
-    harness: TimerHarness,
-) -> None:
+def test_what_was_delivered_comes_again_if_the_next_master_lacked_it(harness: TimerHarness) -> None:
     harness.skip(500)
     for number in range(3):
         harness.after(b"%d" % number, 1)
@@ -434,9 +432,7 @@ def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for
     assert replica.bodies() == [b"waits"]
 
 
-def test_a_broker_that_leads_again_does_not_go_on_following_a_clock_of_its_last_lead(
-    harness: TimerHarness,
-) -> None:
+def test_a_broker_that_leads_again_follows_no_clock_of_its_last_lead(harness: TimerHarness) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
     harness.after(b"next", 3_000)
@@ -453,9 +449,7 @@ def test_a_broker_that_leads_again_does_not_go_on_following_a_clock_of_its_last_
     assert harness.bodies() == [b"first", b"next", b"next"], "its first delivery may be lost"
 
 
-def test_what_was_delivered_at_once_by_a_clock_that_was_ahead_comes_again_in_its_time(
-    harness: TimerHarness,
-) -> None:
+def test_what_a_clock_that_was_ahead_delivered_comes_in_its_time(harness: TimerHarness) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
     safe = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
@@ -507,9 +501,7 @@ def test_messages_that_came_in_the_place_of_those_cut_wait_like_any(
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_was_delivered_before_a_cut_is_not_delivered_again(
-    harness: TimerHarness, is_killed: bool
-) -> None:
+def test_what_came_before_a_cut_does_not_come_again(harness: TimerHarness, is_killed: bool) -> None:
     harness.after(b"delivered", 1_000)
     harness.after(b"waits", 60_000)
     harness.wait(5_000)

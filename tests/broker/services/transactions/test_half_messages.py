@@ -160,9 +160,7 @@ def test_the_new_offset_of_a_half_message_is_found(harness: HalfQueueHarness) ->
     assert harness.queue.put_back_since(moved[1]) == []
 
 
-def test_the_original_of_a_half_message_put_back_is_known_also_from_apaches_broker(
-    harness: HalfQueueHarness,
-) -> None:
+def test_the_original_is_known_also_from_apaches_broker(harness: HalfQueueHarness) -> None:
     first = harness.half()
     assert not harness.queue.was_settled(first)
     position = first.record.position

@@ -87,9 +87,7 @@ def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> 
     assert harness.transactions.current(half) is None
 
 
-def test_bytes_that_are_not_utf_8_are_kept_by_a_commit_a_check_and_what_is_put_back(
-    harness: TransactionsHarness,
-) -> None:
+def test_bytes_that_are_not_utf_8_are_kept_in_all_copies(harness: TransactionsHarness) -> None:
     half = harness.half(extra="a\x01\udcb1\udcea\x02")
     again = harness.transactions.put_back(half, {"TRANSACTION_CHECK_TIMES": "1"})
     harness.transactions.commit(again)
@@ -244,9 +242,7 @@ def test_ops_of_other_kinds_are_left_out(harness: TransactionsHarness) -> None:
     assert [restarted.current(half) is None for half in halves] == [False, True, True, False]
 
 
-def test_an_op_message_with_another_tag_ends_nothing_and_the_others_count(
-    harness: TransactionsHarness,
-) -> None:
+def test_an_op_message_with_another_tag_ends_nothing(harness: TransactionsHarness) -> None:
     halves = [harness.half(b"%d" % number) for number in range(3)]
     harness.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01d\x02", 100), 5)
     harness.store.append(Draft(OPS, 0, b"1,", b"TAGS\x01\xff\x02", 100), 5)
