@@ -1,15 +1,26 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
+from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import CallRefused
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.net.router import Peer
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.pop import Pop
+from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
+from roquet.wire.fastjson import codec
+
+V = TypeVar("V")
 
 ReplyTo = Callable[[Any, int], Awaitable[Reply]]
 """Answers a call of the broker; the number is its timeout in ms."""
@@ -51,17 +62,111 @@ class FakePeer:
             callback(self)
 
 
+@contextmanager
+def refuses(code: int, match: str | None = None) -> Iterator[pytest.ExceptionInfo[CallRefused]]:
+    """Expect that a request is refused with a code."""
+    with pytest.raises(CallRefused, match=match) as refused:
+        yield refused
+    assert refused.value.code == code
+
+
+def not_none(value: V | None) -> V:
+    """A value that has to be there."""
+    assert value is not None
+    return value
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    """A function that always raises an error."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail
+
+
+def make_send(body: bytes = b"body", **fields: Any) -> Send:
+    """A send request; `fields` are its fields."""
+    arguments = {
+        "producer_group": "pg",
+        "topic": "orders",
+        "queue_id": 0,
+        "born_timestamp": 1_700_000_000_000,
+        **fields,
+    }
+    return Send(body=body, **arguments)
+
+
+def make_pull(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
+    """A pull of all messages of a queue from an offset on; `fields` are its fields."""
+    arguments = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": 0,
+        "max_msg_nums": 32,
+        "sys_flag": PullFlag.SUBSCRIPTION,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 0,
+        "subscription": "*",
+        "sub_version": 0,
+        **fields,
+    }
+    return kind(queue_offset=offset, **arguments)
+
+
+def make_pop(**fields: Any) -> Pop:
+    """A pop of any queue, born now; `fields` are its fields."""
+    arguments = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": -1,
+        "max_msg_nums": 32,
+        "invisible_time": 60_000,
+        "poll_time": 0,
+        "born_time": 0,
+        "init_mode": 0,
+        **fields,
+    }
+    return Pop(**arguments)
+
+
+def heartbeat_of(
+    client_id: str, *subscriptions: Subscription, group: str = "billing", **fields: Any
+) -> HeartbeatData:
+    """The heartbeat of a member; `fields` are those of its group."""
+    data = ConsumerData(group_name=group, subscription_data_set=list(subscriptions), **fields)
+    return HeartbeatData(client_id=client_id, consumer_data_set=[data])
+
+
+class LocalBroker(Broker, frozen=True, kw_only=True):
+    """A running broker with a client that needs no socket."""
+
+    peer: FakePeer
+
+    def ask(self, call: Call[Any], peer: FakePeer | None = None) -> Any:
+        """The answer to the client, or to another one: a reply, or what becomes one."""
+        return self.bind(HANDLERS[type(call)])(call, peer or self.peer)
+
+    def beat(self, data: HeartbeatData, peer: FakePeer | None = None) -> Any:
+        """The reply to a heartbeat."""
+        return self.ask(Heartbeat(body=codec.dumps(data)), peer)
+
+    def send(self, body: bytes = b"body", **fields: Any) -> Any:
+        """The reply to a message."""
+        return self.ask(make_send(body, **fields))
+
+
+def local(broker: Broker, peer: FakePeer | None = None) -> LocalBroker:
+    """A broker with a client of it."""
+    parts = {name: getattr(broker, name) for name in Broker.__struct_fields__}
+    return LocalBroker(peer=peer or FakePeer(), **parts)
+
+
 NewPeer = Callable[..., FakePeer]
 """Makes a peer, of the given host."""
 
 MakeSend = Callable[..., Send]
 """Makes a send request; keywords are its fields."""
-
-
-def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
-    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **arguments)
 
 
 @pytest.fixture
@@ -88,20 +193,10 @@ async def server(settings: dict[str, Any]) -> AsyncIterator[BrokerServer]:
 
 
 @pytest.fixture
-async def broker(server: BrokerServer) -> Broker:
-    return server.broker
+async def broker(server: BrokerServer, peer: FakePeer) -> LocalBroker:
+    return local(server.broker, peer)
 
 
 @pytest.fixture
 def message() -> MakeSend:
-    def make(body: bytes = b"body", **fields: Any) -> Send:
-        arguments = {
-            "producer_group": "pg",
-            "topic": "orders",
-            "queue_id": 0,
-            "born_timestamp": 1_700_000_000_000,
-            **fields,
-        }
-        return Send(body=body, **arguments)
-
-    return make
+    return make_send

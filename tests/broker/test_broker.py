@@ -63,7 +63,9 @@ async def test_a_handler_gets_operations_that_are_made_from_the_same_parts(broke
 async def test_every_handler_of_the_broker_can_be_bound(broker: Broker) -> None:
     bound: list[Any] = [broker.bind(handler) for handler in HANDLERS.values()]
     parts = {
-        type(getattr(each.__self__, name)) for each in bound for name in each.__self__.__slots__
+        type(getattr(each.__self__, name))
+        for each in bound
+        for name in each.__self__.__struct_fields__
     }
     assert {MessageLog, BrokerTables, ControlPlane} < parts
 
@@ -80,7 +82,7 @@ IN_ORDER = sorted({handler_class(handler) for handler in HANDLERS.values()}, key
 
 @pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.__name__)
 def test_a_handler_is_made_from_parts_and_operations_alone(kind: Any) -> None:
-    types = get_type_hints(kind.__init__)
+    types = get_type_hints(kind)
     names = list(signature(kind).parameters)
     assert not hasattr(kind, "__dict__") or "__dict__" not in vars(kind)
     assert all(is_part_or_operation(types[name]) for name in names)

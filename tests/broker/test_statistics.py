@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.broker.conftest import not_none
 
 from roquet.broker import statistics as module
 from roquet.broker.statistics import COUNT, SAMPLE_MS, SIZE, Statistics
@@ -34,8 +35,7 @@ def test_rates_are_reported_once_a_sample_was_taken() -> None:
     )
     got = minute(statistics, "GROUP_GET_NUMS", "orders@billing")
     assert got == StatsItem(sum=10, tps=1.0, avgpt=5.0), "ten messages in two goes"
-    size = minute(statistics, "GROUP_GET_SIZE", "orders@billing")
-    assert size is not None
+    size = not_none(minute(statistics, "GROUP_GET_SIZE", "orders@billing"))
     assert (size.sum, size.avgpt) == (2330, 1165.0)
 
 
@@ -75,12 +75,10 @@ def test_a_minute_an_hour_and_a_day_are_forgotten_in_their_turn() -> None:
     assert stats.stats_minute == StatsItem()
     assert stats.stats_hour == StatsItem(), "its first sample comes after ten minutes"
     later(statistics, 53, NOW + 7 * SAMPLE_MS)
-    stats = statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert stats is not None
+    stats = not_none(statistics.view("TOPIC_PUT_NUMS", "orders"))
     assert stats.stats_hour == StatsItem(sum=60, tps=0.1, avgpt=1.0)
     later(statistics, 360, NOW + 60 * SAMPLE_MS)
-    stats = statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert stats is not None
+    stats = not_none(statistics.view("TOPIC_PUT_NUMS", "orders"))
     assert (stats.stats_hour, stats.stats_day) == (
         StatsItem(),
         StatsItem(sum=60, tps=1 / 60, avgpt=1),
@@ -95,8 +93,7 @@ def test_a_minute_holds_what_was_counted_in_its_six_samples(counts: list[int]) -
         statistics.put("orders", count, 3 * count)
         list(statistics.tick(NOW + tick * SAMPLE_MS))
     for name, factor in (("TOPIC_PUT_NUMS", 1), ("TOPIC_PUT_SIZE", 3)):
-        stats = minute(statistics, name, "orders")
-        assert stats is not None
+        stats = not_none(minute(statistics, name, "orders"))
         assert stats.sum == factor * sum(counts[-6:])
         assert stats.tps == stats.sum * 1000 / (min(len(counts), 6) * SAMPLE_MS)
 
@@ -106,8 +103,7 @@ def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
     later(statistics, 3)
     statistics.put("orders", 5, 5)
     list(statistics.tick(NOW + 4 * SAMPLE_MS))
-    stats = minute(statistics, "TOPIC_PUT_NUMS", "orders")
-    assert stats == StatsItem(sum=5, tps=0.5, avgpt=1.0)
+    assert minute(statistics, "TOPIC_PUT_NUMS", "orders") == StatsItem(sum=5, tps=0.5, avgpt=1.0)
     assert statistics.consume_tps("orders", "billing") == 0.0
 
 

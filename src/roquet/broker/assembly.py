@@ -179,7 +179,7 @@ class _Assembly:
         destinations = Destinations(topics=tables.topics, clock=clock, settings=self.settings)
         revive = PopRevive(log, tables, self.retry_topics, set_aside, clock, self.config)
         timer = self._timer(destinations, set_aside, revive)
-        checkpoints = DeliveryCheckpoints(log, tables, timer, revive, clock)
+        checkpoints = DeliveryCheckpoints(log.store, tables, timer, revive, clock)
         return DeliveryServices(
             delay=DelayedDelivery(
                 message_log=log,

@@ -23,6 +23,10 @@ BrokerHandler = Callable[..., HandlerReply]
 """A method of a handler's class, which takes the call and the peer."""
 
 
+class BrokerComponent(msgspec.Struct, frozen=True):
+    """A handler or an operation: its fields name the parts and operations that it uses."""
+
+
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of one running broker."""
 
@@ -43,9 +47,9 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return bound
 
     def make(self, kind: type[T]) -> T:
-        """An object with the parts that its `__init__` names by their types.
+        """An object with the parts that its fields, or its `__init__`, name by their types.
 
-        A parameter may also be an operation, which is made in the same way.
+        An operation among them is made in the same way.
         """
         parts, constructor = self._by_type(), cast("Any", kind)
         types = _parameter_types(constructor)
@@ -65,6 +69,9 @@ def _class_of(method: Callable[..., Any]) -> Any:
 @lru_cache(maxsize=512)
 def _parameter_types(kind: Any) -> tuple[Any, ...]:
     """Types of what a class is made from, in order: a process may run many brokers, one by one."""
+    if issubclass(kind, BrokerComponent):
+        types = get_type_hints(kind)
+        return tuple(types[name] for name in kind.__struct_fields__)
     if kind.__init__ is object.__init__:
         return ()
     types = get_type_hints(kind.__init__)

@@ -122,17 +122,11 @@ class Statistics:
         self.gets: dict[TopicGroup, StatsCounter] = {}
         self.returns: dict[TopicGroup, StatsCounter] = {}
         """Messages that groups sent back."""
-        self.broker_puts, self.broker_gets, self.misses = (
-            StatsCounter(),
-            StatsCounter(),
-            StatsCounter(),
-        )
+        self.broker_puts, self.broker_gets = StatsCounter(), StatsCounter()
+        self.misses = StatsCounter()
         self.put_total, self.get_total = DailyTotals(), DailyTotals()
-        self.other_puts, self.other_gets, self.other_returns = (
-            StatsCounter(),
-            StatsCounter(),
-            StatsCounter(),
-        )
+        self.other_puts, self.other_gets = StatsCounter(), StatsCounter()
+        self.other_returns = StatsCounter()
         """Counters of the keys that there was no room for."""
 
     # -- count -------------------------------------------------------------------------------
@@ -268,7 +262,6 @@ class Statistics:
 
 
 def _sums(samples: "array[int]", times_ms: "deque[int]", number: int) -> StatsItem:
-    """The newest sample minus the oldest."""
     count = len(samples) // WIDTH
     if not count:
         return StatsItem()

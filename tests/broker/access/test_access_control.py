@@ -195,9 +195,7 @@ def test_every_user_may_be_shown_everything_where_every_user_may_send() -> None:
     "settings",
     [{}, SECURED, {**SECURED, "authorization_enabled": True, "access_compatibility": ALL}],
 )
-def test_everybody_may_be_shown_everything_where_no_policies_count(
-    settings: dict[str, Any],
-) -> None:
+def test_everybody_is_shown_everything_where_no_policies_count(settings: dict[str, Any]) -> None:
     control = AccessControl(BrokerConfig(**settings), None)
     assert control.may_send("", "orders", "10.0.0.1")
     assert control.may_name_replicas("")

@@ -3,10 +3,9 @@
 import struct
 from typing import Final
 
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, make_send, not_none
 
 from roquet.broker.access.stored_topics import topic_at_position
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
 from roquet.store.store import Draft
 
@@ -17,24 +16,20 @@ OVERHEAD: Final = 88
 """Bytes of a record in front of its body, with IPv4 addresses."""
 
 
-async def test_a_message_is_of_the_topic_that_its_sender_named(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_a_message_is_of_the_topic_that_its_sender_named(broker: LocalBroker) -> None:
     store, bound = broker.log.store, broker.bind(SendHandler.send)
     starts = []
     for call in (
-        message(b"plain"),
-        message(b"half", properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02", sys_flag=4),
-        message(b"late", properties="DELAY\x013\x02"),
+        make_send(b"plain"),
+        make_send(b"half", properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02", sys_flag=4),
+        make_send(b"late", properties="DELAY\x013\x02"),
     ):
         starts.append(store.end_position)
-        bound(call, peer)
+        bound(call, broker.peer)
     assert [topic_at_position(store, start) for start in starts] == ["orders"] * 3
 
 
-async def test_a_message_that_failed_is_of_the_group_and_topic_that_popped_it(
-    broker: Broker,
-) -> None:
+async def test_a_failed_message_is_of_those_that_popped_it(broker: LocalBroker) -> None:
     store, origin = broker.log.store, b"RETRY_TOPIC\x01eu_orders\x02"
     starts = []
     for topic, properties in (
@@ -50,25 +45,21 @@ async def test_a_message_that_failed_is_of_the_group_and_topic_that_popped_it(
     ]  # fmt: skip
 
 
-async def test_no_message_is_of_no_topic(broker: Broker) -> None:
+async def test_no_message_is_of_no_topic(broker: LocalBroker) -> None:
     assert topic_at_position(broker.log.store, 0) is None
     assert topic_at_position(broker.log.store, 12_345) is None
 
 
-async def test_bytes_of_a_body_that_look_like_a_message_are_of_no_topic(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_bytes_of_a_body_that_look_like_a_message_have_no_topic(broker: LocalBroker) -> None:
     store, bound = broker.log.store, broker.bind(SendHandler.send)
-    bound(message(b"a stranger's"), peer)
-    first = store.message_at(0)
-    assert first is not None
+    bound(make_send(b"a stranger's"), broker.peer)
+    first = not_none(store.message_at(0))
     # A record says where it is itself; so a sender has to know where his body will be.
     own = struct.pack(">q", store.end_position + OVERHEAD)
     forged = first[:POSITION_AT] + own + first[POSITION_AT + 8 :]
     begin = store.end_position
-    bound(message(forged), peer)
-    written = store.message_at(begin)
-    assert written is not None
+    bound(make_send(forged), broker.peer)
+    written = not_none(store.message_at(begin))
     inner = begin + written.index(forged[:POSITION_AT])
     assert inner == begin + OVERHEAD
     assert store.message_at(inner) is not None

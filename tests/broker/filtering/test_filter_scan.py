@@ -128,9 +128,7 @@ def test_a_scan_step_ends_after_the_last_examined_message(store: Store, fill: Fi
 
 
 @pytest.mark.parametrize("expression", ["a >= 5", "a IS NULL OR a >= 5"])
-def test_messages_over_the_byte_limit_come_with_the_next_scan(
-    store: Store, fill: Fill, expression: str
-) -> None:
+def test_the_next_scan_brings_what_was_too_large(store: Store, fill: Fill, expression: str) -> None:
     fill(*range(10))
     messages = look(store, expression, count=2)
     assert (bodies(messages), messages.next_offset) == (["5", "6"], 7)

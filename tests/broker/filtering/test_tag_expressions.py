@@ -1,7 +1,6 @@
-import pytest
+from tests.broker.conftest import refuses
 
 from roquet.broker.filtering.tag_expressions import parse_tag_codes
-from roquet.model.errors import CallRefused
 from roquet.wire.codes import ResponseCode
 from roquet.wire.java_hash import hash_code
 
@@ -13,6 +12,7 @@ def test_an_expression_becomes_the_codes_of_its_tags() -> None:
 
 
 def test_an_expression_without_a_tag_is_refused() -> None:
-    with pytest.raises(CallRefused, match="parse the consumer's subscription failed") as refusal:
+    with refuses(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+    ):
         parse_tag_codes("||")
-    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

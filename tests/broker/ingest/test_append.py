@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import FakePeer, MakeSend, NewPeer
+from tests.broker.conftest import FakePeer, make_send, refuses
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
 from roquet.broker.settings.config import BrokerConfig
-from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.model.errors import MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.store.config import StoreConfig
 from roquet.store.store import Store
@@ -56,6 +56,12 @@ class IngestHarness:
             ),
         )  # fmt: skip
 
+        self.peer = FakePeer()
+
+    def append(self, body: bytes = b"body", queue_id: int = 0, **fields: Any) -> IngestResult:
+        """Store a message of the peer."""
+        return self.ingest.append(make_send(body, **fields), queue_id, self.peer)
+
     def record(self, topic: str = "orders", offset: int = 0) -> Record:
         messages = self.store.read(topic, 0, offset, count_max=1)
         return decode(messages.parts[0])
@@ -72,17 +78,15 @@ def properties_of(record: Record) -> dict[str, str]:
     return decode_properties(record.properties)
 
 
-def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    call = message(
+def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(harness: IngestHarness) -> None:
+    call = make_send(
         b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
     )
-    stored = harness.ingest.append(call, 0, peer)
+    stored = harness.ingest.append(call, 0, harness.peer)
     record = harness.record()
     assert (record.body, record.flag, record.reconsume_times) == (b"hello", 3, 2)
     assert (record.born_ms, record.stored_ms) == (1_700_000_000_000, 1_700_000_000_123)
-    assert (record.born_host, record.store_host) == (peer.host_bytes, HOST)
+    assert (record.born_host, record.store_host) == (harness.peer.host_bytes, HOST)
     assert properties_of(record) == {
         "KEYS": "k1 k2",
         "TAGS": "red",
@@ -93,91 +97,72 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
     }
 
 
-def test_the_senders_own_key_is_kept(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    stored = harness.ingest.append(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
-    assert stored.unique_key == "mine"
+def test_the_senders_own_key_is_kept(harness: IngestHarness) -> None:
+    assert harness.append(properties="UNIQ_KEY\x01mine\x02").unique_key == "mine"
     assert properties_of(harness.record())["UNIQ_KEY"] == "mine"
 
 
-def test_keys_made_here_differ_and_name_this_broker(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    keys = [harness.ingest.append(message(), 0, peer).unique_key for _ in range(3)]
+def test_keys_made_here_differ_and_name_this_broker(harness: IngestHarness) -> None:
+    keys = [harness.append().unique_key for _ in range(3)]
     assert len(set(keys)) == 3
     assert unique_key_origin(keys[0]) == ("10.0.0.1", 77)
 
 
-def test_keys_go_on_in_the_next_month(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    before = harness.ingest.append(message(), 0, peer).unique_key
+def test_keys_go_on_in_the_next_month(harness: IngestHarness) -> None:
+    before = harness.append().unique_key
     harness.clock.ms += 40 * 24 * 3_600_000
-    after = harness.ingest.append(message(), 0, peer).unique_key
+    after = harness.append().unique_key
     assert before != after
 
 
-def test_an_append_reports_the_arrival_with_offset_and_tag_code(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(properties="TAGS\x01red\x02"), 0, peer)
-    harness.ingest.append(message(), 0, peer)
+def test_an_append_reports_the_arrival_with_offset_and_tag_code(harness: IngestHarness) -> None:
+    harness.append(properties="TAGS\x01red\x02")
+    harness.append()
     assert harness.arrived == [("orders", 0, 0, [hash_code("red")]), ("orders", 0, 1, [0])]
 
 
-def test_the_message_id_is_the_address_of_the_record(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(), 0, peer)
-    stored = harness.ingest.append(message(), 0, peer)
+def test_the_message_id_is_the_address_of_the_record(harness: IngestHarness) -> None:
+    harness.append()
+    stored = harness.append()
     place = parse_offset_message_id(harness.ingest.message_id(stored.appended.position))
     assert place == (HOST, stored.appended.position)
 
 
-def test_an_ipv6_sender_and_broker_are_flagged(new_peer: NewPeer, message: MakeSend) -> None:
+def test_an_ipv6_sender_and_broker_are_flagged() -> None:
     harness = IngestHarness(store_host=HOST_V6)
-    harness.ingest.append(message(), 0, new_peer(HOST_V6))
+    harness.ingest.append(make_send(), 0, FakePeer(HOST_V6))
     record = harness.record()
     assert record.sys_flag == 16 | 32
     assert (record.born_host, record.store_host) == (HOST_V6, HOST_V6)
 
 
-def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
+def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(harness: IngestHarness) -> None:
+    harness.append(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200)
     assert harness.record().sys_flag == 1 | 2 | 0x200
 
 
-def test_a_changed_address_is_used_for_later_messages(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_changed_address_is_used_for_later_messages(harness: IngestHarness) -> None:
     harness.ingest.set_origin(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
-    harness.ingest.append(message(), 0, peer)
+    harness.append()
     assert harness.record().store_host == HOST_V6
 
 
 @pytest.mark.parametrize("size", [0, 1_001])
-def test_a_body_of_no_or_too_many_bytes_is_illegal(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, size: int
-) -> None:
+def test_a_body_of_no_or_too_many_bytes_is_illegal(harness: IngestHarness, size: int) -> None:
     with pytest.raises(MessageIllegal, match="body"):
-        harness.ingest.append(message(bytes(size)), 0, peer)
+        harness.append(bytes(size))
     assert harness.store.end_position == 0
 
 
-def test_the_longest_body_fits(harness: IngestHarness, peer: FakePeer, message: MakeSend) -> None:
-    harness.ingest.append(message(bytes(1_000)), 0, peer)
+def test_the_longest_body_fits(harness: IngestHarness) -> None:
+    harness.append(bytes(1_000))
     assert len(harness.record().body) == 1_000
 
 
-def test_properties_over_their_limit_are_illegal(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_properties_over_their_limit_are_illegal(harness: IngestHarness) -> None:
     text = f"a\x01{'x' * PROPERTIES_SIZE_MAX}\x02"
     with pytest.raises(MessageIllegal, match="properties are"):
-        harness.ingest.append(message(properties=text), 0, peer)
+        harness.append(properties=text)
 
 
 @pytest.mark.parametrize(
@@ -190,19 +175,15 @@ def test_properties_over_their_limit_are_illegal(
         "DELAY\x01soon\x02",
     ],
 )
-def test_a_later_delivery_is_refused_rather_than_made_early(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
-) -> None:
+def test_a_later_delivery_is_refused_and_not_made_early(harness: IngestHarness, text: str) -> None:
     with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
-        harness.ingest.append(message(properties=text), 0, peer)
+        harness.append(properties=text)
     assert harness.store.end_position == 0
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-def test_no_delay_is_no_reason_to_refuse(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, level: str
-) -> None:
-    harness.ingest.append(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
+def test_no_delay_is_no_reason_to_refuse(harness: IngestHarness, level: str) -> None:
+    harness.append(properties=f"DELAY\x01{level}\x02")
     assert properties_of(harness.record())["DELAY"] == level
 
 
@@ -220,10 +201,10 @@ NOW = 1_700_000_000_123
     ],
 )
 def test_a_timed_message_is_stored_like_in_apaches_broker(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str, out: str
+    harness: IngestHarness, text: str, out: str
 ) -> None:
-    call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
-    stored = harness.ingest.append(call, 2, peer)
+    call = make_send(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
+    stored = harness.ingest.append(call, 2, harness.peer)
     record = harness.record(WHEEL)
     properties = properties_of(record)
     assert (properties["TIMER_OUT_MS"], properties["REAL_TOPIC"], properties["REAL_QID"]) == (
@@ -247,11 +228,8 @@ def test_a_timed_message_is_stored_like_in_apaches_broker(
         "__STARTDELIVERTIME\x011800000000000\x02",
     ],
 )
-def test_a_past_or_invalid_delivery_time_means_at_once(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
-) -> None:
-    stored = harness.ingest.append(message(properties=text), 0, peer)
-    assert stored.recall_handle == ""
+def test_a_past_or_invalid_delivery_time_means_at_once(harness: IngestHarness, text: str) -> None:
+    assert harness.append(properties=text).recall_handle == ""
     assert harness.record().topic == "orders"
 
 
@@ -263,87 +241,61 @@ def test_a_past_or_invalid_delivery_time_means_at_once(
         "TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x01259201\x02",
     ],
 )
-def test_a_time_too_far_away_is_refused(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
-) -> None:
+def test_a_time_too_far_away_is_refused(harness: IngestHarness, text: str) -> None:
     with pytest.raises(MessageIllegal, match="259200 s at most"):
-        harness.ingest.append(message(properties=text), 0, peer)
+        harness.append(properties=text)
     assert harness.store.end_position == 0
 
 
-def test_an_operator_allows_more(peer: FakePeer, message: MakeSend) -> None:
+def test_an_operator_allows_more(peer: FakePeer) -> None:
     harness = IngestHarness(timer_max_delay=40 * 86_400_000)
-    harness.ingest.append(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
+    harness.ingest.append(make_send(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == str(
         1_700_000_000_000 + 3456000000
     )
     harness.store.close(0)
 
 
-def test_a_level_wins_over_a_time(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
+def test_a_level_wins_over_a_time(harness: IngestHarness) -> None:
+    harness.append(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02")
     (part,) = harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
     assert "TIMER_DELAY_MS" not in properties_of(decode(part))
     assert harness.store.bounds(WHEEL, 0) == (0, 0)
 
 
-def test_a_timed_half_message_is_delayed_when_it_is_committed(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(
-        message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer
-    )
+def test_a_timed_half_message_is_delayed_when_it_is_committed(harness: IngestHarness) -> None:
+    harness.append(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02")
     half = harness.record(HALVES)
     properties = properties_of(half)
     assert "TIMER_OUT_MS" not in properties
-    harness.ingest.reappend(
-        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
-    )
+    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties)
     assert properties_of(harness.record(WHEEL))["REAL_QID"] == "1"
 
 
-def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sent(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(
-        message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer
-    )
+def test_a_committed_message_stays_as_allowed_as_when_sent(harness: IngestHarness) -> None:
+    harness.append(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02")
     half = harness.record(HALVES)
     properties = properties_of(half)
     harness.ingest.configure(BrokerConfig(timer_max_delay=10_000))
     with pytest.raises(MessageIllegal, match="10 s at most"):
-        harness.ingest.reappend(
-            half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
-        )
-    harness.ingest.reappend(
-        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0, settles=9
-    )
+        harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties)
+    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=properties, settles=9)
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
 
-def test_a_delivered_timed_message_does_not_wait_again(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
+def test_a_delivered_timed_message_does_not_wait_again(harness: IngestHarness) -> None:
+    harness.append(properties="TIMER_DELAY_MS\x01900\x02")
     waiting = harness.record(WHEEL)
     properties = properties_of(waiting)
-    harness.ingest.reappend(
-        waiting, topic="orders", queue_id=0, properties=properties, reconsume_times=1
-    )
+    harness.ingest.reappend(waiting, topic="orders", properties=properties, reconsume_times=1)
     assert harness.record().reconsume_times == 1
 
 
-def test_taking_back_comes_too_late_rather_than_as_a_message(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(), 0, peer)
+def test_taking_back_comes_too_late_rather_than_as_a_message(harness: IngestHarness) -> None:
+    harness.append()
     end, properties = harness.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
     with pytest.raises(MessageIllegal, match="already delivered"):
-        harness.ingest.reappend(
-            harness.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
-        )
+        harness.ingest.reappend(harness.record(), topic="orders", properties=properties)
     assert harness.store.end_position == end
 
 
@@ -351,12 +303,8 @@ HALF = "KEYS\x01k\x02TRAN_MSG\x01true\x02TAGS\x01red\x02UNIQ_KEY\x01u\x02"
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def test_a_half_message_is_stored_in_the_half_topic(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    stored = harness.ingest.append(
-        message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer
-    )
+def test_a_half_message_is_stored_in_the_half_topic(harness: IngestHarness) -> None:
+    stored = harness.append(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5, queue_id=3)
     assert stored.appended.queue_offset == 0
     assert harness.store.bounds("orders", 3) == (0, 0)
     record = harness.record(HALVES)
@@ -370,110 +318,89 @@ def test_a_half_message_is_stored_in_the_half_topic(
     assert harness.store.read(HALVES, 0, 0, wanted=lambda code: code == red).count == 1
 
 
-def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_half_message_without_a_group_is_that_of_its_sender(harness: IngestHarness) -> None:
     for number in range(2):
-        harness.ingest.append(message(properties=HALF, producer_group="pg"), 0, peer)
+        harness.append(properties=HALF, producer_group="pg")
         assert properties_of(harness.record(HALVES, offset=number))["PGROUP"] == "pg"
 
 
-def test_properties_of_a_half_message_about_its_own_queue_are_replaced(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_properties_of_a_half_message_about_its_queue_are_replaced(harness: IngestHarness) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
-    harness.ingest.append(message(properties=text), 1, peer)
+    harness.append(properties=text, queue_id=1)
     properties = properties_of(harness.record(HALVES))
     place = properties["REAL_TOPIC"], properties["REAL_QID"], properties["__transactionId__"]
     assert place == ("orders", "1", "u")
 
 
-def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
+def test_a_delayed_half_message_waits_for_its_transaction_first(harness: IngestHarness) -> None:
+    harness.append(properties=f"{HALF}DELAY\x013\x02")
     assert properties_of(harness.record(HALVES))["DELAY"] == "3"
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
 
 
-def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_failed_message_with_its_old_transaction_is_a_plain_one(harness: IngestHarness) -> None:
     text = f"{HALF}DELAY\x013\x02"
-    harness.ingest.append(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
+    harness.append(properties=text, topic="%RETRY%g", reconsume_times=1)
     assert harness.store.bounds(HALVES, 0) == (0, 0)
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
 
 
-def test_a_flag_without_the_property_is_refused(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_flag_without_the_property_is_refused(harness: IngestHarness) -> None:
     for text in ("", "TRAN_MSG\x01false\x02"):
         with pytest.raises(MessageIllegal, match="TRAN_MSG"):
-            harness.ingest.append(message(properties=text, sys_flag=4), 0, peer)
+            harness.append(properties=text, sys_flag=4)
     assert harness.store.end_position == 0
 
 
-def test_no_room_for_what_is_added_is_illegal(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_no_room_for_what_is_added_is_illegal(harness: IngestHarness) -> None:
     with pytest.raises(MessageIllegal, match="32767"):
-        harness.ingest.append(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
+        harness.append(properties=f"{HALF}a\x01{'x' * 32_660}\x02")
     assert harness.store.end_position == 0
 
 
-def test_an_operator_may_refuse_transactions(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_an_operator_may_refuse_transactions(harness: IngestHarness) -> None:
     harness.ingest.configure(BrokerConfig(reject_transactions=True))
-    with pytest.raises(CallRefused, match="transaction message is forbidden") as refused:
-        harness.ingest.append(message(properties=HALF), 0, peer)
-    assert refused.value.code == ResponseCode.NO_PERMISSION
-    harness.ingest.append(message(), 0, peer)
+    with refuses(ResponseCode.NO_PERMISSION, "transaction message is forbidden"):
+        harness.append(properties=HALF)
+    harness.append()
 
 
-def test_properties_reserved_for_brokers_are_replaced(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_properties_reserved_for_brokers_are_replaced(harness: IngestHarness) -> None:
     text = (
         "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
         "MSG_REGION\x01elsewhere\x02TRACE_ON\x01maybe\x02"
     )
-    harness.ingest.append(message(properties=text), 0, peer)
+    harness.append(properties=text)
     assert properties_of(harness.record()) == {
         "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
     }  # fmt: skip
 
 
-def test_region_and_trace_switch_follow_the_settings_except_in_batches(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_region_and_trace_follow_the_settings_except_in_batches(harness: IngestHarness) -> None:
     config = replace(harness.config, region="north", trace_on=False)
     harness.ingest.configure(config)
     for _ in range(2):  # the second text is known from the first
-        harness.ingest.append(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
-    harness.ingest.append_batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
+        harness.append(properties="UNIQ_KEY\x01k\x02")
+    harness.ingest.append_batch(
+        make_send(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, harness.peer
+    )
     in_batch = {"UNIQ_KEY": "k", "CLUSTER": "C"}
     alone = {**in_batch, "MSG_REGION": "north", "TRACE_ON": "false"}
     assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, in_batch]
 
 
-def test_wait_false_appends_without_waiting_for_the_flush(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    assert harness.ingest.append(message(), 0, peer).waits
-    assert harness.ingest.append(message(properties="WAIT\x01true\x02"), 0, peer).waits
-    assert not harness.ingest.append(message(properties="WAIT\x01false\x02"), 0, peer).waits
+def test_wait_false_appends_without_waiting_for_the_flush(harness: IngestHarness) -> None:
+    assert harness.append().waits
+    assert harness.append(properties="WAIT\x01true\x02").waits
+    assert not harness.append(properties="WAIT\x01false\x02").waits
 
 
 @pytest.mark.parametrize("fields", [{"flag": 2**40}, {"born_timestamp": 2**70}])
-def test_a_number_out_of_range_is_illegal_and_stores_nothing(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, fields: dict[str, Any]
-) -> None:
+def test_a_number_out_of_range_is_illegal(harness: IngestHarness, fields: dict[str, Any]) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        harness.ingest.append(message(**fields), 0, peer)
-    harness.ingest.append(message(b"next"), 0, peer)
+        harness.append(**fields)
+    harness.append(b"next")
     assert harness.record().body == b"next"
 
 
@@ -481,17 +408,12 @@ def batch_of(*bodies: bytes, properties: bytes = b"") -> bytes:
     return encode_batch(BatchItem(7, body, properties) for body in bodies)
 
 
-def test_a_batch_becomes_messages_of_its_own(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_batch_becomes_messages_of_its_own(harness: IngestHarness) -> None:
     body = encode_batch(
-        [
-            BatchItem(1, b"one", b"TAGS\x01red\x02UNIQ_KEY\x01k1"),
-            BatchItem(2, b"two", b""),
-        ]
+        [BatchItem(1, b"one", b"TAGS\x01red\x02UNIQ_KEY\x01k1"), BatchItem(2, b"two", b"")]
     )
     stored = harness.ingest.append_batch(
-        message(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, peer
+        make_send(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, harness.peer
     )
     first, second = harness.record(), harness.record(offset=1)
     assert stored.appended.queue_offset == 0
@@ -503,11 +425,9 @@ def test_a_batch_becomes_messages_of_its_own(
     assert harness.arrived == [("orders", 0, 0, [hash_code("red"), 0])]
 
 
-def test_a_batch_takes_its_wait_from_the_whole(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_batch_takes_its_wait_from_the_whole(harness: IngestHarness) -> None:
     stored = harness.ingest.append_batch(
-        message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer
+        make_send(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, harness.peer
     )
     assert not stored.waits
 
@@ -522,26 +442,22 @@ def test_a_batch_takes_its_wait_from_the_whole(
         (batch_of(b"x", properties=b"DELAY\x015\x02"), "DELAY"),
     ],
 )
-def test_a_spoiled_batch_is_refused_as_a_whole(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, body: bytes, complaint: str
-) -> None:
+def test_a_spoiled_batch_is_refused(harness: IngestHarness, body: bytes, complaint: str) -> None:
     with pytest.raises(MessageIllegal, match=complaint):
-        harness.ingest.append_batch(message(body), 0, peer)
+        harness.ingest.append_batch(make_send(body), 0, harness.peer)
     assert harness.store.end_position == 0
 
 
-def test_a_batch_to_a_retry_topic_is_refused(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_batch_to_a_retry_topic_is_refused(harness: IngestHarness) -> None:
     with pytest.raises(MessageIllegal, match="retry"):
-        harness.ingest.append_batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
+        harness.ingest.append_batch(make_send(batch_of(b"x"), topic="%RETRY%g"), 0, harness.peer)
 
 
-def test_a_batch_with_a_number_out_of_range_stores_nothing(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_batch_with_a_number_out_of_range_stores_nothing(harness: IngestHarness) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        harness.ingest.append_batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
+        harness.ingest.append_batch(
+            make_send(batch_of(b"x", b"y"), born_timestamp=2**70), 0, harness.peer
+        )
     assert harness.store.end_position == 0
 
 
@@ -549,10 +465,10 @@ def test_a_batch_with_a_number_out_of_range_stores_nothing(
     ("asked", "level", "delay_ms"), [("3", 3, 10_000), ("18", 18, 7_200_000), ("99", 18, 7_200_000)]
 )
 def test_a_delayed_message_waits_at_its_level(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend, asked: str, level: int, delay_ms: int
+    harness: IngestHarness, asked: str, level: int, delay_ms: int
 ) -> None:
-    call = message(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
-    harness.ingest.append(call, 5, peer)
+    call = make_send(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
+    harness.ingest.append(call, 5, harness.peer)
     due = 1_700_000_000_123 + delay_ms
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
     messages = harness.store.read(
@@ -566,32 +482,28 @@ def test_a_delayed_message_waits_at_its_level(
     }  # fmt: skip
 
 
-def test_levels_can_be_set(peer: FakePeer, message: MakeSend) -> None:
+def test_levels_can_be_set(peer: FakePeer) -> None:
     harness = IngestHarness(message_delay_levels=(700,))
-    harness.ingest.append(message(properties="DELAY\x014\x02"), 0, peer)
+    harness.ingest.append(make_send(properties="DELAY\x014\x02"), 0, peer)
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
     harness.store.close(0)
 
 
-def test_a_delay_that_does_not_fit_is_illegal(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_delay_that_does_not_fit_is_illegal(harness: IngestHarness) -> None:
     text = f"DELAY\x011\x02a\x01{'x' * (PROPERTIES_SIZE_MAX - 60)}\x02UNIQ_KEY\x01k\x02"
     with pytest.raises(MessageIllegal, match="fit"):
-        harness.ingest.append(message(properties=text), 0, peer)
+        harness.append(properties=text)
     assert harness.store.end_position == 0
 
 
-def test_a_stored_message_is_stored_again_with_its_past(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    call = message(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
-    harness.ingest.append(call, 0, peer)
+def test_a_stored_message_is_stored_again_with_its_past(harness: IngestHarness) -> None:
+    call = make_send(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
+    harness.ingest.append(call, 0, harness.peer)
     first = harness.record()
     harness.clock.ms += 5_000
     properties = {"UNIQ_KEY": "k", "TAGS": "red"}
     appended = harness.ingest.reappend(
-        first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
+        first, topic="%RETRY%g", properties=properties, reconsume_times=3
     )
     record = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
     assert (record.position, record.body, record.flag) == (appended.position, b"squeezed", 9)
@@ -602,10 +514,8 @@ def test_a_stored_message_is_stored_again_with_its_past(
     assert harness.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
 
 
-def test_a_reappended_message_may_be_delayed(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(), 0, peer)
+def test_a_reappended_message_may_be_delayed(harness: IngestHarness) -> None:
+    harness.append()
     harness.ingest.reappend(
         harness.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
     )
@@ -613,22 +523,16 @@ def test_a_reappended_message_may_be_delayed(
     assert properties_of(record) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
 
 
-def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
-    peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(peer: FakePeer) -> None:
     other, harness = IngestHarness(HOST_V6), IngestHarness()
-    other.ingest.append(message(b"moved"), 0, peer)
-    harness.ingest.reappend(
-        other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0
-    )
+    other.ingest.append(make_send(b"moved"), 0, peer)
+    harness.ingest.reappend(other.record(), topic="orders", properties={})
     assert (harness.record().body, harness.record().store_host) == (b"moved", HOST)
     for broker in (other, harness):
         broker.store.close(0)
 
 
-def test_a_message_with_too_many_tries_becomes_a_dead_letter(
-    peer: FakePeer, message: MakeSend
-) -> None:
+def test_a_message_with_too_many_tries_becomes_a_dead_letter(peer: FakePeer) -> None:
     harness = IngestHarness()
     harness.ingest = Ingest(
         harness.store, BrokerConfig(), harness.clock, BrokerOrigin(store_host=HOST, pid=1, seed=1),
@@ -637,7 +541,7 @@ def test_a_message_with_too_many_tries_becomes_a_dead_letter(
     text = "DELAY\x013\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01k\x02"
     for times in (16, 17):
         harness.ingest.append(
-            message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer
+            make_send(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer
         )
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
     dead = decode(harness.store.read("%DLQ%g", 0, 0).parts[0])
@@ -647,11 +551,9 @@ def test_a_message_with_too_many_tries_becomes_a_dead_letter(
     harness.store.close(0)
 
 
-def test_a_message_that_cannot_be_stored_again_is_refused(
-    harness: IngestHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(), 0, peer)
+def test_a_message_that_cannot_be_stored_again_is_refused(harness: IngestHarness) -> None:
+    harness.append()
     with pytest.raises(MessageIllegal, match="out of range"):
         harness.ingest.reappend(
-            harness.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
+            harness.record(), topic="orders", properties={}, reconsume_times=2**31
         )

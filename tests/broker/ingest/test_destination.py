@@ -1,6 +1,7 @@
 import logging
 
 import pytest
+from tests.broker.conftest import not_none
 
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.settings.config import BrokerConfig
@@ -21,17 +22,14 @@ def homes(*, auto_create: bool = True) -> Destinations:
     ("text", "queue_id"),
     [("0", 0), ("1", 1), ("3", 1), ("4", 0), ("7", 1), ("", 0), ("x", 0), ("-1", 0)],
 )
-def test_a_message_goes_to_its_queue_or_to_one_that_takes_messages(
-    text: str, queue_id: int
-) -> None:
+def test_a_message_goes_to_its_queue_or_one_that_takes_messages(text: str, queue_id: int) -> None:
     assert homes().queue("orders", text) == queue_id
 
 
 def test_a_topic_that_is_gone_is_made_again_with_room_for_the_queue() -> None:
     destinations = homes()
     assert destinations.queue("bills", "11") == 11
-    made = destinations.topics.get("bills")
-    assert made is not None
+    made = not_none(destinations.topics.get("bills"))
     assert (made.read_queue_nums, made.write_queue_nums) == (12, 12)
 
 
@@ -49,9 +47,7 @@ def test_settings_change_while_messages_wait() -> None:
     assert destinations.topics.get("bills") is None
     destinations.settings.change({"auto_create_topic": "true"}, 0)
     destinations.queue("bills", "0")
-    made = destinations.topics.get("bills")
-    assert made is not None
-    assert made.write_queue_nums == 3
+    assert not_none(destinations.topics.get("bills")).write_queue_nums == 3
 
 
 def test_messages_of_a_deleted_topic_wait_until_it_is_created_if_creation_is_not_automatic(

@@ -4,6 +4,7 @@ from itertools import count
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.broker.conftest import not_none
 
 from roquet.broker.ingest.property_normalizer import (
     SPECIAL,
@@ -314,9 +315,7 @@ class TestPlainTexts:
         added = b"CLUSTER\x01C\x02"
         space = PROPERTIES_SIZE_MAX - len(KEY) - len(added) - len("a\x01\x02")
         fits, more = (f"{KEY}a\x01{'x' * size}\x02".encode() for size in (space, space + 1))
-        plain = plain_batch([fits], b"", added)
-        assert plain is not None
-        assert len(plain[0][0]) == PROPERTIES_SIZE_MAX
+        assert len(not_none(plain_batch([fits], b"", added))[0][0]) == PROPERTIES_SIZE_MAX
         assert plain_batch([more], b"", added) is None
         assert plain_batch([fits], b"b", added) is None
 
@@ -346,9 +345,7 @@ COUNT = 11
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02DELAY\x013\x02"], 5, "")
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02TAGS\x01red\x02"], 5, "")
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02\0UNIQ_KEY\x01k\x02"], 3, "")
-def test_a_batch_is_normalized_as_its_messages_are(
-    text: str, odd: list[str], at: int, shared: str
-) -> None:
+def test_a_batch_is_normalized_as_messages(text: str, odd: list[str], at: int, shared: str) -> None:
     texts = [text.replace("\x01k\x02", f"\x01k{n}\x02").encode() for n in range(COUNT)]
     texts[at:at] = [one.encode() for one in odd]
     assert outcome_of_batch(texts, shared.encode(), together=True) == outcome_of_batch(

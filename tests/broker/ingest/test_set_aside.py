@@ -3,62 +3,44 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.broker.conftest import not_none
+from tests.broker.log_harness import HOST, HOST_V6, LogHarness
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
-from roquet.broker.ingest.set_aside import INDEX, RecordLocation, SetAside, location_in
-from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.tables.topics import Topics
+from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
 from roquet.model.errors import CallRefused, RecordError, StoreError, StoreFull
 from roquet.model.names import SET_ASIDE_TOPIC
 from roquet.rules.retention import DiskUsage
 from roquet.store.config import StoreConfig
 from roquet.store.store import Draft, Store
-from roquet.testing.clock import VirtualClock
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode, decode_many
+from roquet.wire.records.record import Record, decode
 
 SMALL = StoreConfig(log_file_size=1 << 16, queue_file_entries=100)
-HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
-HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
 
 
-class SetAsideHarness:
-    """Set aside with all that it needs, in memory."""
+class SetAsideHarness(LogHarness):
+    """Set aside with all that it needs."""
 
     def __init__(self, host: bytes = HOST) -> None:
-        self.clock = VirtualClock()
-        config = BrokerConfig()
-        self.store = Store.open(None, SMALL, now_ms=0)
-        self.topics = Topics(None, config, 0)
-        self.arrived: list[tuple[str, int, int]] = []
-        origin = BrokerOrigin(store_host=host, pid=7, seed=1)
-        self.ingest = Ingest(
-            self.store, config, self.clock, origin,
-            lambda topic, queue_id, offset, _: self.arrived.append((topic, queue_id, offset)),
-        )  # fmt: skip
-        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
+        super().__init__(host=host, store=Store.open(None, SMALL, now_ms=0))
 
     def stored(self, body: bytes = b"body", topic: str = "orders", **fields: object) -> Record:
         draft = Draft(topic, 3, body, b"UNIQ_KEY\x01u\x02", **fields)  # type: ignore[arg-type]
-        raw = self.store.message_at(self.store.append(draft, 5).position)
-        assert raw is not None
+        raw = not_none(self.store.message_at(self.store.append(draft, 5).position))
         return decode(raw)
 
-    def records(self, topic: str = SET_ASIDE_TOPIC, queue_id: int = 0) -> list[Record]:
-        messages = self.store.read(topic, queue_id, 0)
-        return [record for part in messages.parts for record in decode_many(part)]
+    def copies(self) -> list[Record]:
+        return self.records(SET_ASIDE_TOPIC)
 
 
 @pytest.fixture
 def harness() -> Iterator[SetAsideHarness]:
     harness = SetAsideHarness()
     yield harness
-    harness.store.close(0)
+    harness.close()
 
 
-def test_what_is_set_aside_while_the_log_takes_nothing_is_stored_once_it_does(
-    harness: SetAsideHarness,
-) -> None:
+def test_what_is_set_aside_is_stored_once_the_log_takes_it(harness: SetAsideHarness) -> None:
     record = harness.stored()
     harness.store.refuse_appends("not its own")
     with harness.set_aside.deferring("timer") as deferred:
@@ -70,7 +52,7 @@ def test_what_is_set_aside_while_the_log_takes_nothing_is_stored_once_it_does(
     for store_copy in deferred:
         store_copy()
     assert harness.set_aside.counts == {"timer": 1}
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     assert decode(kept.body).queue_offset == record.queue_offset
 
 
@@ -79,7 +61,7 @@ def test_a_set_aside_message_holds_the_whole_record_with_reason_and_origin(
 ) -> None:
     record = harness.stored(reconsume_times=2)
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     assert decode(kept.body) == record
     assert decode_properties(kept.properties) == {
         "SET_ASIDE_SERVICE": "timer",
@@ -105,9 +87,7 @@ def test_an_error_of_the_disk_or_of_this_moment_sets_nothing_aside(
     assert harness.set_aside.total == 0
 
 
-def test_a_message_that_cannot_be_set_aside_is_not_counted(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_message_that_cannot_be_set_aside_is_not_counted(harness: SetAsideHarness) -> None:
     record = harness.stored()
     assert harness.store.watch_disk(DiskUsage(100, 0))
     with pytest.raises(StoreFull):
@@ -122,7 +102,7 @@ def test_hostile_text_reaches_neither_log_nor_properties(
     harness.set_aside.keep(
         "delay", place, ValueError("\x1b]0;evil\x07\n\x02" + "y" * 40_000), b"raw"
     )
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     properties = decode_properties(kept.properties)
     assert properties["SET_ASIDE_PLACE"].startswith(r"\x1b[2J\r\nERROR forged\x01\x02\ud800xxx")
     assert properties["SET_ASIDE_REASON"].startswith(r"ValueError: \x1b]0;evil\x07\n\x02yyy")
@@ -135,7 +115,7 @@ def test_hostile_text_reaches_neither_log_nor_properties(
 def test_a_record_too_large_to_be_copied_is_kept_as_a_reference(harness: SetAsideHarness) -> None:
     record = harness.stored(b"x" * (SMALL.log_file_size - 200))
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     assert kept.body == b""
     harness.set_aside.retry(kept)
     assert harness.records("orders", 3)[1].body == record.body
@@ -146,7 +126,7 @@ def test_a_message_put_back_equals_the_original(harness: SetAsideHarness) -> Non
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
     retried: list[Record] = []
     harness.set_aside.on_retry["orders"] = retried.append
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     harness.set_aside.retry(kept)
     (again,) = retried
     assert harness.records("orders", 3) == [record, again]
@@ -163,7 +143,7 @@ def test_a_service_gets_its_message_back_before_replicas_have_it(harness: SetAsi
     retried: list[Record] = []
     harness.set_aside.on_retry["orders"] = retried.append
     harness.store.set_confirmed(None)
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     assert kept.body, "the copy is whole"
     harness.store.set_confirmed(record.position)
     harness.set_aside.retry(kept)
@@ -173,7 +153,7 @@ def test_a_service_gets_its_message_back_before_replicas_have_it(harness: SetAsi
 def test_a_message_is_put_back_where_its_service_expects_it(harness: SetAsideHarness) -> None:
     record = harness.stored()
     harness.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     harness.set_aside.retry(kept)
     assert [message.body for message in harness.records("%RETRY%g_a", 2)] == [b"body"]
     assert len(harness.records("orders", 3)) == 1
@@ -182,39 +162,32 @@ def test_a_message_is_put_back_where_its_service_expects_it(harness: SetAsideHar
 def test_a_delayed_message_that_is_tried_again_is_due_now(harness: SetAsideHarness) -> None:
     record = harness.stored(topic="SCHEDULE_TOPIC_XXXX", tag_code=10**18)
     harness.set_aside.keep_record("delay", record, ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     harness.set_aside.retry(kept)
     entries = harness.store.queue_stats.entries("SCHEDULE_TOPIC_XXXX", 3, 0, 9)
     assert entries[1][2] == harness.clock.now_ms()
 
 
-def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_record_that_only_lacks_keys_is_indexed_and_not_stored(harness: SetAsideHarness) -> None:
     record, indexed = harness.stored(), list[int]()
     harness.set_aside.on_index = indexed.append
     harness.set_aside.keep_record(INDEX, record, ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     harness.set_aside.retry(kept)
     assert indexed == [record.position]
     assert len(harness.records("orders", 3)) == 1
 
 
-def test_a_message_neither_copied_nor_in_the_log_cannot_be_put_back(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_message_neither_copied_nor_logged_cannot_be_put_back(harness: SetAsideHarness) -> None:
     harness.set_aside.keep("timer", RecordLocation("orders", 0, 0, 10**6), ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     with pytest.raises(RecordError, match="neither the message nor a copy"):
         harness.set_aside.retry(kept)
 
 
-def test_a_damaged_record_says_where_it_lies_as_far_as_its_head_does(
-    harness: SetAsideHarness,
-) -> None:
+def test_a_damaged_record_says_where_it_lies_as_its_head_does(harness: SetAsideHarness) -> None:
     record = harness.stored()
-    raw = harness.store.message_at(record.position)
-    assert raw is not None
+    raw = not_none(harness.store.message_at(record.position))
     assert location_in(raw, "orders", 3) == RecordLocation("orders", 3, 0, record.position)
 
 
@@ -222,7 +195,7 @@ def test_a_broker_with_an_ipv6_address_keeps_and_retries_as_well() -> None:
     harness = SetAsideHarness(HOST_V6)
     record = harness.stored()
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = harness.records()
+    (kept,) = harness.copies()
     assert kept.store_host == HOST_V6
     harness.set_aside.retry(kept)
     assert harness.records("orders", 3)[1].store_host == HOST_V6

@@ -3,13 +3,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import LocalBroker, failing, not_none, refuses
 
-from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.handlers.admin.group import GroupHandler
 from roquet.broker.handlers.admin.stats import OFFSETS_COUNT
-from roquet.broker.handlers.admin.topic import TopicHandler
 from roquet.broker.ingest.destination import QUEUES_MAX as QUEUES_ALLOWED
 from roquet.broker.operations.large_replies import QUEUES_MAX, ROWS_MAX, page
 from roquet.model.errors import CallRefused, FieldError
@@ -57,9 +54,8 @@ def test_pages_of_a_changed_table_begin_again() -> None:
 
 @pytest.mark.parametrize(("first", "most"), [(-1, 2), (0, 0), (0, -3)])
 def test_a_page_that_cannot_be_is_refused(first: int, most: int) -> None:
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.SYSTEM_ERROR):
         asked(first, most)
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_an_edition_that_is_no_json_is_refused() -> None:
@@ -67,41 +63,39 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
         asked(0, 2, "{")
 
 
-async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
-    whole: Any = broker.bind(TopicHandler.topics)(GetTopics(), peer)
+async def test_topics_come_in_pages_with_their_number(broker: LocalBroker) -> None:
+    whole = broker.ask(GetTopics())
     table = codec.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
     seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
         call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some: Any = broker.bind(TopicHandler.topics)(call, peer)
+        some = broker.ask(call)
         assert some.total_topic_num == whole.total_topic_num
         names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
 
 
-async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
-    reply: Any = broker.bind(TopicHandler.groups)(GetGroups(group_seq=0, max_group_num=3), peer)
+async def test_groups_come_in_pages_with_their_number(broker: LocalBroker) -> None:
+    reply = broker.ask(GetGroups(group_seq=0, max_group_num=3))
     assert reply.total_group_num == 8
     assert list(codec.loads(reply.body, GroupTable).subscription_group_table) == [
         "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
     ]  # fmt: skip
 
 
-async def test_other_tasks_run_while_a_long_table_is_encoded(
-    broker: Broker, peer: FakePeer
-) -> None:
+async def test_other_tasks_run_while_a_long_table_is_encoded(broker: LocalBroker) -> None:
     topics = [TopicConfig(topic_name=f"topic-{n}") for n in range(ROWS_MAX + 1)]
     broker.tables.topics.put_all(topics, 0)
-    answer: Any = broker.bind(TopicHandler.topics)(GetTopics(), peer)
+    answer = broker.ask(GetTopics())
     reply = await answer
     assert b'"topic-200"' in reply.body
     assert reply.total_topic_num > ROWS_MAX
 
 
 @pytest.fixture
-def wide(broker: Broker) -> Broker:
+def wide(broker: LocalBroker) -> LocalBroker:
     """A topic of as many queues as are allowed, and a group with progress in each."""
     count = QUEUES_ALLOWED
     broker.tables.topics.put(
@@ -126,7 +120,7 @@ def wide(broker: Broker) -> Broker:
     ids=lambda call: type(call).__name__,
 )
 async def test_other_tasks_run_while_many_queues_are_read(
-    wide: Broker, peer: FakePeer, call: Call[Any], monkeypatch: pytest.MonkeyPatch
+    wide: LocalBroker, call: Call[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = [0]
     bounds = Store.bounds
@@ -142,7 +136,7 @@ async def test_other_tasks_run_while_many_queues_are_read(
 
     monkeypatch.setattr(Store, "bounds", counted)
     turns = asyncio.create_task(others())
-    answer: Any = wide.bind(HANDLERS[type(call)])(call, peer)
+    answer: Any = wide.bind(HANDLERS[type(call)])(call, wide.peer)
     reply = await answer
     turns.cancel()
     assert max(looks) <= 2 * OFFSETS_COUNT
@@ -153,28 +147,21 @@ async def test_other_tasks_run_while_many_queues_are_read(
 
 
 async def test_more_queues_than_fit_in_a_reply_are_refused_before_any_is_read(
-    wide: Broker, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
+    wide: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("looked at a queue")
-
     names = [f"wide{number}" for number in range(QUEUES_MAX // QUEUES_ALLOWED + 1)]
-    config = wide.tables.topics.get("wide")
-    assert config is not None
+    config = not_none(wide.tables.topics.get("wide"))
     wide.tables.topics.put_all(
         [msgspec.structs.replace(config, topic_name=name) for name in names], 0
     )
-    monkeypatch.setattr(Store, "bounds", fail)
+    monkeypatch.setattr(Store, "bounds", failing(AssertionError("looked at a queue")))
     with pytest.raises(CallRefused, match="ask for fewer topics"):
-        wide.bind(GroupHandler.stats)(
-            GetConsumeStats(consumer_group="billing", topic_list=";".join(names)), peer
-        )
+        wide.ask(GetConsumeStats(consumer_group="billing", topic_list=";".join(names)))
 
 
-async def test_a_topic_named_several_times_is_read_once(wide: Broker, peer: FakePeer) -> None:
+async def test_a_topic_named_several_times_is_read_once(wide: LocalBroker) -> None:
     wide.tables.topics.put(
         TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
     )
     call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
-    reply: Any = wide.bind(GroupHandler.stats)(call, peer)
-    assert reply.body.count(b'"brokerOffset"') == 1
+    assert wide.ask(call).body.count(b'"brokerOffset"') == 1

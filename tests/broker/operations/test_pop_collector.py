@@ -2,10 +2,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
@@ -21,7 +19,7 @@ def asked(**fields: Any) -> PopRequest:
     return PopRequest(**arguments)
 
 
-def look(broker: Broker, **fields: Any) -> PopCollector:
+def look(broker: LocalBroker, **fields: Any) -> PopCollector:
     collector = PopCollector(
         broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
     )
@@ -30,21 +28,19 @@ def look(broker: Broker, **fields: Any) -> PopCollector:
 
 
 @pytest.fixture
-def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
+def stored(broker: LocalBroker) -> None:
     for n in range(8):
-        broker.bind(SendHandler.send)(
-            message(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4), peer
-        )
+        broker.send(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4)
 
 
-def put_again(broker: Broker, body: bytes, properties: bytes = b"KEYS\x01k\x02") -> None:
+def put_again(broker: LocalBroker, body: bytes, properties: bytes = b"KEYS\x01k\x02") -> None:
     """A message waits in the group's retry topic."""
     broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g_t", read_queue_nums=1), 1)
     broker.log.store.append(Draft("%RETRY%g_t", 0, body, properties, reconsume_times=2), 5)
 
 
 @pytest.mark.usefixtures("stored")
-async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: Broker) -> None:
+async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: LocalBroker) -> None:
     collector = look(broker, count=3)
     assert (collector.count, collector.rest) == (3, 5)
     assert len(broker.delivery.revive.in_flight) == 2, "one checkpoint for each queue"
@@ -53,9 +49,7 @@ async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: B
 
 
 @pytest.mark.usefixtures("stored")
-async def test_the_retry_topic_fills_up_and_its_messages_bear_the_topics_name(
-    broker: Broker,
-) -> None:
+async def test_the_retry_topic_fills_up_under_the_name_of_the_topic(broker: LocalBroker) -> None:
     put_again(broker, b"again")
     collector = look(broker)
     messages = [to_message(record) for part in collector.parts for record in decode_many(part)]
@@ -71,7 +65,7 @@ def bodies(collector: PopCollector) -> list[bytes]:
     return [to_message(r).body for part in collector.parts for r in decode_many(part)]
 
 
-def put_failed(broker: Broker, topic: str, body: bytes, origin: str | None) -> None:
+def put_failed(broker: LocalBroker, topic: str, body: bytes, origin: str | None) -> None:
     broker.tables.topics.put(TopicConfig(topic_name=topic, read_queue_nums=1), 1)
     named = f"RETRY_TOPIC\x01{origin}\x02" if origin else ""
     properties = f"{named}1ST_POP_TIME\x011\x02".encode()
@@ -79,7 +73,7 @@ def put_failed(broker: Broker, topic: str, body: bytes, origin: str | None) -> N
 
 
 @pytest.mark.parametrize("peek", [True, False])
-async def test_messages_of_both_retry_topics_are_popped(broker: Broker, peek: bool) -> None:
+async def test_messages_of_both_retry_topics_are_popped(broker: LocalBroker, peek: bool) -> None:
     put_failed(broker, "%RETRY%g_t", b"older", "t")
     put_failed(broker, "%RETRY%g+t", b"newer", "t")
     assert PopCollector(
@@ -91,7 +85,7 @@ async def test_messages_of_both_retry_topics_are_popped(broker: Broker, peek: bo
 
 
 async def test_a_group_pops_no_message_of_another_group_from_a_retry_topic_that_they_share(
-    broker: Broker,
+    broker: LocalBroker,
 ) -> None:
     shared = "%RETRY%pay_eu_orders"
     for n, origin in enumerate(["orders", "eu_orders", "orders", "eu_orders", "orders"]):
@@ -108,7 +102,7 @@ async def test_a_group_pops_no_message_of_another_group_from_a_retry_topic_that_
 
 
 async def test_messages_that_an_older_version_or_apaches_broker_put_there_are_lost_to_nobody(
-    broker: Broker,
+    broker: LocalBroker,
 ) -> None:
     shared = "%RETRY%pay_eu_orders"
     put_failed(broker, shared, b"says nothing", None)
@@ -118,9 +112,7 @@ async def test_messages_that_an_older_version_or_apaches_broker_put_there_are_lo
         assert look(broker, group=group, topic=topic).count == 3
 
 
-async def test_a_pop_gets_no_message_of_a_pulling_group_from_a_retry_topic_that_they_share(
-    broker: Broker,
-) -> None:
+async def test_a_group_pops_no_message_of_one_that_pulls_a_retry_topic(broker: LocalBroker) -> None:
     shared = "%RETRY%pay_eu_orders"
     put_failed(broker, shared, b"popped", "eu_orders")
     sent_back = b"RETRY_TOPIC\x01flights\x02"
@@ -129,7 +121,7 @@ async def test_a_pop_gets_no_message_of_a_pulling_group_from_a_retry_topic_that_
 
 
 @pytest.mark.usefixtures("stored")
-async def test_some_pops_read_the_retry_topic_first(broker: Broker) -> None:
+async def test_some_pops_read_the_retry_topic_first(broker: LocalBroker) -> None:
     first = 0
     for _ in range(200):
         put_again(broker, b"again")
@@ -139,7 +131,7 @@ async def test_some_pops_read_the_retry_topic_first(broker: Broker) -> None:
 
 
 @pytest.mark.usefixtures("stored")
-async def test_a_message_without_room_for_a_handle_keeps_its_own_topic(broker: Broker) -> None:
+async def test_a_message_without_room_for_a_handle_keeps_its_own_topic(broker: LocalBroker) -> None:
     put_again(broker, b"again", b"KEYS\x01" + b"k" * 32_745 + b"\x02")
     collector = look(broker)
     topics = {record.topic for part in collector.parts for record in decode_many(part)}
@@ -147,7 +139,7 @@ async def test_a_message_without_room_for_a_handle_keeps_its_own_topic(broker: B
 
 
 @pytest.mark.usefixtures("stored")
-async def test_a_group_without_progress_begins_where_it_says(broker: Broker) -> None:
+async def test_a_group_without_progress_begins_where_it_says(broker: LocalBroker) -> None:
     empty = msgspec.structs.replace(broker.log, memory=0)  # nothing is young
     broker = msgspec.structs.replace(broker, log=empty)
     assert look(broker, init_mode=1).count == 0
@@ -156,14 +148,14 @@ async def test_a_group_without_progress_begins_where_it_says(broker: Broker) -> 
 
 
 @pytest.mark.usefixtures("stored")
-async def test_progress_that_the_queue_does_not_hold_is_mended(broker: Broker) -> None:
+async def test_progress_that_the_queue_does_not_hold_is_mended(broker: LocalBroker) -> None:
     for queue_id in range(4):
         broker.tables.offsets.commit("g", "t", queue_id, 99)
     assert look(broker).count == 8
 
 
 @pytest.mark.usefixtures("stored")
-async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Broker) -> None:
+async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: LocalBroker) -> None:
     assert look(broker, order=True, attempt="a", queue_id=0, count=1).count == 1
     collector = look(broker, order=True, attempt="b", queue_id=0)
     assert (collector.count, collector.rest) == (0, 2)
@@ -181,7 +173,7 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Br
 
 
 @pytest.mark.usefixtures("stored")
-async def test_remaining_messages_are_reported_to_waiting_pops(broker: Broker) -> None:
+async def test_remaining_messages_are_reported_to_waiting_pops(broker: LocalBroker) -> None:
     put_again(broker, b"again")
     assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
     assert look(broker, queue_id=1, count=3, peek=True).others == set()

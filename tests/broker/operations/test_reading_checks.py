@@ -2,8 +2,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.broker.conftest import LocalBroker
 
-from roquet.broker.broker import Broker
 from roquet.broker.operations.reading_checks import ReadForbidden, ReadingChecks
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
@@ -13,9 +13,7 @@ from roquet.wire.calls.pull import Pull
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-async def test_internal_topics_are_readable_if_the_settings_allow_it(
-    broker: Broker, topic: str
-) -> None:
+async def test_internal_topics_are_readable_if_allowed(broker: LocalBroker, topic: str) -> None:
     checks = broker.make(ReadingChecks)
     with pytest.raises(ReadForbidden, match="nobody reads it unless"):
         checks.check_delivered(topic)
@@ -23,7 +21,7 @@ async def test_internal_topics_are_readable_if_the_settings_allow_it(
     checks.check_delivered(topic)
 
 
-async def test_other_topics_may_be_read(broker: Broker) -> None:
+async def test_other_topics_may_be_read(broker: LocalBroker) -> None:
     broker.make(ReadingChecks).check_delivered("orders")
 
 
@@ -36,7 +34,7 @@ PULL: dict[str, Any] = {
 POP: dict[str, Any] = {"invisible_time": 60_000, "poll_time": 0, "born_time": 0, "init_mode": 0}
 
 
-def read(broker: Broker, topic: str, queue_id: int) -> list[str | None]:
+def read(broker: LocalBroker, topic: str, queue_id: int) -> list[str | None]:
     """Remarks by which a pull and a pop of the group "billing" are refused."""
     checks = broker.make(ReadingChecks)
     fields: dict[str, Any] = {"consumer_group": "billing", "topic": topic, "queue_id": queue_id}
@@ -55,7 +53,7 @@ def read(broker: Broker, topic: str, queue_id: int) -> list[str | None]:
     return remarks
 
 
-async def test_a_pull_names_its_group_first_and_a_pop_its_topic(broker: Broker) -> None:
+async def test_a_pull_names_its_group_first_and_a_pop_its_topic(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     no_group = "subscription group no permission, billing"

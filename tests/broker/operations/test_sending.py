@@ -2,14 +2,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, make_send
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.reply import ReplyHandler
-from roquet.broker.handlers.messages.send import SendHandler
-from roquet.broker.handlers.messages.send_back import SendBackHandler
-from roquet.broker.handlers.messages.timer import TimerHandler
-from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.broker.operations.sending import SendChecks
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
@@ -26,14 +20,14 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
 TIMED = "TIMER_DELAY_MS\x0160000\x02UNIQ_KEY\x01t\x02"
 
 
-async def test_the_first_message_makes_its_topic(broker: Broker, message: MakeSend) -> None:
-    assert broker.make(SendChecks).select_queue(message(queue_id=3)) == 3
+async def test_the_first_message_makes_its_topic(broker: LocalBroker) -> None:
+    assert broker.make(SendChecks).select_queue(make_send(queue_id=3)) == 3
     assert broker.tables.topics.get("orders") is not None
 
 
-async def test_a_queue_that_the_topic_lacks_is_refused(broker: Broker, message: MakeSend) -> None:
+async def test_a_queue_that_the_topic_lacks_is_refused(broker: LocalBroker) -> None:
     with pytest.raises(CallRefused, match=r"request queueId\[99\] is illegal"):
-        broker.make(SendChecks).select_queue(message(queue_id=99))
+        broker.make(SendChecks).select_queue(make_send(queue_id=99))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ async def test_a_queue_that_the_topic_lacks_is_refused(broker: Broker, message: 
     ],
 )
 async def test_a_refusal_names_the_region_like_every_reply(
-    broker: Broker, error: CallRefused | MessageIllegal | StoreFull, code: ResponseCode
+    broker: LocalBroker, error: CallRefused | MessageIllegal | StoreFull, code: ResponseCode
 ) -> None:
     reply = broker.make(SendChecks).refusal(error)
     assert (reply.code, reply.remark, reply.region) == (code, "no", "DefaultRegion")
@@ -54,7 +48,7 @@ async def test_a_refusal_names_the_region_like_every_reply(
 class TooFew:
     """Lets a test say when too few logs are in sync."""
 
-    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self._broker = broker
         self._monkeypatch = monkeypatch
 
@@ -69,7 +63,7 @@ class TooFew:
 
 
 @pytest.fixture
-def too_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> TooFew:
+def too_few(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> TooFew:
     return TooFew(broker, monkeypatch)
 
 
@@ -88,14 +82,12 @@ def refused(act: Callable[[], Any]) -> bool:
 
 
 async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_stored(
-    broker: Broker, peer: FakePeer, message: MakeSend, too_few: TooFew
+    broker: LocalBroker, too_few: TooFew
 ) -> None:
     now_ms = broker.control.clock.now_ms()
-    plain: Any = broker.bind(SendHandler.send)(message(), peer)
-    half: Any = broker.bind(SendHandler.send)(
-        message(properties=HALF, sys_flag=4, born_timestamp=now_ms), peer
-    )
-    timed: Any = broker.bind(SendHandler.send)(message(properties=TIMED), peer)
+    plain = broker.send()
+    half = broker.send(properties=HALF, sys_flag=4, born_timestamp=now_ms)
+    timed = broker.send(properties=TIMED)
     ends = EndTransaction(
         producer_group="pg",
         half_offset=half.queue_offset,
@@ -113,24 +105,24 @@ async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_st
     taken_back = Recall(topic="orders", recall_handle=timed.recall_handle, producer_group="pg")
     end = broker.log.store.end_position
     too_few.begin()
-    assert refused(lambda: broker.bind(SendHandler.send)(message(), peer))
-    assert refused(lambda: broker.bind(SendBackHandler.send_back)(back, peer))
-    assert refused(lambda: broker.bind(TransactionHandler.end)(ends, peer))
-    assert refused(lambda: broker.bind(TimerHandler.recall)(taken_back, peer))
-    assert refused(lambda: broker.bind(TransactionHandler.resume)(resumed, peer))
+    assert refused(lambda: broker.send())
+    assert refused(lambda: broker.ask(back))
+    assert refused(lambda: broker.ask(ends))
+    assert refused(lambda: broker.ask(taken_back))
+    assert refused(lambda: broker.ask(resumed))
     assert broker.log.store.end_position == end
-    unsafe: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
+    unsafe = broker.send(properties="WAIT\x01false\x02")
     assert unsafe.code == 0, "its sender does not wait for replicas"
 
 
 async def test_a_reply_is_pushed_though_too_few_logs_are_in_sync_to_store_it(
-    broker: Broker, peer: FakePeer, too_few: TooFew, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, too_few: TooFew, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def takes_it(_call: object, _timeout_ms: int) -> Reply:
         return Reply()
 
-    peer.reply_to = takes_it
-    broker.tables.clients.producer = lambda _: peer  # type: ignore[method-assign, assignment]
+    broker.peer.reply_to = takes_it
+    broker.tables.clients.producer = lambda _: broker.peer  # type: ignore[method-assign, assignment]
     too_few.begin()
     call = SendReplyMessage(
         body=b"answer",
@@ -140,7 +132,7 @@ async def test_a_reply_is_pushed_though_too_few_logs_are_in_sync_to_store_it(
         born_timestamp=5,
         properties="REPLY_TO_CLIENT\x01c\x02",
     )
-    answered: Any = await broker.bind(ReplyHandler.reply)(call, peer)  # type: ignore[misc]
+    answered = await broker.ask(call)
     assert (answered.code, answered.msg_id) == (ResponseCode.SUCCESS, "0")
     assert broker.log.store.end_position == 0
     assert NOT_ENOUGH_REMARK in caplog.text

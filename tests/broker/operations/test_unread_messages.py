@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model import names
 from roquet.model.errors import StoreError, StoreFull
@@ -30,18 +29,13 @@ def settings() -> dict[str, Any]:
     return {"log_file_size": FILE, "queue_file_entries": 100}
 
 
-@pytest.fixture
-def fill(broker: Broker, peer: FakePeer, message: MakeSend) -> Fill:
+def fill(broker: LocalBroker, count: int, topic: str = "orders", **fields: Any) -> None:
     """Sends messages of a topic, some files of the log for each seven."""
-
-    def sending(count: int, topic: str = "orders", **fields: Any) -> None:
-        bound = broker.bind(SendHandler.send)
-        for _ in range(count):
-            call = message(b"x" * 1000, topic=topic, **fields)
-            reply: Any = bound(call, peer)
-            assert reply.code == 0
-
-    return sending
+    bound = broker.bind(SendHandler.send)
+    for _ in range(count):
+        call = make_send(b"x" * 1000, topic=topic, **fields)
+        reply: Any = bound(call, broker.peer)
+        assert reply.code == 0
 
 
 @pytest.fixture
@@ -51,7 +45,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 
 
 def expire(
-    broker: Broker, usage: DiskUsage = FULL, *, hours: int = 0, force_unread: bool = False
+    broker: LocalBroker, usage: DiskUsage = FULL, *, hours: int = 0, force_unread: bool = False
 ) -> int:
     """Let retention work; returns how many files of the log go."""
     store, before = broker.log.store, broker.log.store.begin_position
@@ -62,15 +56,15 @@ def expire(
     return (store.begin_position - before) // FILE
 
 
-def taken(broker: Broker) -> dict[tuple[str, ...], float]:
+def taken(broker: LocalBroker) -> dict[tuple[str, ...], float]:
     """Messages that retention took unread, by group and topic."""
     return {labels: tally.value for labels, tally in broker.log.counts.retention_unread.items()}
 
 
 def test_a_full_disk_takes_only_what_all_groups_have_read(
-    broker: Broker, fill: Fill, warnings: Callable[[], list[str]]
+    broker: LocalBroker, warnings: Callable[[], list[str]]
 ) -> None:
-    fill(50)
+    fill(broker, 50)
     broker.tables.offsets.commit("quick", "orders", 0, 50)
     broker.tables.offsets.commit("slow", "orders", 0, 20)
     assert expire(broker)
@@ -88,19 +82,19 @@ def test_a_full_disk_takes_only_what_all_groups_have_read(
 
 
 def test_a_full_disk_keeps_what_no_group_reads_and_refuses_sends_in_the_end(
-    broker: Broker, fill: Fill, warnings: Callable[[], list[str]]
+    broker: LocalBroker, warnings: Callable[[], list[str]]
 ) -> None:
-    fill(50)
+    fill(broker, 50)
     assert expire(broker, DiskUsage(100, 7)) == 0
     assert "messages of topic orders, which no group reads" in warnings()[0]
     assert isinstance(broker.log.store.refusal, StoreFull)
 
 
 def test_where_the_setting_lets_unread_messages_go_the_log_and_a_metric_name_them(
-    broker: Broker, fill: Fill, warnings: Callable[[], list[str]]
+    broker: LocalBroker, warnings: Callable[[], list[str]]
 ) -> None:
-    fill(14, "nobodys")
-    fill(36)
+    fill(broker, 14, "nobodys")
+    fill(broker, 36)
     broker.tables.offsets.commit("slow", "orders", 0, 10)
     broker.tables.offsets.commit("quick", "orders", 0, 36)
     assert expire(broker, force_unread=True)
@@ -114,10 +108,10 @@ def test_where_the_setting_lets_unread_messages_go_the_log_and_a_metric_name_the
 
 
 def test_messages_that_grow_old_unread_are_counted_for_their_groups_alone(
-    broker: Broker, fill: Fill, warnings: Callable[[], list[str]]
+    broker: LocalBroker, warnings: Callable[[], list[str]]
 ) -> None:
-    fill(14, "nobodys")
-    fill(36)
+    fill(broker, 14, "nobodys")
+    fill(broker, 36)
     broker.tables.offsets.commit("slow", "orders", 3, 0)
     assert expire(broker, DiskUsage(100, 60), hours=100)
     first = broker.log.store.bounds("orders", 0)[0]
@@ -128,13 +122,11 @@ def test_messages_that_grow_old_unread_are_counted_for_their_groups_alone(
     ]
 
 
-def test_dead_letters_and_retries_are_unread_by_the_group_in_their_name(
-    broker: Broker, fill: Fill
-) -> None:
+def test_dead_letters_and_retries_are_unread_by_the_group_they_name(broker: LocalBroker) -> None:
     for topic in ("%DLQ%billing", "%RETRY%billing_orders", "%RETRY%billing+orders", "%RETRY%other"):
         broker.tables.topics.create_for_group(topic, 1, 0)
-        fill(7, topic)
-    fill(14, "nobodys")
+        fill(broker, 7, topic)
+    fill(broker, 14, "nobodys")
     broker.tables.offsets.commit("other", "%RETRY%other", 0, 7)
     assert expire(broker, DiskUsage(100, 60), hours=100)
     assert taken(broker) == {
@@ -152,11 +144,11 @@ WAITING = {
 
 @pytest.mark.parametrize("topic", WAITING)
 def test_messages_that_wait_are_kept_and_counted_where_they_go(
-    broker: Broker, fill: Fill, topic: str, warnings: Callable[[], list[str]]
+    broker: LocalBroker, topic: str, warnings: Callable[[], list[str]]
 ) -> None:
-    fill(7, properties=WAITING[topic])
+    fill(broker, 7, properties=WAITING[topic])
     broker.delivery.timer.step(broker.control.clock.now_ms())  # onto the wheel
-    fill(14)
+    fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
     assert "(from position 0 of the log on)" in warnings()[0]
@@ -164,9 +156,9 @@ def test_messages_that_wait_are_kept_and_counted_where_they_go(
     assert taken(broker) == {("", topic): 7}
 
 
-def test_ended_half_messages_are_not_unread(broker: Broker, fill: Fill) -> None:
-    fill(7, properties=WAITING[names.HALF_TOPIC])
-    fill(14)
+def test_ended_half_messages_are_not_unread(broker: LocalBroker) -> None:
+    fill(broker, 7, properties=WAITING[names.HALF_TOPIC])
+    fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     for offset in (0, 1, 2, 4):
         broker.delivery.transactions.halves.end(offset)
@@ -174,8 +166,8 @@ def test_ended_half_messages_are_not_unread(broker: Broker, fill: Fill) -> None:
     assert taken(broker) == {("", names.HALF_TOPIC): 3}
 
 
-def test_popped_messages_count_until_they_are_acknowledged(broker: Broker, fill: Fill) -> None:
-    fill(30)
+def test_popped_messages_count_until_they_are_acknowledged(broker: LocalBroker) -> None:
+    fill(broker, 30)
     broker.tables.offsets.commit("g", "orders", 0, 30)
     pop = PopCheckpoint(
         group="g", topic="orders", queue_id=0, start=2, pop_ms=0, invisible_ms=60_000,
@@ -188,64 +180,60 @@ def test_popped_messages_count_until_they_are_acknowledged(broker: Broker, fill:
 
 
 def test_a_search_that_fails_lets_files_go_by_their_age_alone(
-    broker: Broker, fill: Fill, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(50)
+    fill(broker, 50)
 
-    def failing(*_: object) -> None:
-        raise StoreError("the queue cannot be read")
-
-    monkeypatch.setattr(type(broker.tables.offsets), "by_place", failing)
+    monkeypatch.setattr(
+        type(broker.tables.offsets), "by_place", failing(StoreError("the queue cannot be read"))
+    )
     assert expire(broker) == 0
     assert expire(broker, hours=100)
 
 
 def test_a_count_that_fails_does_not_hold_up_retention(
-    broker: Broker, fill: Fill, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill(30)
+    fill(broker, 30)
     monkeypatch.setattr(broker.tables.offsets, "by_place", None)
     assert expire(broker, force_unread=True)
     assert "messages that retention deletes unread are not counted" in caplog.text
 
 
-def test_a_replica_knows_of_ended_half_messages_by_its_masters_progress(
-    broker: Broker, fill: Fill
-) -> None:
-    fill(7, properties=WAITING[names.HALF_TOPIC])
-    fill(14)
+def test_a_replica_knows_ended_half_messages_by_its_masters_progress(broker: LocalBroker) -> None:
+    fill(broker, 7, properties=WAITING[names.HALF_TOPIC])
+    fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
     broker.tables.offsets.commit("CID_RMQ_SYS_TRANS", names.HALF_TOPIC, 0, 7)
     assert expire(broker)
 
 
-def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: Broker, fill: Fill) -> None:
-    fill(7, queue_id=1)
-    fill(14)
+def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: LocalBroker) -> None:
+    fill(broker, 7, queue_id=1)
+    fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
-    orders = broker.tables.topics.get("orders")
-    assert orders is not None
+    orders = not_none(broker.tables.topics.get("orders"))
     broker.tables.topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
     assert expire(broker)
     assert taken(broker) == {("g", "orders"): 7}
 
 
-def test_traces_that_no_group_reads_keep_nothing(broker: Broker, fill: Fill) -> None:
-    fill(30, names.TRACE_TOPIC)
+def test_traces_that_no_group_reads_keep_nothing(broker: LocalBroker) -> None:
+    fill(broker, 30, names.TRACE_TOPIC)
     assert expire(broker)
     assert taken(broker) == {}
 
 
-def test_a_replica_counts_nothing_since_its_master_does(broker: Broker, fill: Fill) -> None:
-    fill(30)
+def test_a_replica_counts_nothing_since_its_master_does(broker: LocalBroker) -> None:
+    fill(broker, 30)
     role = broker.replication.role
     role.change(replace(role.current, role=BrokerRole.SLAVE, broker_id=1))
     assert expire(broker, force_unread=True)
     assert taken(broker) == {}
 
 
-def test_messages_lost_already_keep_nothing(broker: Broker) -> None:
+def test_messages_lost_already_keep_nothing(broker: LocalBroker) -> None:
     assert expire(broker) == 0
     assert taken(broker) == {}

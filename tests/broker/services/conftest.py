@@ -5,85 +5,56 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.log_harness import SMALL, LogHarness
 
-from roquet.broker.filtering.filter_cache import FilterCache
-from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
-from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import SetAside
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
-from roquet.broker.log.message_log import MessageLog
+from roquet.broker.ingest.append import IngestResult
 from roquet.broker.services.timer.deliveries import TimerContext
 from roquet.broker.services.timer.timer import Timer, offset_of
-from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.timer_metrics import TimerMetrics
-from roquet.broker.tables.topics import Topics
-from roquet.model.topic import TopicConfig
 from roquet.rules.delay.timer import window_ms
-from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import VirtualClock
 from roquet.wire.calls.send import Send
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import Record
 
 ROOT = Path("/data")
-SMALL = StoreConfig(
-    log_file_size=1 << 20, queue_file_entries=1_000, index_slots=20, index_entries=1_000
-)
 LOG = 64 * 1024
 HOST = b"\x0a\x00\x00\x07\x00\x00\x13\x88"
 
 
-class _Peer:
-    address, language, version, host_bytes = "10.0.0.7:5000", 0, 0, HOST
-
-
-class TimerHarness:
+class TimerHarness(LogHarness):
     """A timer, its store and its clock; the process may be killed, and stopped in order."""
 
     def __init__(
         self, *, retention_ms: int = 72 * 3_600_000, slots: int = 3 * 86_400, **settings: Any
     ) -> None:
-        self.clock = VirtualClock()
         self.files = MemoryFiles()
         self.wheel = TimerConfig(wheel_slots=slots, log_file_size=LOG, log_step=LOG)
-        self.store_config = SMALL
         self.retention_ms = retention_ms
-        self.config = BrokerConfig(**settings)
-        self.topics = Topics(None, self.config, 0)
-        self.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4), 0)
         self.noted: list[tuple[Record, int, int]] = []
         self.timings = TimerMetrics(None)
-        self.open()
+        super().__init__(store=self.open_store(VirtualClock().now_ms()), **settings)
+        self.open_timer()
+
+    def open_store(self, now_ms: int) -> Store:
+        return Store.open(ROOT, SMALL, files=self.files, now_ms=now_ms)
 
     def open(self) -> None:
         """What a process does as it starts."""
+        self.open_log(self.open_store(self.clock.now_ms()))
+        self.open_timer()
+
+    def open_timer(self) -> None:
         now_ms = self.clock.now_ms()
-        self.store = Store.open(ROOT, self.store_config, files=self.files, now_ms=now_ms)
-        self.arrivals = LongPolling(self.clock)
-        self.ingest = Ingest(
-            self.store, self.config, self.clock,
-            BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
-            self.arrivals.arrived,
-        )  # fmt: skip
-        self.flush = Flush(self.store, RuntimeSettings(self.config), self.clock)
-        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.timers = TimerStore(
             ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
         )
-        self.message_log = MessageLog(
-            store=self.store, ingest=self.ingest, flush=self.flush, arrivals=self.arrivals,
-            filters=FilterCache(), memory=0,
-        )  # fmt: skip
         self.parts = TimerContext(
             message_log=self.message_log,
-            destinations=Destinations(
-                topics=self.topics, clock=self.clock, settings=RuntimeSettings(BrokerConfig())
-            ),
+            destinations=self.destinations,
             set_aside=self.set_aside,
             timers=self.timers,
             metrics=self.timings,
@@ -124,7 +95,7 @@ class TimerHarness:
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
         arguments = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
         call = Send(producer_group="pg", properties=text, body=body, **arguments)
-        return self.ingest.append(call, queue_id, _Peer())  # type: ignore[arg-type]
+        return self.ingest.append(call, queue_id, self.peer)
 
     def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
         """Send a message that is wanted so much later."""
@@ -139,9 +110,7 @@ class TimerHarness:
             "TIMER_DELIVER_MS": str(deliver_ms),
         }
         record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
-        self.ingest.reappend(
-            record, topic=topic, queue_id=0, properties=properties, reconsume_times=0
-        )
+        self.ingest.reappend(record, topic=topic, properties=properties)
 
     def step(self) -> int | None:
         return self.timer.step(self.clock.now_ms())
@@ -178,20 +147,8 @@ class TimerHarness:
         """Let time pass at once, as for a process that was away."""
         self.clock.jump(ms)
 
-    def records(self, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-        messages = self.store.read(topic, queue_id, 0, count_max=200_000, bytes_max=1 << 30)
-        return [record for part in messages.parts for record in decode_many(part)]
-
-    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
-        return [record.body for record in self.records(topic, queue_id)]
-
     def properties(self, topic: str = "orders", queue_id: int = 0) -> list[dict[str, str]]:
         return [decode_properties(record.properties) for record in self.records(topic, queue_id)]
-
-
-@pytest.fixture(scope="session")
-def new_harness() -> type[TimerHarness]:
-    return TimerHarness
 
 
 @pytest.fixture

@@ -1,70 +1,38 @@
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import failing, make_send, not_none
+from tests.broker.log_harness import LogHarness
 
-from roquet.broker.filtering.filter_cache import FilterCache
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
-from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import SetAside
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
-from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.delay_offsets import DelayOffsets
-from roquet.broker.tables.topics import Topics
 from roquet.model.errors import StoreError, StoreFull
 from roquet.model.topic import TopicConfig
-from roquet.store.config import StoreConfig
-from roquet.store.store import Draft, Store
-from roquet.testing.clock import VirtualClock
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties, encode_properties
-from roquet.wire.records.record import Record, decode_many
 
-SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TEN_S = 3
 """The level that waits so long."""
 
 
-class DelayHarness:
-    """A delay service with all that it needs, in memory, and its clock in our hand."""
+class DelayHarness(LogHarness):
+    """A delay service."""
 
     def __init__(self, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.config = BrokerConfig(**settings)
-        self.store = Store.open(None, SMALL, now_ms=0)
-        self.topics = Topics(None, self.config, 0)
-        self.arrivals = LongPolling(self.clock)
-        self.ingest = Ingest(
-            self.store, self.config, self.clock,
-            BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
-            self.arrivals.arrived,
-        )  # fmt: skip
-        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
+        super().__init__(**settings)
         self.delays = DelayOffsets(None)
-        self.flush = Flush(self.store, RuntimeSettings(self.config), self.clock)
-        self.message_log = MessageLog(
-            store=self.store, ingest=self.ingest, flush=self.flush, arrivals=self.arrivals,
-            filters=FilterCache(), memory=0,
-        )  # fmt: skip
-        self.topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4), 0)
         self.delay = self.serving()
 
     def serving(self) -> DelayedDelivery:
         return DelayedDelivery(
             message_log=self.message_log,
             delay_offsets=self.delays,
-            destinations=Destinations(
-                topics=self.topics,
-                clock=self.clock,
-                settings=RuntimeSettings(self.config),
-            ),
+            destinations=self.destinations,
             set_aside=self.set_aside,
             clock=self.clock,
             levels=self.config.message_delay_levels,
@@ -73,40 +41,21 @@ class DelayHarness:
     def step(self, level: int = TEN_S) -> int | None:
         return self.delay.step(level, self.clock.now_ms())
 
-    def records(self, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-        messages = self.store.read(topic, queue_id, 0, count_max=1_000)
-        return [record for part in messages.parts for record in decode_many(part)]
-
-    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
-        return [record.body for record in self.records(topic, queue_id)]
+    def later(self, body: bytes, level: int = TEN_S, queue_id: int = 0, **fields: Any) -> None:
+        """Send a message that waits."""
+        text = f"DELAY\x01{level}\x02TAGS\x01red\x02UNIQ_KEY\x01{body.decode()}\x02"
+        self.ingest.append(make_send(body, properties=text, **fields), queue_id, self.peer)
 
 
 @pytest.fixture
 def harness() -> Iterator[DelayHarness]:
     harness = DelayHarness()
     yield harness
-    harness.flush.close()
-    harness.store.close(0)
+    harness.close()
 
 
-Later = Callable[..., None]
-
-
-@pytest.fixture
-def later(harness: DelayHarness, peer: FakePeer, message: MakeSend) -> Later:
-    """Sends a message that waits."""
-
-    def send(body: bytes, level: int = TEN_S, queue_id: int = 0, **fields: Any) -> None:
-        text = f"DELAY\x01{level}\x02TAGS\x01red\x02UNIQ_KEY\x01{body.decode()}\x02"
-        harness.ingest.append(message(body, properties=text, **fields), queue_id, peer)
-
-    return send
-
-
-def test_a_message_is_delivered_at_its_time_and_not_before(
-    harness: DelayHarness, later: Later
-) -> None:
-    later(b"one", queue_id=2)
+def test_a_message_is_delivered_at_its_time_and_not_before(harness: DelayHarness) -> None:
+    harness.later(b"one", queue_id=2)
     due = harness.clock.now_ms() + 10_000
     assert harness.step() == due
     harness.clock.jump(9_999)
@@ -117,8 +66,8 @@ def test_a_message_is_delivered_at_its_time_and_not_before(
     assert harness.bodies(queue_id=2) == [b"one"]
 
 
-def test_the_delivered_message_equals_the_one_sent(harness: DelayHarness, later: Later) -> None:
-    later(b"one", flag=5, reconsume_times=2)
+def test_the_delivered_message_equals_the_one_sent(harness: DelayHarness) -> None:
+    harness.later(b"one", flag=5, reconsume_times=2)
     harness.clock.jump(10_000)
     harness.step()
     (record,) = harness.records()
@@ -130,9 +79,9 @@ def test_the_delivered_message_equals_the_one_sent(harness: DelayHarness, later:
     assert harness.store.read("orders", 0, 0, wanted=lambda code: code == red).count == 1
 
 
-def test_the_messages_of_a_level_come_in_order(harness: DelayHarness, later: Later) -> None:
+def test_the_messages_of_a_level_come_in_order(harness: DelayHarness) -> None:
     for number in range(200):
-        later(b"%d" % number)
+        harness.later(b"%d" % number)
         harness.clock.jump(10)
     while (at := harness.step()) is not None:
         if at > harness.clock.now_ms():
@@ -142,9 +91,9 @@ def test_the_messages_of_a_level_come_in_order(harness: DelayHarness, later: Lat
     assert times == [record.stored_ms for record in harness.records(SCHEDULE, TEN_S - 1)]
 
 
-def test_a_step_is_short_and_says_when_there_is_more(harness: DelayHarness, later: Later) -> None:
+def test_a_step_is_short_and_says_when_there_is_more(harness: DelayHarness) -> None:
     for number in range(100):
-        later(b"%d" % number)
+        harness.later(b"%d" % number)
     harness.clock.jump(10_000)
     assert harness.step() == harness.clock.now_ms()
     assert len(harness.bodies()) == 64
@@ -152,16 +101,16 @@ def test_a_step_is_short_and_says_when_there_is_more(harness: DelayHarness, late
     assert len(harness.bodies()) == 100
 
 
-def test_levels_do_not_wait_for_each_other(harness: DelayHarness, later: Later) -> None:
-    later(b"slow", level=18)
-    later(b"quick", level=1)
+def test_levels_do_not_wait_for_each_other(harness: DelayHarness) -> None:
+    harness.later(b"slow", level=18)
+    harness.later(b"quick", level=1)
     harness.clock.jump(1_000)
     assert [harness.step(level) for level in (1, 18)] == [None, 1_700_007_200_000]
     assert harness.bodies() == [b"quick"]
 
 
-def test_a_clock_set_back_does_not_prolong_a_delay(harness: DelayHarness, later: Later) -> None:
-    later(b"one")
+def test_a_clock_set_back_does_not_prolong_a_delay(harness: DelayHarness) -> None:
+    harness.later(b"one")
     harness.clock.shift_wall_time(-3_600_000)
     at = harness.step()
     assert at == harness.clock.now_ms() + 10_000
@@ -173,10 +122,10 @@ def test_a_clock_set_back_does_not_prolong_a_delay(harness: DelayHarness, later:
 
 
 def test_a_store_that_is_full_keeps_the_message_waiting(
-    harness: DelayHarness, later: Later, monkeypatch: pytest.MonkeyPatch
+    harness: DelayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for body in (b"one", b"two"):
-        later(body)
+        harness.later(body)
     harness.clock.jump(10_000)
     append, drain = harness.store.append, [1, 0]
 
@@ -194,25 +143,23 @@ def test_a_store_that_is_full_keeps_the_message_waiting(
 
 
 def test_a_topic_that_was_deleted_is_made_again(
-    harness: DelayHarness, later: Later, caplog: pytest.LogCaptureFixture
+    harness: DelayHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    later(b"one", queue_id=3)
+    harness.later(b"one", queue_id=3)
     harness.topics.remove("orders", 0)
     harness.clock.jump(10_000)
     with caplog.at_level(logging.WARNING):
         harness.step()
     assert "made again" in caplog.text
     assert harness.bodies(queue_id=3) == [b"one"]
-    made = harness.topics.get("orders")
-    assert made is not None
-    assert made.read_queue_nums == 8
+    assert not_none(harness.topics.get("orders")).read_queue_nums == 8
 
 
 def test_a_message_of_a_deleted_topic_is_kept_if_topics_are_not_created_automatically(
-    peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     harness = DelayHarness(auto_create_topic=False)
-    harness.ingest.append(message(b"one", properties="DELAY\x013\x02"), 1, peer)
+    harness.ingest.append(make_send(b"one", properties="DELAY\x013\x02"), 1, harness.peer)
     harness.topics.remove("orders", 0)
     harness.clock.jump(10_000)
     with caplog.at_level(logging.WARNING):
@@ -220,21 +167,21 @@ def test_a_message_of_a_deleted_topic_is_kept_if_topics_are_not_created_automati
     assert "create it" in caplog.text
     assert harness.topics.get("orders") is None
     assert harness.bodies(queue_id=1) == [b"one"]
-    harness.store.close(0)
+    harness.close()
 
 
-def test_a_retry_topic_that_was_deleted_is_made_again(
-    harness: DelayHarness, peer: FakePeer, message: MakeSend
-) -> None:
-    harness.ingest.append(message(b"one", topic="%RETRY%g", properties="DELAY\x013\x02"), 0, peer)
+def test_a_retry_topic_that_was_deleted_is_made_again(harness: DelayHarness) -> None:
+    harness.ingest.append(
+        make_send(b"one", topic="%RETRY%g", properties="DELAY\x013\x02"), 0, harness.peer
+    )
     harness.clock.jump(10_000)
     harness.step()
     assert harness.bodies("%RETRY%g") == [b"one"]
     assert harness.topics.get("%RETRY%g") is not None
 
 
-def test_a_queue_that_is_gone_is_replaced(harness: DelayHarness, later: Later) -> None:
-    later(b"one", queue_id=3)
+def test_a_queue_that_is_gone_is_replaced(harness: DelayHarness) -> None:
+    harness.later(b"one", queue_id=3)
     harness.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0)
     harness.clock.jump(10_000)
     harness.step()
@@ -251,15 +198,12 @@ def test_a_queue_that_is_gone_is_replaced(harness: DelayHarness, later: Later) -
     ],
 )
 def test_a_message_for_nowhere_does_not_hold_up_the_others(
-    harness: DelayHarness,
-    later: Later,
-    properties: dict[str, str],
-    caplog: pytest.LogCaptureFixture,
+    harness: DelayHarness, properties: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     now_ms = harness.clock.now_ms()
     lost = Draft(SCHEDULE, TEN_S - 1, b"x", encode_properties(properties), now_ms + 10_000)
     harness.store.append(lost, now_ms)
-    later(b"one")
+    harness.later(b"one")
     harness.clock.jump(10_000)
     with caplog.at_level(logging.WARNING):
         harness.step()
@@ -278,20 +222,18 @@ def test_a_queue_that_makes_no_sense_is_one_that_exists(harness: DelayHarness, t
 
 
 @pytest.mark.parametrize("saved", [-5, 7, 10**9])
-def test_progress_beyond_what_is_held_begins_within_it(
-    harness: DelayHarness, later: Later, saved: int
-) -> None:
+def test_progress_beyond_what_is_held_begins_within_it(harness: DelayHarness, saved: int) -> None:
     harness.delays.advance(TEN_S, saved)
     harness.step()
-    later(b"one")
+    harness.later(b"one")
     harness.clock.jump(10_000)
     harness.step()
     assert harness.bodies() == [b"one"]
     assert harness.delays.get(TEN_S) == 1
 
 
-async def test_progress_is_saved_after_the_messages(harness: DelayHarness, later: Later) -> None:
-    later(b"one")
+async def test_progress_is_saved_after_the_messages(harness: DelayHarness) -> None:
+    harness.later(b"one")
     harness.clock.jump(10_000)
     harness.step()
     assert harness.store.flushed_position < harness.store.end_position
@@ -304,24 +246,19 @@ async def test_progress_is_saved_after_the_messages(harness: DelayHarness, later
 
 
 async def test_progress_is_not_saved_when_the_messages_are_not(
-    harness: DelayHarness, later: Later, monkeypatch: pytest.MonkeyPatch
+    harness: DelayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> int:
-        raise StoreError("the disk is gone")
-
-    later(b"one")
+    harness.later(b"one")
     harness.clock.jump(10_000)
     harness.step()
-    monkeypatch.setattr(harness.store, "flush_log", broken)
+    monkeypatch.setattr(harness.store, "flush_log", failing(StoreError("the disk is gone")))
     with pytest.raises(StoreError):
         await harness.delay.save(harness.clock.now_ms())
     assert harness.delays.unsaved
 
 
-def test_a_message_at_a_removed_delay_level_is_still_delivered(
-    harness: DelayHarness, later: Later
-) -> None:
-    later(b"one")
+def test_a_message_at_a_removed_delay_level_is_still_delivered(harness: DelayHarness) -> None:
+    harness.later(b"one")
     harness.config = BrokerConfig(message_delay_levels=(1_000,))
     harness.delay = harness.serving()
     loops = list(harness.delay.work())
@@ -333,13 +270,10 @@ def test_a_message_at_a_removed_delay_level_is_still_delivered(
     assert harness.bodies() == [b"one"]
 
 
-def test_a_clock_that_was_ahead_for_a_moment_delays_nothing(
-    harness: DelayHarness, later: Later
-) -> None:
+def test_a_clock_that_was_ahead_for_a_moment_delays_nothing(harness: DelayHarness) -> None:
     harness.clock.shift_wall_time(30 * 86_400_000)
-    later(b"ahead")
-    at = harness.step()
-    assert at is not None
+    harness.later(b"ahead")
+    assert harness.step() is not None
     harness.clock.shift_wall_time(-30 * 86_400_000)
     assert harness.step() == harness.clock.now_ms() + 10_000
     harness.clock.jump(10_000)

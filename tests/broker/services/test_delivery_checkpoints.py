@@ -2,12 +2,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, local
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin.inspection import InspectionHandler
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.services.delivery_checkpoints import CONFIRM_MS, LOOK_MS, PENDING_MAX
 from roquet.broker.services.revive import NOTED_GROUP
 from roquet.broker.settings.config import BrokerConfig
@@ -27,44 +24,42 @@ LEVEL = 40
 
 
 @asynccontextmanager
-async def started(message: MakeSend) -> AsyncIterator[Broker]:
+async def started() -> AsyncIterator[LocalBroker]:
     """A broker that leads, after its first message, all of which is confirmed."""
     async with BrokerServer(BrokerConfig(host="127.0.0.1", port=0), this_loop().clock) as server:
-        broker = server.broker
-        broker.bind(SendHandler.send)(message(), FakePeer())
+        broker = local(server.broker)
+        broker.send()
         broker.delivery.checkpoints.begin()
         yield broker
 
 
-def deliver(broker: Broker, message: MakeSend, offset: int) -> None:
+def deliver(broker: LocalBroker, offset: int) -> None:
     """Store a message that a delay level has delivered, and note the progress."""
-    broker.bind(SendHandler.send)(message(), FakePeer())
+    broker.send()
     broker.tables.delay_offsets.advance(LEVEL, offset)
     broker.delivery.checkpoints.note()
 
 
-def hide_later(broker: Broker) -> None:
+def hide_later(broker: LocalBroker) -> None:
     """Let nothing be confirmed of what is stored from now on."""
     broker.log.store.set_confirmed(broker.log.store.end_position)
 
 
 @in_virtual_time
-async def test_confirmed_progress_is_kept(message: MakeSend) -> None:
-    async with started(message) as broker:
-        deliver(broker, message, 5)
+async def test_confirmed_progress_is_kept() -> None:
+    async with started() as broker:
+        deliver(broker, 5)
         await broker.delivery.checkpoints.go_back(may_wait=True)
         assert broker.tables.delay_offsets.get(LEVEL) == 5
 
 
 @in_virtual_time
-async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
-        deliver(broker, message, 5)
+async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed() -> None:
+    async with started() as broker:
+        deliver(broker, 5)
         hide_later(broker)
-        deliver(broker, message, 8)
-        deliver(broker, message, 9)
+        deliver(broker, 8)
+        deliver(broker, 9)
         clock, began_ms = this_loop().clock, this_loop().clock.monotonic_ms()
         await broker.delivery.checkpoints.go_back(may_wait=True)
         assert clock.monotonic_ms() - began_ms == CONFIRM_MS
@@ -74,25 +69,23 @@ async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed(
 
 
 @in_virtual_time
-async def test_replicas_are_told_of_progress_that_is_confirmed(message: MakeSend) -> None:
-    async with started(message) as broker:
+async def test_replicas_are_told_of_progress_that_is_confirmed() -> None:
+    async with started() as broker:
         hide_later(broker)
-        deliver(broker, message, 5)
-        handler, call = broker.bind(InspectionHandler.delay_offsets), GetDelayOffsets()
-        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
-        assert told.offset_table == {}
+        deliver(broker, 5)
+        assert codec.loads(broker.ask(GetDelayOffsets()).body, DelayOffsetTable).offset_table == {}
         broker.log.store.set_confirmed(None)
-        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        told = codec.loads(broker.ask(GetDelayOffsets()).body, DelayOffsetTable)
         assert told.offset_table == {LEVEL: 5}
         assert broker.delivery.checkpoints.safe_progress().timer == broker.delivery.timer.checkpoint
 
 
 @in_virtual_time
-async def test_without_a_confirmed_note_it_goes_back_to_where_it_began(message: MakeSend) -> None:
-    async with started(message) as broker:
+async def test_without_a_confirmed_note_it_goes_back_to_where_it_began() -> None:
+    async with started() as broker:
         hide_later(broker)
         for offset in range(1, PENDING_MAX + 10):
-            deliver(broker, message, offset)
+            deliver(broker, offset)
         await broker.delivery.checkpoints.go_back(may_wait=False)
         assert broker.tables.delay_offsets.get(LEVEL) == 0
         broker.tables.delay_offsets.advance(LEVEL, 7)
@@ -101,10 +94,10 @@ async def test_without_a_confirmed_note_it_goes_back_to_where_it_began(message: 
 
 
 @in_virtual_time
-async def test_a_report_in_time_confirms_what_was_delivered(message: MakeSend) -> None:
-    async with started(message) as broker:
+async def test_a_report_in_time_confirms_what_was_delivered() -> None:
+    async with started() as broker:
         hide_later(broker)
-        deliver(broker, message, 5)
+        deliver(broker, 5)
         this_loop().call_later(0.1, broker.log.store.set_confirmed, None)
         await broker.delivery.checkpoints.go_back(may_wait=True)
         assert broker.tables.delay_offsets.get(LEVEL) == 5
@@ -119,7 +112,7 @@ def popped(start: int, **more: int) -> PopCheckpoint:
     )  # fmt: skip
 
 
-def pop(broker: Broker, start: int, **more: int) -> PopCheckpoint:
+def pop(broker: LocalBroker, start: int, **more: int) -> PopCheckpoint:
     """Pop one message, and let the group go on behind it."""
     checkpoint = popped(start, **more)
     broker.delivery.revive.give(checkpoint, moves_progress=True)
@@ -127,7 +120,7 @@ def pop(broker: Broker, start: int, **more: int) -> PopCheckpoint:
     return checkpoint
 
 
-def told_offsets(broker: Broker, row: str) -> dict[int, int]:
+def told_offsets(broker: LocalBroker, row: str) -> dict[int, int]:
     """A row of the progress of groups that replicas are told."""
     rows = {row: dict(broker.tables.offsets.by_place()).get(row, {})}
     copied = {key: dict(queues) for key, queues in rows.items()}
@@ -135,20 +128,18 @@ def told_offsets(broker: Broker, row: str) -> dict[int, int]:
     return copied[row]
 
 
-def confirm(broker: Broker, position: int) -> None:
+def confirm(broker: LocalBroker, position: int) -> None:
     """Let the log be confirmed up to a position, and note the progress."""
     broker.log.store.set_confirmed(position)
     broker.delivery.checkpoints.note()
 
 
 @in_virtual_time
-async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again() -> None:
+    async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
         for offset in range(3):
-            deliver(broker, message, offset)
+            deliver(broker, offset)
         for start in (0, 2):
             popped = PopCheckpoint(
                 group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
@@ -167,12 +158,10 @@ async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again(
 
 
 @in_virtual_time
-async def test_checkpoints_that_are_only_stored_again_take_no_group_back(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_checkpoints_that_are_only_stored_again_take_no_group_back() -> None:
+    async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
-        deliver(broker, message, 0)
+        deliver(broker, 0)
         for start in (0, 1):
             popped = PopCheckpoint(
                 group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
@@ -189,13 +178,11 @@ async def test_checkpoints_that_are_only_stored_again_take_no_group_back(
 
 
 @in_virtual_time
-async def test_messages_are_popped_again_whatever_became_of_an_unconfirmed_pop(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_messages_are_popped_again_whatever_became_of_an_unconfirmed_pop() -> None:
+    async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
         for offset in range(4):
-            deliver(broker, message, offset)
+            deliver(broker, offset)
         hide_later(broker)
         for start in range(1, 4):
             checkpoint = pop(broker, start)
@@ -209,12 +196,10 @@ async def test_messages_are_popped_again_whatever_became_of_an_unconfirmed_pop(
 
 
 @in_virtual_time
-async def test_a_checkpoint_that_waited_in_the_timer_moves_a_group_until_it_is_cut(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_a_checkpoint_that_waited_in_the_timer_moves_a_group_until_it_is_cut() -> None:
+    async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
-        deliver(broker, message, 0)
+        deliver(broker, 0)
         revive.give(popped(0))  # that broker has stored it, and this one will take it
         (raw,) = broker.log.store.read(revive.topic, 0, 0).parts
         revive.in_flight = OpenCheckpoints()
@@ -228,14 +213,12 @@ async def test_a_checkpoint_that_waited_in_the_timer_moves_a_group_until_it_is_c
 
 
 @in_virtual_time
-async def test_replicas_are_told_of_pops_and_revivals_once_they_are_confirmed(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_replicas_are_told_of_pops_and_revivals_once_they_are_confirmed() -> None:
+    async with started() as broker:
         offsets, revive, store = broker.tables.offsets, broker.delivery.revive, broker.log.store
         pops, revived = "orders@g", f"{revive.topic}@{REVIVE_GROUP}"
         for offset in range(3):
-            deliver(broker, message, offset)
+            deliver(broker, offset)
         pop(broker, 0)
         broker.delivery.checkpoints.note()
         hide_later(broker)
@@ -260,28 +243,23 @@ async def test_replicas_are_told_of_pops_and_revivals_once_they_are_confirmed(
 
 
 @in_virtual_time
-async def test_a_request_for_all_offsets_is_answered_with_confirmed_progress(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
-        deliver(broker, message, 1)
+async def test_a_request_for_all_offsets_is_answered_with_confirmed_progress() -> None:
+    async with started() as broker:
+        deliver(broker, 1)
         hide_later(broker)
         pop(broker, 0)
-        handler, peer = broker.bind(InspectionHandler.all_offsets), FakePeer()
         for call in (GetAllOffsets(), GetAllOffsets(known_editions="")):
-            answer = codec.loads((await handler(call, peer)).body, AllOffsets)
+            answer = codec.loads((await broker.ask(call)).body, AllOffsets)
             assert answer.offset_table["orders@g"] == {0: 0}
             noted = f"{broker.delivery.revive.topic}@{NOTED_GROUP}"
             assert answer.offset_table.get(noted, {}) == {}
 
 
 @in_virtual_time
-async def test_saved_progress_of_groups_is_confirmed_and_is_saved_again_later(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_saved_progress_of_groups_is_confirmed_and_is_saved_again_later() -> None:
+    async with started() as broker:
         offsets = broker.tables.offsets
-        deliver(broker, message, 1)
+        deliver(broker, 1)
         hide_later(broker)
         offsets.commit("reader", "orders", 0, 1)
         pop(broker, 0)
@@ -296,17 +274,17 @@ async def test_saved_progress_of_groups_is_confirmed_and_is_saved_again_later(
 
 
 @in_virtual_time
-async def test_a_save_waits_until_all_that_was_delivered_is_confirmed(message: MakeSend) -> None:
-    async with started(message) as broker:
+async def test_a_save_waits_until_all_that_was_delivered_is_confirmed() -> None:
+    async with started() as broker:
         checkpoints, store = broker.delivery.checkpoints, broker.log.store
         assert await checkpoints.wait_confirmed()
         hide_later(broker)
-        deliver(broker, message, 5)
+        deliver(broker, 5)
         this_loop().call_later(3, store.set_confirmed, store.end_position)
         clock, began_ms = this_loop().clock, this_loop().clock.monotonic_ms()
         assert await checkpoints.wait_confirmed()
         assert 3_000 <= clock.monotonic_ms() - began_ms <= 3_000 + LOOK_MS
-        deliver(broker, message, 6)
+        deliver(broker, 6)
         assert not await checkpoints.wait_confirmed(), "it never is"
         this_loop().call_later(1, checkpoints.begin)
         assert not await checkpoints.wait_confirmed(), "another term has begun"
@@ -315,13 +293,11 @@ async def test_a_save_waits_until_all_that_was_delivered_is_confirmed(message: M
 
 
 @in_virtual_time
-async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confirmed(
-    message: MakeSend,
-) -> None:
-    async with started(message) as broker:
+async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confirmed() -> None:
+    async with started() as broker:
         delay, timer = broker.delivery.delay, broker.delivery.timer
         hide_later(broker)
-        deliver(broker, message, 5)
+        deliver(broker, 5)
         timers = timer.context.timers
         timers.add(TimerUnit(1, timers.read_ms, timers.read_ms + 5_000, 0, 100, 0))
         await delay.save(1)
@@ -337,13 +313,11 @@ async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confir
 
 
 @in_virtual_time
-async def test_going_back_is_done_again_after_a_failure_of_the_disk(
-    message: MakeSend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with started(message) as broker:
+async def test_going_back_is_repeated_when_the_disk_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with started() as broker:
         checkpoints, timer = broker.delivery.checkpoints, broker.delivery.timer
         hide_later(broker)
-        deliver(broker, message, 5)
+        deliver(broker, 5)
         timer.context.timers.advance_to(timer.context.timers.read_ms + 5_000)
         follow, failures, followed = timer.follow, [StoreFull("no room")], list[bool]()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import LocalBroker, failing
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
@@ -61,7 +62,7 @@ async def later(broker: Broker, ms: int) -> None:
     await broker.delivery.revive.step(broker.control.clock.now_ms() + ms)
 
 
-async def test_unacknowledged_messages_return_in_the_retry_topic(broker: Broker) -> None:
+async def test_unacknowledged_messages_return_in_the_retry_topic(broker: LocalBroker) -> None:
     checkpoint = give(broker)
     broker.delivery.revive.settle(checkpoint, 0b010)
     await later(broker, 900)
@@ -81,27 +82,21 @@ async def test_unacknowledged_messages_return_in_the_retry_topic(broker: Broker)
 @pytest.mark.parametrize(("settings", "goal"), [
     ({}, RETRY), ({"retry_topic_v2": True}, RETRY), ({"retry_topic_v2": False}, RETRY_V1),
 ])  # fmt: skip
-async def test_messages_that_wait_under_the_older_name_move_to_the_topic_of_the_setting(
-    broker: Broker, goal: str
-) -> None:
+async def test_messages_move_from_the_older_name(broker: LocalBroker, goal: str) -> None:
     give(broker, 1, RETRY_V1)
     await later(broker, 1_000)
     assert stored(broker, goal)[-1].properties["RETRY_TOPIC"] == "t"
     assert len(stored(broker, RETRY_V1)) == (2 if goal == RETRY_V1 else 1)
 
 
-async def test_what_a_group_pops_of_another_groups_retry_topic_comes_again_there(
-    broker: Broker,
-) -> None:
+async def test_what_is_popped_of_another_retry_topic_stays_there(broker: LocalBroker) -> None:
     give(broker, 1, "%RETRY%h")
     await later(broker, 1_000)
     assert [m.reconsume_times for m in stored(broker, "%RETRY%h")] == [0, 1]
 
 
 @pytest.mark.parametrize("settings", [{"retry_topic_v2": False}])
-async def test_a_property_that_the_sender_wrote_does_not_say_what_was_popped(
-    broker: Broker,
-) -> None:
+async def test_a_property_of_the_sender_does_not_say_what_was_popped(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=1), 1)
     checkpoint = give(broker, 1)
     start = checkpoint.start + 1
@@ -111,7 +106,7 @@ async def test_a_property_that_the_sender_wrote_does_not_say_what_was_popped(
     assert [m.properties["RETRY_TOPIC"] for m in stored(broker, RETRY_V1)] == ["t", "t"]
 
 
-async def test_the_time_of_the_first_pop_is_kept(broker: Broker) -> None:
+async def test_the_time_of_the_first_pop_is_kept(broker: LocalBroker) -> None:
     first = give(broker, 1)
     await later(broker, 1_000)
     again = PopCheckpoint(
@@ -125,7 +120,7 @@ async def test_the_time_of_the_first_pop_is_kept(broker: Broker) -> None:
     assert second.properties["1ST_POP_TIME"] == str(first.pop_ms)
 
 
-async def test_a_message_becomes_a_dead_letter_after_its_last_try(broker: Broker) -> None:
+async def test_a_message_becomes_a_dead_letter_after_its_last_try(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
     give(broker, 1)
     await later(broker, 1_000)
@@ -137,22 +132,19 @@ async def test_a_message_becomes_a_dead_letter_after_its_last_try(broker: Broker
 
 
 async def test_a_full_disk_only_puts_it_off(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: object, **__: object) -> Any:
-        raise StoreFull("no room")
-
     with monkeypatch.context() as patch:
-        patch.setattr(broker.log.ingest, "reappend", refuse)
+        patch.setattr(broker.log.ingest, "reappend", failing(StoreFull("no room")))
         await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 1
     await later(broker, 3_000)
     assert [message.body for message in stored(broker, RETRY)] == [b"0", b"1"]
 
 
-async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(broker: Broker) -> None:
+async def test_a_message_that_retention_deleted_holds_up_no_others(broker: LocalBroker) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
     broker.log.store.delete_topic("t")
@@ -161,9 +153,7 @@ async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(brok
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_a_message_without_room_for_another_property_comes_again_all_the_same(
-    broker: Broker,
-) -> None:
+async def test_a_message_without_room_for_a_property_comes_again(broker: LocalBroker) -> None:
     broker.tables.groups.find("g", 1)
     properties = b"RETRY_TOPIC\x01u\x02KEYS\x01" + b"k" * 32_740 + b"\x02"
     broker.log.store.append(Draft("t", 0, b"x", properties), 5)
@@ -178,7 +168,7 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
     assert "RETRY_TOPIC" not in again.properties, "what the sender wrote there is not true"
 
 
-async def test_revive_messages_equal_those_of_apaches_broker(broker: Broker) -> None:
+async def test_revive_messages_equal_those_of_apaches_broker(broker: LocalBroker) -> None:
     checkpoint = give(broker)
     broker.delivery.revive.settle(checkpoint, 0b001)
     broker.delivery.revive.settle(checkpoint, 0b110)
@@ -192,7 +182,7 @@ async def test_revive_messages_equal_those_of_apaches_broker(broker: Broker) -> 
 
 
 async def test_progress_in_the_revive_topic_stops_at_the_oldest_open_checkpoint(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in genuine brokers: the last note that is done with, nothing while there is none.
     first, second = give(broker, 1), give(broker, 1, invisible_ms=90_000)
@@ -213,7 +203,7 @@ async def test_progress_in_the_revive_topic_stops_at_the_oldest_open_checkpoint(
     assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) == 12
 
 
-async def test_two_revive_messages_never_have_the_same_key(broker: Broker) -> None:
+async def test_two_revive_messages_never_have_the_same_key(broker: LocalBroker) -> None:
     checkpoint = give(broker, 1)
     place = ("g", "t", 0, checkpoint.start)
     assert broker.delivery.revive.fresh_pop_ms(place, checkpoint.pop_ms) == checkpoint.pop_ms + 1
@@ -268,7 +258,7 @@ async def test_malformed_revive_messages_are_skipped() -> None:
 
 
 async def test_checkpoints_in_flight_are_not_appended_again_for_ever(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     for _ in range(12):
@@ -279,7 +269,7 @@ async def test_checkpoints_in_flight_are_not_appended_again_for_ever(
 
 
 async def test_a_limited_number_of_checkpoints_is_appended_again_at_once(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     monkeypatch.setattr(revive, "RENOTE_COUNT", 8 * 3)  # three in each of the eight queues
@@ -293,9 +283,7 @@ async def test_a_limited_number_of_checkpoints_is_appended_again_at_once(
     assert [checkpoint.revive_offset for checkpoint in first] == [45, 46, 47, 48, 49]
 
 
-async def test_a_message_with_the_largest_number_of_tries_becomes_a_dead_letter(
-    broker: Broker,
-) -> None:
+async def test_a_message_with_the_most_tries_becomes_a_dead_letter(broker: LocalBroker) -> None:
     most = 2**31 - 1
     broker.tables.groups.find("g", 1)
     broker.log.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
@@ -313,7 +301,7 @@ async def test_a_message_with_the_largest_number_of_tries_becomes_a_dead_letter(
 
 
 async def test_a_message_that_fails_to_be_revived_becomes_a_dead_letter_and_others_return(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
@@ -332,7 +320,7 @@ async def test_a_message_that_fails_to_be_revived_becomes_a_dead_letter_and_othe
 
 
 async def test_a_message_too_large_to_be_revived_becomes_a_dead_letter_and_others_return(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     as_it_is = broker.log.ingest.reappend
 
@@ -352,14 +340,11 @@ async def test_a_message_too_large_to_be_revived_becomes_a_dead_letter_and_other
 
 
 async def test_a_message_that_can_be_stored_nowhere_is_logged_and_dropped_from_flight(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: object, **__: object) -> Any:
-        raise MessageIllegal("too much")
-
-    monkeypatch.setattr(broker.log.ingest, "reappend", refuse)
+    monkeypatch.setattr(broker.log.ingest, "reappend", failing(MessageIllegal("too much")))
     await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 0
     assert caplog.text.count("revive set a message aside: t/0/") == 2
@@ -391,7 +376,7 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return() -> None:
         assert stored(broker, RETRY) == []
 
 
-async def test_revive_messages_from_the_timer_of_apaches_broker_are_taken(broker: Broker) -> None:
+async def test_revive_messages_from_the_timer_of_apaches_are_taken(broker: LocalBroker) -> None:
     checkpoint = give(broker, 2)
     broker.delivery.revive.settle(checkpoint, 0b11)
     before = broker.control.clock.now_ms() - 60_000

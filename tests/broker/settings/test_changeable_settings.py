@@ -1,4 +1,4 @@
-"""A setting without `restart=True` has an effect as soon as it changes.
+"""A setting that is not `static` has an effect as soon as it changes.
 
 Three checks hold that. Each setting is read through the cell at use, or by a function that is
 called when settings change. No other place of the broker reads one, so no part can keep an old
@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.broker.conftest import LocalBroker
 
 from roquet.broker.admission import KINDS
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.rules.quota import QuotaDirection
 from roquet.rules.retention import RetentionPolicy
 from roquet.store.store import Store
-from roquet.wire.calls.send import Send
 from roquet.wire.records.record import decode, decode_properties
 
 BROKER = Path(__file__).parents[3] / "src" / "roquet" / "broker"
@@ -107,8 +105,8 @@ def reads_in(tree: ast.Module, path: str) -> Iterator[SettingRead]:
 
 
 def is_cell_text(source: str) -> bool:
-    """Whether an expression reads the settings in force: `control.settings.config`."""
-    return source.endswith(("settings.config", "_settings.config"))
+    """Whether an expression reads the settings in force: `settings.config`, `control.config`."""
+    return source.endswith(("settings.config", "control.config"))
 
 
 def cell_names(function: ast.AST) -> Iterator[str]:
@@ -147,7 +145,7 @@ def reads() -> list[SettingRead]:
 
 def test_every_changeable_setting_is_read_where_a_change_is_seen(reads: list[SettingRead]) -> None:
     seen = {r.name for r in reads if r.is_through_cell or r.place in IN_FORCE | COPIES}
-    assert CHANGEABLE - seen == set(), "needs restart=True, or a reader through RuntimeSettings"
+    assert CHANGEABLE - seen == set(), "has to be static, or a reader through RuntimeSettings"
 
 
 def test_no_other_place_reads_a_changeable_setting(reads: list[SettingRead]) -> None:
@@ -159,7 +157,7 @@ def test_no_other_place_reads_a_changeable_setting(reads: list[SettingRead]) -> 
 @pytest.mark.parametrize(
     ("code", "is_through_cell"),
     [
-        ("def f(control): return control.settings.config.region", True),
+        ("def f(control): return control.config.region", True),
         ("def f(control):\n config = control.settings.config\n return config.region", True),
         ("def f(a):\n config, b = a.settings.config, 1\n return config.region", True),
         ("class A:\n def f(self): return self._settings.config.region", True),
@@ -190,14 +188,12 @@ class CopyProof(NamedTuple):
 class Rig(NamedTuple):
     """A running broker, and ways to look at it."""
 
-    broker: Broker
-    peer: Any
-    message: Callable[..., Send]
+    broker: LocalBroker
     policies: list[RetentionPolicy]
 
     def stored_properties(self) -> dict[str, str]:
         """The properties with which a message is stored."""
-        self.broker.bind(SendHandler.send)(self.message(), self.peer)
+        self.broker.send()
         store = self.broker.log.store
         (part,) = store.read("orders", 0, store.bounds("orders", 0)[1] - 1).parts
         return dict(decode_properties(decode(part).properties))
@@ -210,7 +206,7 @@ class Rig(NamedTuple):
     def send_code(self, **fields: Any) -> int:
         """The code of the reply to a send, or of its refusal."""
         try:
-            reply: Any = self.broker.bind(SendHandler.send)(self.message(**fields), self.peer)
+            reply = self.broker.send(**fields)
         except CallRefused as error:
             return int(error.code)
         return int(reply.code)
@@ -277,9 +273,7 @@ def test_every_setting_that_a_part_copies_has_a_proof(reads: list[SettingRead]) 
 
 
 @pytest.fixture
-def rig(
-    broker: Broker, peer: Any, message: Callable[..., Send], monkeypatch: pytest.MonkeyPatch
-) -> Rig:
+def rig(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> Rig:
     policies: list[RetentionPolicy] = []
     set_retention = Store.set_retention
 
@@ -289,7 +283,7 @@ def rig(
 
     monkeypatch.setattr(Store, "set_retention", recording)
     broker.control.settings.change({"query_count_max": "63"}, 0)  # subscribers have been called
-    return Rig(broker, peer, message, policies)
+    return Rig(broker, policies)
 
 
 @pytest.mark.parametrize("name", PROOFS)

@@ -87,8 +87,7 @@ def test_calls_show_the_servers_certificate_or_one_of_their_own() -> None:
         "tls_client_cert": HERE / "client.pem",
         "tls_client_key": HERE / "client.key",
     }
-    config = BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", **own)
-    assert config.calls().context is not None
+    assert BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", **own).calls().context is not None
 
 
 @pytest.mark.parametrize(
@@ -98,9 +97,7 @@ def test_calls_show_the_servers_certificate_or_one_of_their_own() -> None:
         ({"certificate_users": True}, "certificate_users needs tls_client_ca"),
     ],
 )
-def test_settings_of_tls_that_cannot_work_are_refused(
-    settings: dict[str, Any], complaint: str
-) -> None:
+def test_tls_that_cannot_work_is_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig(**settings)
 
@@ -140,9 +137,7 @@ CONTROLLED: Mapping[str, Any] = {"controller_mode": True, "controllers": ("127.0
         ),
     ],
 )
-def test_heartbeats_come_sooner_than_their_lack_is_noticed(
-    settings: dict[str, Any], advice: str
-) -> None:
+def test_heartbeats_come_before_their_lack_shows(settings: dict[str, Any], advice: str) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig(**settings)
     assert str(refused.value) == advice

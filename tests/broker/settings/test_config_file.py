@@ -195,9 +195,7 @@ def test_a_tls_properties_wins_over_the_file_that_names_it(tmp_path: Path) -> No
         ("a=1\\", {"region": ("regionId", "x")}, "a=1\\\nregionId=x\n"),
     ],
 )
-def test_a_value_is_changed_in_its_line(
-    before: str, given: dict[str, tuple[str, str]], after: str
-) -> None:
+def test_a_value_is_changed(before: str, given: dict[str, tuple[str, str]], after: str) -> None:
     assert rewrite_properties(before, given) == after
 
 

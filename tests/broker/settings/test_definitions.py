@@ -32,11 +32,7 @@ def test_a_key_is_looked_up_in_either_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "good", "bad"),
-    [
-        ("aclEnable", "false", "true"),
-        ("enableAcl", "false", "yes"),
-    ],
+    ("key", "good", "bad"), [("aclEnable", "false", "true"), ("enableAcl", "false", "yes")]
 )
 def test_the_access_control_of_older_versions_is_refused(key: str, good: str, bad: str) -> None:
     FIXED[key].check(good, key)

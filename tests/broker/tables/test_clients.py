@@ -1,7 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from roquet.broker.tables.clients import Clients
+from tests.broker.conftest import FakePeer, not_none
+
+from roquet.broker.tables.clients import Clients, language_of
 from roquet.model.subscription import (
     ConsumerData,
     HeartbeatData,
@@ -10,6 +12,7 @@ from roquet.model.subscription import (
     Subscription,
 )
 from roquet.rules.liveness import LastSeen
+from roquet.wire.codes import Language
 
 
 def consumer(
@@ -33,9 +36,7 @@ def test_members_are_listed_each_once_and_sorted(new_peer: Callable[[], Any]) ->
     clients = Clients()
     for client_id in ("c2", "c1", "c2"):  # c2 has reconnected, its old connection lingers
         clients.beat(new_peer(), consumer(client_id))
-    group = clients.consumers("billing")
-    assert group is not None
-    assert group.client_ids == ["c1", "c2"]
+    assert not_none(clients.consumers("billing")).client_ids == ["c1", "c2"]
 
 
 def test_a_changed_subscription_is_news(new_peer: Callable[[], Any]) -> None:
@@ -56,22 +57,16 @@ def test_an_older_subscription_does_not_replace_a_newer_one(new_peer: Callable[[
 
     beat("new", 2)
     beat("old", 1)
-    group = clients.consumers("billing")
-    assert group is not None
-    assert group.subscriptions["t"].sub_string == "new"
+    assert not_none(clients.consumers("billing")).subscriptions["t"].sub_string == "new"
 
 
 def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any]) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", message_model=MessageModel.BROADCASTING))
-    group = clients.consumers("billing")
-    assert group is not None
-    assert group.message_model is MessageModel.BROADCASTING
+    assert not_none(clients.consumers("billing")).message_model is MessageModel.BROADCASTING
 
 
-def test_a_client_that_leaves_is_removed_and_the_others_are_notified(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_a_client_that_leaves_is_removed_and_others_hear(new_peer: Callable[[], Any]) -> None:
     clients, first, second = Clients(), new_peer(), new_peer()
     clients.beat(first, consumer("c1"))
     clients.beat(second, consumer("c2"))
@@ -128,14 +123,10 @@ def test_members_are_found_by_their_connections(new_peer: Callable[[], Any]) -> 
     assert clients.member("one", new_peer()) is None
     assert clients.member("three", peer) is None
     assert sorted(clients.memberships(peer)) == [("one", "c1"), ("two", "c1")]
-    group = clients.consumers("one")
-    assert group is not None
-    assert group.members[peer].wishes == {"topic0": "a", "topic1": "*"}
+    assert not_none(clients.consumers("one")).members[peer].wishes == {"topic0": "a", "topic1": "*"}
 
 
-def test_a_producer_is_found_by_its_id_on_its_latest_connection(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_a_producer_is_found_on_its_latest_connection(new_peer: Callable[[], Any]) -> None:
     clients, old, new = Clients(), new_peer(), new_peer()
     data = HeartbeatData(
         client_id="p1",
@@ -170,9 +161,7 @@ def test_a_client_id_that_is_connected_stays_with_its_user(new_peer: Callable[[]
     assert clients.user(thief) == ""
 
 
-def test_producers_are_listed_with_the_clients_of_their_connections(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_producers_are_listed_with_their_clients(new_peer: Callable[[], Any]) -> None:
     clients, peer = Clients(), new_peer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="shop")])
     clients.beat(peer, data)
@@ -181,17 +170,13 @@ def test_producers_are_listed_with_the_clients_of_their_connections(
     assert clients.producer_ids("other") is None
 
 
-def test_the_groups_subscribed_to_a_topic_are_listed_with_their_subscriptions(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_groups_subscribed_to_a_topic_are_listed(new_peer: Callable[[], Any]) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", "a", "b"))
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))
     assert sorted(clients.listeners("topic0")) == ["audit", "billing"]
     assert clients.listeners("topic1") == ["billing"]
-    wish = clients.subscription("billing", "topic1")
-    assert wish is not None
-    assert wish.sub_string == "b"
+    assert not_none(clients.subscription("billing", "topic1")).sub_string == "b"
     assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
 
 
@@ -202,9 +187,7 @@ def test_the_time_of_the_last_heartbeat_is_reported(new_peer: Callable[[], Any])
     assert clients.seen_ms(peer) == 7
 
 
-def test_the_end_of_a_connection_changes_only_its_own_groups(
-    new_peer: Callable[[], Any],
-) -> None:
+def test_the_end_of_a_connection_changes_only_its_own_groups(new_peer: Callable[[], Any]) -> None:
     clients, peer, other = Clients(), new_peer(), new_peer()
     mine = [ProducerData(group_name=f"p{n}") for n in range(3)]
     clients.beat(peer, HeartbeatData(client_id="c1", producer_data_set=mine))
@@ -219,3 +202,13 @@ def test_the_end_of_a_connection_changes_only_its_own_groups(
     assert clients.memberships(peer) == []
     assert clients.memberships(other) == [("b", "c2")]
     assert clients.group_counts(peer, consumer("c1")) == (0, 1)
+
+
+def test_a_peer_says_what_it_is_written_in(peer: FakePeer) -> None:
+    peer.language = Language.GO
+    assert language_of(peer) is Language.GO
+
+
+def test_an_unknown_language_is_another_one(peer: FakePeer) -> None:
+    peer.language = 99
+    assert language_of(peer) is Language.OTHER

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import not_none
 
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -26,10 +27,9 @@ def groups_of(files: MemoryFiles | None = None, **settings: Any) -> Groups:
 def test_a_table_of_apaches_broker_is_read_unchanged(version: str, tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     path.write_bytes((GENUINE / version / "subscriptionGroup.json").read_bytes())
-    group = Groups(TableFile(RealFiles(), path), RuntimeSettings(BrokerConfig()), NOW).get(
-        "CG_main"
+    group = not_none(
+        Groups(TableFile(RealFiles(), path), RuntimeSettings(BrokerConfig()), NOW).get("CG_main")
     )
-    assert group is not None
     assert (group.retry_max_times, group.retry_queue_nums, group.consume_enable) == (16, 1, True)
 
 
@@ -49,9 +49,7 @@ def test_a_group_is_made_at_first_sight_and_kept() -> None:
 def test_a_known_group_is_found_with_its_settings() -> None:
     groups = groups_of()
     groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3), NOW)
-    group = groups.find("billing", NOW)
-    assert group is not None
-    assert group.retry_max_times == 3
+    assert not_none(groups.find("billing", NOW)).retry_max_times == 3
 
 
 def test_no_group_is_made_where_that_is_off_but_for_the_systems_own() -> None:

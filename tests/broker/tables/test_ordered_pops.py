@@ -17,8 +17,7 @@ def test_held_queues_survive_a_restart() -> None:
     held.visible_ms[7] = 5_000
     orders.put("g", "t", 3, held)
     orders.save()
-    again = OrderedPops(TableFile(files, PATH)).get("g", "t", 3)
-    assert again == held
+    assert OrderedPops(TableFile(files, PATH)).get("g", "t", 3) == held
 
 
 def test_the_file_equals_that_of_apaches_broker() -> None:

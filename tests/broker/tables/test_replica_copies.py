@@ -1,9 +1,16 @@
 import asyncio
+from contextlib import ExitStack
 
+import pytest
 from tests.broker.conftest import FakePeer
 
-from roquet.broker.tables.change_waiters import WAITERS_MAX
-from roquet.broker.tables.replica_copies import SILENCE_MS, WAIT_MS, ReplicaCopies
+from roquet.broker.tables.replica_copies import (
+    SILENCE_MS,
+    WAIT_MS,
+    WAITERS_MAX,
+    ChangeWaiters,
+    ReplicaCopies,
+)
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
@@ -111,3 +118,19 @@ async def test_only_so_many_replicas_are_remembered_and_none_that_asks_no_more()
     copies.asks(peers[0], topics=3, groups=5)
     copies.answered(peers[0], clock.monotonic_ms())
     assert len(copies) == 1
+
+
+def test_only_so_many_may_wait_at_once() -> None:
+    waiters = ChangeWaiters()
+    with ExitStack() as stack:
+        places = [stack.enter_context(waiters.place()) for _ in range(WAITERS_MAX + 2)]
+        assert places == [True] * WAITERS_MAX + [False] * 2
+        assert waiters.count == WAITERS_MAX
+    assert waiters.count == 0
+
+
+def test_a_place_is_free_again_after_an_error() -> None:
+    waiters = ChangeWaiters()
+    with pytest.raises(ValueError, match="no"), waiters.place():
+        raise ValueError("no")
+    assert waiters.count == 0

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.broker.conftest import not_none
 
 from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.request_modes import RequestModes
@@ -92,9 +93,7 @@ def test_a_first_edition_has_a_copy(file: TableFile) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"topicConfigTable":{}}', "{}", "[]", "", "\0" * 50])
-def test_a_malformed_table_is_damage_and_never_an_empty_table(
-    file: TableFile, content: str
-) -> None:
+def test_a_malformed_table_is_damage_never_an_empty_table(file: TableFile, content: str) -> None:
     table = ConsumerOffsets(file)
     table.commit("group", "topic", 0, 7)
     table.save()
@@ -138,8 +137,7 @@ def test_a_file_reads_what_it_wrote() -> None:
 def test_a_late_save_does_not_bring_back_what_was_there_before(file: TableFile) -> None:
     table = ConsumerOffsets(file)
     table.commit("group", "topic", 0, 1)
-    late = table.saving()
-    assert late is not None
+    late = not_none(table.saving())
     table.remove_group("group")
     table.save()
     late()

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import failing, not_none
 
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.saved_table import TableFile
@@ -28,8 +29,7 @@ def create(topics: Topics, topic: str, **wanted: Any) -> TopicConfig | None:
 
 
 def test_the_system_topics_are_those_of_apache() -> None:
-    genuine = TableFile(RealFiles(), GENUINE / "5.5.0" / "topics.json").read(Topics.kind)
-    assert genuine is not None
+    genuine = not_none(TableFile(RealFiles(), GENUINE / "5.5.0" / "topics.json").read(Topics.kind))
     ours = {topic.topic_name: topic for topic in topics_of()}
     for name in ours:
         assert ours[name] == genuine.topic_config_table[name]
@@ -57,16 +57,13 @@ def test_an_unknown_topic_inherits_from_the_default_one() -> None:
 
 
 def test_no_more_queues_are_made_than_the_default_topic_has() -> None:
-    made = create(topics_of(), "orders", queue_count=100)
-    assert made is not None
+    made = not_none(create(topics_of(), "orders", queue_count=100))
     assert (made.read_queue_nums, made.write_queue_nums) == (8, 8)
 
 
 @pytest.mark.parametrize("count", [0, -4])
 def test_a_topic_has_one_queue_at_least(count: int) -> None:
-    made = create(topics_of(), "orders", queue_count=count)
-    assert made is not None
-    assert made.write_queue_nums == 1
+    assert not_none(create(topics_of(), "orders", queue_count=count)).write_queue_nums == 1
 
 
 def test_a_topic_without_inherit_permission_gives_nothing() -> None:
@@ -87,8 +84,7 @@ def test_nothing_is_created_either_when_an_older_run_left_the_default_topic() ->
 
 
 def test_a_retry_topic_is_always_created_with_one_queue() -> None:
-    made = create(topics_of(auto_create_topic=False), "%RETRY%billing")
-    assert made is not None
+    made = not_none(create(topics_of(auto_create_topic=False), "%RETRY%billing"))
     assert (made.write_queue_nums, made.perm) == (1, 6)
 
 
@@ -209,8 +205,7 @@ def test_a_topic_without_a_name_of_its_own_has_that_of_its_key() -> None:
     files = MemoryFiles()
     path = Path("/config/topics.json")
     files.contents[path] = b'{"topicConfigTable":{"orders":{"readQueueNums":3}}}'
-    config = Topics(TableFile(files, path), BrokerConfig(), 0).get("orders")
-    assert config is not None
+    config = not_none(Topics(TableFile(files, path), BrokerConfig(), 0).get("orders"))
     assert (config.topic_name, config.read_queue_nums) == ("orders", 3)
 
 
@@ -244,10 +239,7 @@ def test_a_topic_that_the_disk_did_not_take_leaves_no_id(monkeypatch: pytest.Mon
     create(topics, "payments")
     before = dict(topics.ids)
 
-    def full() -> None:
-        raise StoreFull("the disk is full")
-
-    monkeypatch.setattr(topics, "save", full)
+    monkeypatch.setattr(topics, "save", failing(StoreFull("the disk is full")))
     with pytest.raises(StoreFull):
         create(topics, "orders")
     assert topics.ids == before

@@ -18,8 +18,7 @@ from roquet.access.gaps import AccessGap
 from roquet.access.guard import AccessRules
 from roquet.access.requirement import on_topic
 from roquet.access.secret_files import warn_of_readers
-from roquet.broker.access.access_file import AccessFile
-from roquet.broker.access.plain_acl_file import PlainAclFile
+from roquet.broker.access.access_file import AccessFile, PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
@@ -28,7 +27,6 @@ from roquet.net.threads import in_thread
 from roquet.rules.access.decision import decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
-from roquet.wire.signing import Credentials
 
 log = logger(__name__)
 
@@ -158,7 +156,6 @@ class AccessControl:
             log.info("users and policies are read again from %s", file.path)
 
     async def _follow_plain_file(self) -> None:
-        """Take over a changed file of version 4. Raises ConfigError for one that cannot be used."""
         if (file := self._plain_file) is None:
             return
         if (changed := await in_thread(file.changed)) is not None:
@@ -190,11 +187,6 @@ def _with_settings_users(tables: AccessTables, config: BrokerConfig) -> AccessTa
     users = dict(tables.users)
     for credentials in (config.initial_user, config.inner_credentials):
         if credentials is not None:
-            users.setdefault(credentials.access_key, _super_user(credentials))
+            name, password = credentials.access_key, credentials.secret_key
+            users.setdefault(name, User(name=name, password=password, user_type=UserType.SUPER))
     return AccessTables(users=users, acls=tables.acls)
-
-
-def _super_user(credentials: Credentials) -> User:
-    return User(
-        name=credentials.access_key, password=credentials.secret_key, user_type=UserType.SUPER
-    )

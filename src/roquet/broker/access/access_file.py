@@ -1,18 +1,26 @@
-"""AccessFile: users and policies in one readable file, `config/access.json`.
+"""Access files: users and policies in `config/access.json`, and accounts in `plain_acl.yml`.
 
-It is JSON in the form that `roquet acl export` writes. The protocol's signatures need the passwords
-in clear, so the file is private to its owner (mode 0600). It is replaced atomically, without a
-backup: a deleted user must not come back from one.
+The first is JSON in the form that `roquet acl export` writes. The protocol's signatures need the
+passwords in clear, so the file is private to its owner (mode 0600). It is replaced atomically,
+without a backup: a deleted user must not come back from one. The file of Apache RocketMQ 4 stays
+its operator's: nothing is written to it.
 """
 
 from pathlib import Path
 from typing import Final
 
+from roquet.access.secret_files import warn_of_readers
 from roquet.access.translation import decode_document, encode_document, tables_of
+from roquet.log_records import logger
 from roquet.model.access import AccessTables
-from roquet.model.errors import FieldError, StoreError
+from roquet.model.errors import ConfigError, FieldError, StoreError
+from roquet.rules.access.changes import AccessChangeRefused
+from roquet.rules.access.plain_acl import migrate
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.files import Files
+from roquet.wire.plain_acl import decode_plain_acl
+
+log = logger(__name__)
 
 FILE_NAME: Final = "access.json"
 
@@ -68,3 +76,46 @@ class AccessFile:
             return tables_of(decode_document(data))
         except FieldError as error:
             raise StoreError(f"{self.path} cannot be used: {error}; mend it") from error
+
+
+class PlainAclFile:
+    """A `plain_acl.yml`, whose accounts are users of a broker; read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content: bytes | None = None
+        """Bytes that were taken over last."""
+        self._seen: bytes | None = None
+        """Bytes at the last look."""
+
+    def read(self) -> AccessTables:
+        """Users and policies of the file; what has no equal is logged. Raises ConfigError."""
+        warn_of_readers(self._path)
+        return self._taken(self._bytes())
+
+    def changed(self) -> AccessTables | None:
+        """Users and policies, if the file is not the one that was read last. Raises ConfigError.
+
+        A change counts once two looks in a row see it: half a file may be YAML as well, without the
+        lines that deny something.
+        """
+        data = self._bytes()
+        seen, self._seen = self._seen, data
+        return None if data == self._content or data != seen else self._taken(data)
+
+    def _bytes(self) -> bytes:
+        try:
+            return self._path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be read: {error.strerror}") from error
+
+    def _taken(self, data: bytes) -> AccessTables:
+        try:
+            migrated = migrate(decode_plain_acl(data))
+        except (FieldError, AccessChangeRefused) as error:
+            raise ConfigError(f"{self._path} cannot be used: {error}; mend it") from error
+        log.info("%d users are read from %s", len(migrated.tables.users), self._path)
+        for note in migrated.notes:
+            log.warning("%s: %s", self._path, note)
+        self._content = data
+        return migrated.tables

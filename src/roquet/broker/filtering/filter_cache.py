@@ -16,6 +16,7 @@ from roquet.broker.filtering.record_matcher import (
     decoded_values,
     record_matcher,
 )
+from roquet.broker.refusals import system_error
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
@@ -75,10 +76,7 @@ class FilterCache:
         CallRefused for an unknown type or an expression with an error.
         """
         if not config.property_filter:
-            _refuse(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
-            )
+            raise system_error(f"The broker does not support consumer to filter message by {kind}")
         if kind != SQL92:
             _unparsed(f"the kind of expression {kind!r} is unknown: {TAG} or {SQL92}")
         compiled = self._find(expression or "", genuine=config.sql_compatibility)
@@ -147,11 +145,5 @@ def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.Expre
 
 
 def _unparsed(reason: str) -> NoReturn:
-    _refuse(
-        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-        f"parse the consumer's subscription failed: {reason}",
-    )
-
-
-def _refuse(code: ResponseCode, remark: str) -> NoReturn:
-    raise CallRefused(code, remark)
+    remark = f"parse the consumer's subscription failed: {reason}"
+    raise CallRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)

@@ -141,7 +141,10 @@ def _matching(
     (count_max, bytes_max), parts = left, list[memoryview]()
     data, edges = block.data, block.edges
     view, matching = memoryview(data), wanted.matching
-    if wanted.terms > DECODE_TERMS and _longest(begins, edges) * wanted.terms > DECODE_WORK:
+    if (
+        wanted.terms > DECODE_TERMS
+        and max(map(sub, edges[1:], begins), default=0) * wanted.terms > DECODE_WORK
+    ):
         matching = wanted.matching_decoded
     for index in matching(data, begins, edges, min(count_max, len(begins)) + 1):
         at, stop = edges[index], edges[index + 1]
@@ -151,11 +154,6 @@ def _matching(
             return parts, _offset_of(data, at)
         parts.append(view[at:stop])
     return parts, None
-
-
-def _longest(begins: Sequence[int], edges: Sequence[int]) -> int:
-    """The most bytes of properties that a record has."""
-    return max(map(sub, edges[1:], begins), default=0)
 
 
 def _offset_of(block: bytes, at: int) -> int:

@@ -15,9 +15,10 @@ from roquet.broker.ingest.property_normalizer import (
     half_message_refusal,
     properties_text,
 )
+from roquet.broker.refusals import no_permission
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
-from roquet.model.errors import CallRefused, MessageIllegal, RecordError
+from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.flags import SysFlag
 from roquet.model.names import (
     BROKER_ONLY_TOPICS,
@@ -30,12 +31,12 @@ from roquet.model.names import (
 )
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
-from roquet.rules.delay.delay_levels import dead_letter_properties, due_ms, effective_level
+from roquet.rules.delay.delay_levels import due_ms, effective_level
+from roquet.rules.delay.retry import dead_letter_properties
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
 from roquet.wire.calls.send import Send, SendLongNames
-from roquet.wire.codes import ResponseCode
-from roquet.wire.receipt_handle import RecallHandle
+from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
 from roquet.wire.records.message_id import (
@@ -219,17 +220,18 @@ class Ingest:
         record: Record,
         *,
         topic: str,
-        queue_id: int,
+        queue_id: int = 0,
         properties: Mapping[str, str],
-        reconsume_times: int,
+        reconsume_times: int | None = None,
         settles: int | None = None,
     ) -> AppendResult:
         """Store a stored message again, elsewhere or with other properties.
 
-        The body is copied as it is, compressed or not; flag, born time and born host stay. With a
-        delay level or delivery time in its properties it waits first, unless it goes to one of the
-        broker's own topics. `settles` is the position of the half message that this ends: its
-        delivery time was checked when that was sent. Raises StoreError or MessageIllegal.
+        The body is copied as it is, compressed or not; flag, born time and born host stay, and the
+        tries unless `reconsume_times` are given. With a delay level or delivery time in its
+        properties it waits first, unless it goes to one of the broker's own topics. `settles` is
+        the position of the half message that this ends: its delivery time was checked when that
+        was sent. Raises StoreError or MessageIllegal.
         """
         now_ms, place = self._clock.now_ms(), None
         if topic not in BROKER_ONLY_TOPICS:
@@ -243,7 +245,7 @@ class Ingest:
         draft = replace(
             draft,
             tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
-            reconsume_times=reconsume_times,
+            reconsume_times=draft.reconsume_times if reconsume_times is None else reconsume_times,
             prepared_position=settles or 0,
         )
         return self._append(draft, now_ms)
@@ -354,9 +356,8 @@ class Ingest:
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The draft in the topic of half messages, until its transaction ends."""
         if self._config.reject_transactions:
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_name}] sending transaction message is forbidden",
+            raise no_permission(
+                f"the broker[{self._config.broker_name}] sending transaction message is forbidden"
             )
         text = [draft.properties, _TRANSACTION_ID, key, _END]
         if not property_value(draft.properties, _GROUP):
@@ -432,7 +433,6 @@ class Ingest:
         )  # fmt: skip
 
     def _columns(self, call: SendCall) -> tuple[list[int], list[bytes], list[bytes]]:
-        """Flags, bodies and property texts of a batch's messages."""
         if is_retry(call.topic):
             raise MessageIllegal("a batch cannot be sent to a retry topic")
         if not 0 < len(call.body) <= self._size_max:
@@ -445,7 +445,6 @@ class Ingest:
     def _count_special(
         self, call: SendCall, draft: Draft, normalized: NormalizedProperties, size: int
     ) -> None:
-        """Count a stored message that is delayed, timed, in a transaction, or a retry."""
         if call.topic[0] != "%":
             kind = TRANSACTION if normalized.is_half else DELAY
             self.counts.add_stored(call.topic, kind, size)
@@ -458,7 +457,6 @@ class Ingest:
         return MessageIllegal(text)
 
     def _unique_keys(self) -> Iterator[str]:
-        """Unique keys for messages without one."""
         ip, origin, counter = self._origin.store_host[:-4], self._origin, 0
         month_ms = month_ends_ms = 0
         while True:
@@ -471,12 +469,10 @@ class Ingest:
 
 
 def _is_half(properties: bytes) -> bool:
-    """Whether a property text marks a half message."""
     return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
 
 
 def _encoded(properties: Mapping[str, str]) -> bytes:
-    """The bytes of a property text."""
     return lossless_bytes(properties_text(properties))
 
 

@@ -5,16 +5,15 @@ from typing import Final
 import msgspec
 
 from roquet.broker.ingest.append import SendCall
+from roquet.broker.refusals import no_group
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.topics import UNIT_SUBSCRIPTION, Topics
 from roquet.model import names
-from roquet.model.errors import CallRefused
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
-from roquet.rules.delay.delay_levels import tries_limit
-from roquet.wire.codes import ResponseCode
+from roquet.rules.delay.retry import tries_limit
 
 DLQ_QUEUES: Final = 1
 """Queues of a dead-letter topic: operators read them one message at a time."""
@@ -33,9 +32,7 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
         """A group's settings, created if allowed; CallRefused for an unknown group."""
         config = self.groups.find(name, self.clock.now_ms())
         if config is None:
-            raise CallRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
-            )
+            raise no_group(f"subscription group not exist, {name}")
         return config
 
     def retry_topic(self, group: SubscriptionGroup, unit_mode: bool = False) -> TopicConfig:

@@ -154,11 +154,7 @@ class SetAside:
             self._deferred = {}
 
     def keep_record(
-        self,
-        service: str,
-        record: Record,
-        error: Exception,
-        goal: tuple[str, int] | None = None,
+        self, service: str, record: Record, error: Exception, goal: tuple[str, int] | None = None
     ) -> None:
         """Set aside a decoded record; see `keep`."""
         self.keep(service, RecordLocation.of(record), error, goal=goal)

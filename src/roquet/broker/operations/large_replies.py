@@ -7,11 +7,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquet.model.errors import CallRefused
+from roquet.broker.refusals import system_error
 from roquet.model.topic import DataVersion
 from roquet.net.threads import in_thread
 from roquet.wire.call import Reply
-from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
@@ -30,7 +29,6 @@ QUEUES_MAX: Final = 100_000
 def page(
     table: Mapping[str, V],
     version: DataVersion,
-    *,
     first: int | None,
     most: int | None,
     seen_version: str | None,
@@ -42,7 +40,7 @@ def page(
     """
     first = first or 0
     if first < 0 or (most is not None and most < 1):
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, f"no page begins at {first} and has {most}")
+        raise system_error(f"no page begins at {first} and has {most}")
     seen = decode_body(seen_version.encode(), DataVersion) if seen_version else None
     start = first if seen == version else 0
     if start == 0 and most is None:
@@ -100,7 +98,6 @@ async def in_slices(items: Sequence[P], look: Callable[[P], V]) -> list[V]:
 def check_queues(count: int) -> None:
     """CallRefused when a reply would cover more than QUEUES_MAX queues."""
     if count > QUEUES_MAX:
-        raise CallRefused(
-            ResponseCode.SYSTEM_ERROR,
-            f"{count} queues are asked for, the limit is {QUEUES_MAX}: ask for fewer topics",
+        raise system_error(
+            f"{count} queues are asked for, the limit is {QUEUES_MAX}: ask for fewer topics"
         )

@@ -70,46 +70,42 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     peek: bool = False
 
 
-class PopCollector:
+class PopCollector(msgspec.Struct, eq=False):
     """The messages that one pop has collected so far."""
 
-    def __init__(
-        self,
-        message_log: MessageLog,
-        delivery: DeliveryServices,
-        tables: BrokerTables,
-        control: ControlPlane,
-        request: PopRequest,
-    ) -> None:
-        self._log = message_log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
-        self._request = request
-        self.revive_queue_id = (
-            ORDER_QUEUE if request.order else delivery.revive.next_revive_queue_id()
-        )
-        self.pop_ms = control.clock.now_ms()
-        self.parts: list[bytes | memoryview] = []
-        self.count = self.size = self.rest = 0
-        self.starts: list[str] = []
-        self.offsets: list[str] = []
-        self.times: list[str] = []
-        self.blocked_until_ms: int | None = None
-        """Wall-clock ms at which a blocked ordered queue may be free; None without one."""
-        self.moved = False
-        """Whether messages that the filter rejects were skipped, and more follow them."""
-        self._looks = (
-            scan_count(request.wanted) if isinstance(request.wanted, CompiledFilter) else 0
-        )
-        """Messages that may still be scanned with the filter expression."""
-        self.others: set[int] = set()
-        """Queues of which messages are left for other waiting pops; ANY_QUEUE for the retry
-        topic."""
+    log: MessageLog
+    delivery: DeliveryServices
+    tables: BrokerTables
+    control: ControlPlane
+    request: PopRequest
+    revive_queue_id: int = ORDER_QUEUE
+    pop_ms: int = 0
+    parts: list[bytes | memoryview] = []
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    starts: list[str] = []
+    offsets: list[str] = []
+    times: list[str] = []
+    blocked_until_ms: int | None = None
+    """Wall-clock ms at which a blocked ordered queue may be free; None without one."""
+    moved: bool = False
+    """Whether messages that the filter rejects were skipped, and more follow them."""
+    others: set[int] = set()
+    """Queues of which messages are left for other waiting pops; ANY_QUEUE for the retry topic."""
+    _looks: int = 0
+    """Messages that may still be scanned with the filter expression."""
+
+    def __post_init__(self) -> None:
+        self.pop_ms = self.control.clock.now_ms()
+        if not self.request.order:
+            self.revive_queue_id = self.delivery.revive.next_revive_queue_id()
+        if isinstance(self.request.wanted, CompiledFilter):
+            self._looks = scan_count(self.request.wanted)
 
     def collect(self) -> None:
         """Take the available messages."""
-        request, rng = self._request, self._control.rng
+        request, rng = self.request, self.control.rng
         retry_topics = self._retry_topics()
         retry_first = bool(retry_topics) and rng.randrange(100) < RETRY_FIRST_PERCENT
         if retry_first:
@@ -124,8 +120,7 @@ class PopCollector:
             self._take_all(retry_topics)
 
     def _retry_topics(self) -> list[str]:
-        """The existing topics in which the group's failed messages of the topic wait."""
-        request, get = self._request, self._tables.topics.get
+        request, get = self.request, self.tables.topics.get
         if request.order:
             return []
         older = names.pop_retry_topic_v1(request.group, request.topic)
@@ -138,7 +133,7 @@ class PopCollector:
 
     def has_any(self) -> bool:
         """Whether there is a message to take, without taking it."""
-        request = self._request
+        request = self.request
         queue_ids = range(request.queue_count) if request.queue_id < 0 else [request.queue_id]
         places = [(request.topic, queue_id) for queue_id in queue_ids]
         places += [(topic, 0) for topic in self._retry_topics()]
@@ -148,14 +143,14 @@ class PopCollector:
         return self.rest > 0
 
     def _has(self, topic: str, queue_id: int) -> bool:
-        if self._request.order and self._is_blocked(topic, queue_id):
+        if self.request.order and self._is_blocked(topic, queue_id):
             return False
         progress, maximum = self._progress(topic, queue_id)
-        wanted = self._request.wanted
+        wanted = self.request.wanted
         if (
             progress < maximum
             and isinstance(wanted, CompiledFilter)
-            and topic == self._request.topic
+            and topic == self.request.topic
         ):
             if self._looks <= 0:  # a message that the filter rejects costs its group one pop
                 return True
@@ -165,7 +160,7 @@ class PopCollector:
         return progress < maximum
 
     def _take(self, topic: str, queue_id: int) -> None:
-        request = self._request
+        request = self.request
         progress, maximum = self._progress(topic, queue_id)
         left = request.count - self.count
         if progress >= maximum:
@@ -185,14 +180,14 @@ class PopCollector:
         if messages.count:
             self._keep(topic, queue_id, progress, messages)
         elif not request.peek and messages.next_offset > progress:
-            self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
+            self.tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
             self.moved = self.moved or messages.next_offset < maximum
 
     def _scan(
         self, place: tuple[str, int, int], wanted: CompiledFilter, limits: tuple[int, int, int]
     ) -> Slice:
         """One step of a scan; its queues share what one step may cost."""
-        messages = scan_once(self._log.store, place, wanted, limits)
+        messages = scan_once(self.log.store, place, wanted, limits)
         looked = messages.next_offset - place[2]
         is_cut = looked < limits[0] and messages.count < limits[1]
         self._looks = 0 if is_cut else self._looks - looked
@@ -201,28 +196,22 @@ class PopCollector:
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
         """Read the next messages that match the filter; those of the retry topic all match."""
         size = BYTES_DEFAULT - self.size
-        wanted = self._request.wanted if topic == self._request.topic else None
+        wanted = self.request.wanted if topic == self.request.topic else None
         if isinstance(wanted, CompiledFilter):
-            look = min(self._looks, self._log.store.bounds(topic, queue_id)[1] - progress)
+            look = min(self._looks, self.log.store.bounds(topic, queue_id)[1] - progress)
             return self._scan((topic, queue_id, progress), wanted, (look, count, size))
-        return self._log.store.read(
-            topic,
-            queue_id,
-            progress,
-            count_max=count,
-            bytes_max=size,
-            wanted=wanted,
+        return self.log.store.read(
+            topic, queue_id, progress, count_max=count, bytes_max=size, wanted=wanted
         )
 
     def _leave(self, topic: str, count: int) -> None:
-        """Count messages that are left for other pops."""
         self.rest += count
         if count > 0:
-            self.others.add(self._request.queue_id if topic == self._request.topic else ANY_QUEUE)
+            self.others.add(self.request.queue_id if topic == self.request.topic else ANY_QUEUE)
 
     def _keep(self, topic: str, queue_id: int, start: int, messages: Slice) -> None:
         """Deliver messages: the checkpoint is stored first, then the progress advances."""
-        request = self._request
+        request = self.request
         offsets = _offsets(messages, start)
         if not request.peek:
             if request.order:
@@ -234,46 +223,47 @@ class PopCollector:
                     delivered=(bits := _bits(offsets, start)), left=bits,
                     revive_queue_id=self.revive_queue_id, revive_offset=0,
                 )  # fmt: skip
-                self._delivery.revive.give(checkpoint, moves_progress=True)
-                self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
+                self.delivery.revive.give(checkpoint, moves_progress=True)
+                self.tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
         self.starts.append(start_info(topic, queue_id, start))
         self.offsets.append(offset_info(topic, queue_id, offsets))
         self.count += messages.count
         self.size += messages.size
-        self._control.statistics.got(topic, request.group, messages.count, messages.size)
+        self.control.statistics.got(topic, request.group, messages.count, messages.size)
         if topic == request.topic:
             self.parts += messages.parts
         else:
-            self.parts += [self._renamed(part, start) for part in messages.parts]
+            self.parts += [
+                self._renamed(part, at, start) for part in messages.parts for at in _places(part)
+            ]
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The group's next offset in a queue, and the queue's end."""
-        request = self._request
-        minimum, maximum = self._log.store.bounds(topic, queue_id)
-        if self._tables.offset_resets.pending and not request.peek:
-            self._tables.offset_resets.take(
-                request.group, topic, queue_id
-            )  # the progress includes it already
-        committed = self._tables.offsets.get(request.group, topic, queue_id)
+        request = self.request
+        minimum, maximum = self.log.store.bounds(topic, queue_id)
+        if self.tables.offset_resets.pending and not request.peek:
+            # The progress includes it already.
+            self.tables.offset_resets.take(request.group, topic, queue_id)
+        committed = self.tables.offsets.get(request.group, topic, queue_id)
         if committed is None:
-            progress = BrokerProgress(self._log, self._tables, self._control)
+            progress = BrokerProgress(self.log, self.tables, self.control)
             is_young = minimum <= 0 and progress.is_start_in_memory(topic, queue_id)
             from_max = request.init_mode == MAX_MODE and topic == request.topic and not is_young
             committed = maximum if from_max else minimum
             if not request.peek:
-                self._tables.offsets.commit(request.group, topic, queue_id, committed)
+                self.tables.offsets.commit(request.group, topic, queue_id, committed)
         outcome = pull_outcome(committed, minimum, maximum)
         if isinstance(outcome, OffsetCorrected):
             committed = outcome.offset
             if not request.peek:
-                self._tables.offsets.commit(request.group, topic, queue_id, committed)
+                self.tables.offsets.commit(request.group, topic, queue_id, committed)
         return committed, maximum
 
     # -- ordered -----------------------------------------------------------------------------
 
     def _is_blocked(self, topic: str, queue_id: int) -> bool:
-        request = self._request
-        held = self._tables.ordered_pops.get(request.group, topic, queue_id)
+        request = self.request
+        held = self.tables.ordered_pops.get(request.group, topic, queue_id)
         until_ms = blocked_until(held, request.attempt, self.pop_ms)
         if until_ms is None:
             return False
@@ -282,7 +272,7 @@ class PopCollector:
         return True
 
     def _hold(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
-        request, orders = self._request, self._tables.ordered_pops
+        request, orders = self.request, self.tables.ordered_pops
         before = orders.get(request.group, topic, queue_id)
         held = hold(before, list(offsets), self.pop_ms, request.invisible_ms, request.attempt)
         orders.put(request.group, topic, queue_id, held)
@@ -299,7 +289,7 @@ class PopCollector:
 
     def _own(self, retry_topic: str, messages: Slice) -> Slice:
         """Messages of a retry topic with an older name that may be the popped topic's."""
-        origins = {*names.possible_origins(retry_topic)} - {self._request.topic}
+        origins = {*names.possible_origins(retry_topic)} - {self.request.topic}
         own = [
             record
             for part in messages.parts
@@ -317,16 +307,13 @@ class PopCollector:
             properties = decode_properties(decode(record).properties)
         except RecordError:
             return True
-        origin = properties.get(props.RETRY_TOPIC, self._request.topic)
+        origin = properties.get(props.RETRY_TOPIC, self.request.topic)
         was_popped = props.FIRST_POP_TIME in properties
-        return origin == self._request.topic or (was_popped and origin not in origins)
+        return origin == self.request.topic or (was_popped and origin not in origins)
 
-    def _renamed(self, part: memoryview, start: int) -> bytes:
-        """Records of the retry topic under the name of the topic that the client pops."""
-        return b"".join([self._renamed_one(part, at, start) for at in _places(part)])
-
-    def _renamed_one(self, part: memoryview, at: int, start: int) -> bytes:
-        request = self._request
+    def _renamed(self, part: memoryview, at: int, start: int) -> bytes:
+        """A record of the retry topic under the name of the topic that the client pops."""
+        request = self.request
         (size,) = LENGTH.unpack_from(part, at)
         try:
             record = decode(part[at : at + size])
@@ -336,7 +323,7 @@ class PopCollector:
                 invisible_ms=request.invisible_ms,
                 revive_queue=self.revive_queue_id,
                 retry=retry_kind(record.topic),
-                broker=self._control.settings.config.broker_name,
+                broker=self.control.config.broker_name,
                 queue_id=record.queue_id,
                 offset=record.queue_offset,
             )
@@ -354,7 +341,6 @@ class PopCollector:
 
 
 def _places(part: memoryview) -> list[int]:
-    """Positions at which the records of a part begin."""
     places, at = [], 0
     while at < len(part):
         places.append(at)
@@ -363,7 +349,6 @@ def _places(part: memoryview) -> list[int]:
 
 
 def _offsets(messages: Slice, start: int) -> Sequence[int]:
-    """The offsets of the records of a slice."""
     if messages.next_offset - start == messages.count:
         return range(start, messages.next_offset)
     return [HEAD.unpack_from(part, at)[5] for part in messages.parts for at in _places(part)]

@@ -6,7 +6,9 @@ pop     broker · topic · queue · group · group and topic
 
 from typing import Final, NoReturn
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
+from roquet.broker.refusals import invalid_parameter, no_group, no_topic
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
@@ -37,24 +39,21 @@ class ReadForbidden(CallRefused):
         self.reason = reason
 
 
-class ReadingChecks:
+class ReadingChecks(BrokerComponent, frozen=True):
     """Checks of requests that read a queue. All raise CallRefused."""
 
-    __slots__ = ("_clients", "_clock", "_groups", "_settings", "_topics")
-
-    def __init__(self, tables: BrokerTables, control: ControlPlane) -> None:
-        self._topics, self._groups, self._clients = tables.topics, tables.groups, tables.clients
-        self._settings, self._clock = control.settings, control.clock
+    tables: BrokerTables
+    control: ControlPlane
 
     def check_pull(self, call: Pull) -> None:
         """Check a pull; a new group is created if the settings allow it."""
-        if not self._settings.config.readable:
+        if not self.control.config.readable:
             self._refuse_broker("pulling")
         group = self._group(call.consumer_group, NO_GROUP_TO_PULL)
         self._topic(call, "pulling", 0)
         if call.topic_id is not None:
-            self._topics.check_id(call.topic, call.topic_id)
-        if self._groups.forbidden:
+            self.tables.topics.check_id(call.topic, call.topic_id)
+        if self.tables.groups.forbidden:
             self._check_subscription(call)
         if not group.consume_broadcast_enable:
             self._check_broadcast(call.consumer_group)
@@ -63,17 +62,17 @@ class ReadingChecks:
         """Check a request about popping; the settings of its topic."""
         topic = self._topic(call, "peeking", -1)
         self._group(call.consumer_group, NO_GROUP_TO_POP)
-        if self._groups.forbidden:
+        if self.tables.groups.forbidden:
             self._check_subscription(call)
         return topic
 
     def check_pop_broker(self) -> None:
         """Check that this broker's messages may be popped."""
-        if not self._settings.config.readable:
+        if not self.control.config.readable:
             self._refuse_broker("pop")
 
     def _refuse_broker(self, action: str) -> NoReturn:
-        name = self._settings.config.broker_name
+        name = self.control.config.broker_name
         raise ReadForbidden(FORBIDDEN_BROKER, f"the broker[{name}] {action} message is forbidden")
 
     def check_delivered(self, topic: str) -> None:
@@ -81,7 +80,7 @@ class ReadingChecks:
 
         Records stay readable by their position, which only their sender and operators know.
         """
-        if topic not in INTERNAL_TOPICS or self._settings.config.read_internal_topics:
+        if topic not in INTERNAL_TOPICS or self.control.config.read_internal_topics:
             return
         raise ReadForbidden(
             FORBIDDEN_TOPIC,
@@ -90,48 +89,42 @@ class ReadingChecks:
         )
 
     def _group(self, name: str, absent: str) -> SubscriptionGroup:
-        """A group's settings, created if allowed."""
-        group = self._groups.get(name)
+        group = self.tables.groups.get(name)
         if group is None:
-            group = self._groups.find(name, self._clock.now_ms())
+            group = self.tables.groups.find(name, self.control.clock.now_ms())
         if group is None:
-            raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, absent.format(name))
+            raise no_group(absent.format(name))
         if not group.consume_enable:
             raise ReadForbidden(FORBIDDEN_GROUP, f"subscription group no permission, {name}")
         return group
 
     def _topic(self, call: Pull | AnyPop, action: str, first_queue: int) -> TopicConfig:
-        """The settings of a topic that can be read and has the queue."""
         name = call.topic
-        topic = self._topics.get(name)
+        topic = self.tables.topics.get(name)
         if topic is None:
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {HELP}"
-            )
+            raise no_topic(f"topic[{name}] not exist, apply first please! {HELP}")
         if name in INTERNAL_TOPICS:
             self.check_delivered(name)
         if not topic.perm & 4:
             raise ReadForbidden(FORBIDDEN_TOPIC, f"the topic[{name}] {action} message is forbidden")
         count = topic.read_queue_nums
         if not first_queue <= call.queue_id < count or not count:
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"queueId[{call.queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{count}]",
+                f"topicConfig.readQueueNums:[{count}]"
             )
         return topic
 
     def _check_subscription(self, call: Pull | AnyPop) -> None:
-        if not self._groups.may_read(call.consumer_group, call.topic):
+        if not self.tables.groups.may_read(call.consumer_group, call.topic):
             raise ReadForbidden(
                 FORBIDDEN_SUBSCRIPTION,
                 f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
             )
 
     def _check_broadcast(self, group: str) -> None:
-        members = self._clients.consumers(group)
+        members = self.tables.clients.consumers(group)
         if members is not None and members.message_model is MessageModel.BROADCASTING:
             raise ReadForbidden(
-                FORBIDDEN_BROADCAST,
-                f"the consumer group[{group}] can not consume by broadcast way",
+                FORBIDDEN_BROADCAST, f"the consumer group[{group}] can not consume by broadcast way"
             )

@@ -1,7 +1,9 @@
 """Sending: the queue that a sent message goes to, and the answer to one that is refused."""
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
+from roquet.broker.refusals import invalid_parameter, no_permission, no_topic
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
@@ -13,16 +15,12 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import decode_properties
 
 
-class SendChecks:
+class SendChecks(BrokerComponent, frozen=True):
     """Checks messages before they are stored, and refuses them."""
 
-    __slots__ = ("_acknowledgements", "_control", "_tables", "_topics")
-
-    def __init__(
-        self, tables: BrokerTables, control: ControlPlane, replication: Replication
-    ) -> None:
-        self._tables, self._topics, self._control = tables, tables.topics, control
-        self._acknowledgements = replication.acknowledgements
+    tables: BrokerTables
+    control: ControlPlane
+    replication: Replication
 
     def select_queue(self, call: SendCall) -> int:
         """The queue to store in: the one asked for, any for a negative id.
@@ -30,20 +28,19 @@ class SendChecks:
         Creates the topic at its first message. CallRefused for a queue or topic that takes no
         messages.
         """
-        topic = self._topics.sendable.get(call.topic)
-        if topic is None or not self._control.settings.config.permission & 2:
+        topic = self.tables.topics.sendable.get(call.topic)
+        if topic is None or not self.control.config.permission & 2:
             topic = self._create_topic(call)
         queue_id = call.queue_id
         if 0 <= queue_id < topic.write_queue_nums:
             return queue_id
         if queue_id < 0 < topic.write_queue_nums:
-            return self._control.rng.randrange(topic.write_queue_nums)
+            return self.control.rng.randrange(topic.write_queue_nums)
         if queue_id >= 0 and queue_id < topic.read_queue_nums:
             return queue_id  # a topic that shrinks still takes what was on its way
-        raise CallRefused(
-            ResponseCode.INVALID_PARAMETER,
+        raise invalid_parameter(
             f"request queueId[{queue_id}] is illegal, topic {topic.topic_name} has "
-            f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues",
+            f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues"
         )
 
     def check_in_sync(self, call: SendCall | None = None) -> None:
@@ -55,9 +52,9 @@ class SendChecks:
         pops, and what services deliver. These are stored at the master alone; without them messages
         come again.
         """
-        if self._acknowledgements.is_short:
+        if self.replication.acknowledgements.is_short:
             waits = call is None or _waits_for_replicas(call) or self.must_wait(call)
-            self._acknowledgements.check(waits=waits)
+            self.replication.acknowledgements.check(waits=waits)
 
     def must_wait(self, call: SendCall) -> bool:
         """Whether a send waits for replicas whatever its property says: a message that failed.
@@ -66,7 +63,7 @@ class SendChecks:
         Where roles are fixed nothing that is stored is lost by another master, so the property
         holds.
         """
-        return self._acknowledgements.may_lose_stored and names.is_retry(call.topic)
+        return self.replication.acknowledgements.may_lose_stored and names.is_retry(call.topic)
 
     def refusal(self, error: CallRefused | MessageIllegal | StoreError) -> SendReply:
         """The reply to a message that was certainly not stored."""
@@ -77,42 +74,35 @@ class SendChecks:
                 code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
             case _:
                 code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-        config = self._control.settings.config
+        config = self.control.config
         return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
 
     def _create_topic(self, call: SendCall) -> TopicConfig:
         """The topic, created if it does not exist. CallRefused when clients may not send to it."""
         topic = call.topic
-        if not self._control.settings.config.writable:
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._control.settings.config.broker_name}] is not writable",
-            )
+        if not self.control.config.writable:
+            raise no_permission(f"the broker[{self.control.config.broker_name}] is not writable")
         if fault := names.topic_remark(topic):
-            raise CallRefused(ResponseCode.INVALID_PARAMETER, fault)
+            raise invalid_parameter(fault)
         if not names.can_clients_send_to(topic):
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
-            )
-        edition = self._topics.edition
-        made = self._topics.create_for_send(
+            raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
+        edition = self.tables.topics.edition
+        made = self.tables.topics.create_for_send(
             topic,
             call.default_topic,
             call.default_topic_queue_nums,
             call.unit_mode,
-            self._control.clock.now_ms(),
+            self.control.clock.now_ms(),
         )
         if made is None:
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
+            raise no_topic(
                 f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
-                f"or the default topic {call.default_topic!r} does not allow it",
+                f"or the default topic {call.default_topic!r} does not allow it"
             )
-        if self._topics.edition != edition:
-            self._tables.replica_copies.note_made(topic, self._topics.edition)
+        if self.tables.topics.edition != edition:
+            self.tables.replica_copies.note_made(topic, self.tables.topics.edition)
         return made
 
 
 def _waits_for_replicas(call: SendCall) -> bool:
-    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
     return decode_properties(call.properties or "").get(WAIT) != "false"

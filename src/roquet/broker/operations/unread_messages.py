@@ -119,7 +119,6 @@ class BrokerUnreadMessages:
     def _unread_of(
         self, messages: Sequence[LostMessages], begin: int, *, is_forced: bool
     ) -> Counter[tuple[str, str]]:
-        """How many of the messages are unread, by topic and group."""
         counts: Counter[tuple[str, str]] = Counter()
         groups, stops = self._groups(), dict[tuple[str, int], int]()
         for lost in messages:
@@ -143,7 +142,6 @@ class BrokerUnreadMessages:
         return sum(not halves.is_ended(offset) for offset in range(first, stop))
 
     def _all(self) -> Iterator[UnreadFrom]:
-        """The first unread message of each queue."""
         groups = self._groups()
         for topic in self._store.topics():
             for queue_id in self._store.queue_ids(topic):
@@ -192,7 +190,6 @@ class BrokerUnreadMessages:
         return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
     def _groups(self) -> Mapping[str, Sequence[str]]:
-        """The groups of users that have progress, by topic."""
         groups: dict[str, list[str]] = defaultdict(list)
         for key, _ in self._broker.tables.offsets.by_place():
             topic, _, group = key.rpartition(SEPARATOR)
@@ -204,7 +201,7 @@ class BrokerUnreadMessages:
         """Whether nobody need read a topic of the broker's own: notes, traces and the like."""
         if topic in (names.SET_ASIDE_TOPIC, names.CHECK_MAX_TIME_TOPIC):
             return False
-        config = self._broker.control.settings.config
+        config = self._broker.control.config
         return topic in names.SYSTEM_TOPICS or is_system_topic(topic, config)
 
     def _positions(self, unread: UnreadFrom) -> list[int]:
@@ -216,7 +213,6 @@ class BrokerUnreadMessages:
 
 
 def _group_in(topic: str) -> str:
-    """The group in the name of a retry or dead-letter topic."""
     if names.is_retry(topic):
         return names.group_of_retry(topic)
     return topic.removeprefix(names.DLQ_PREFIX) if names.is_dlq(topic) else NOBODY

@@ -132,10 +132,8 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
                 self.set_aside.keep_record(DELAY, record, error)
             self.delay_offsets.advance(level, record.queue_offset + 1)
         self.delay_offsets.advance(level, messages.next_offset)  # past what cannot be read
-        more = (
-            messages.next_offset < self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
-        )
-        return now_ms if more else None
+        _, end = self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)
+        return now_ms if messages.next_offset < end else None
 
     async def _round(self, level: int) -> None:
         """One step, then a pause until the next message is due or stored."""
@@ -171,7 +169,6 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return noted_ms - ahead
 
     def _deliver(self, record: Record) -> None:
-        """Store a message in the queue that it was sent to."""
         properties = decode_properties(lossless_text(record.properties))
         topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:

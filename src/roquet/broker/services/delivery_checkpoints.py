@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.revive import NOTED_GROUP, PopRevive
 from roquet.broker.services.timer.timer import Timer
 from roquet.broker.services.transactions.transactions import GROUP as TRANSACTION_GROUP
@@ -28,6 +27,7 @@ from roquet.broker.tables.offsets import SEPARATOR, OffsetRows
 from roquet.log_records import logger
 from roquet.model.names import HALF_TOPIC, OP_HALF_TOPIC, REVIVE_GROUP
 from roquet.net.clock import Clock
+from roquet.store.store import Store
 from roquet.store.timer.layout import TimerCheckpoint
 
 log = logger(__name__)
@@ -58,31 +58,23 @@ class DeliveryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of the broker's own groups: revival of popped messages, ends of transactions."""
 
 
-class DeliveryCheckpoints:
+class DeliveryCheckpoints(msgspec.Struct, eq=False):
     """Notes of the progress of one master's deliveries."""
 
-    def __init__(
-        self,
-        message_log: MessageLog,
-        tables: BrokerTables,
-        timer: Timer,
-        revive: PopRevive,
-        clock: Clock,
-    ) -> None:
-        self._store = message_log.store
-        self._tables = tables
-        self._timer = timer
-        self._revive = revive
-        self._clock = clock
-        self._safe: DeliveryProgress | None = None
-        """None: this broker does not deliver."""
-        self._pending: deque[DeliveryProgress] = deque()
-        self._term = 0
-        """Count of the beginnings and ends of leads."""
-        self._is_back = False
-        """Whether the tables have gone back to safe progress at the end of a lead."""
-        self._lowered: set[str] = set()
-        """Rows of groups' progress that were told or saved lower than they were."""
+    store: Store
+    tables: BrokerTables
+    timer: Timer
+    revive: PopRevive
+    clock: Clock
+    _safe: DeliveryProgress | None = None
+    """None: this broker does not deliver."""
+    _pending: deque[DeliveryProgress] = msgspec.field(default_factory=deque)
+    _term: int = 0
+    """Count of the beginnings and ends of leads."""
+    _is_back: bool = False
+    """Whether the tables have gone back to safe progress at the end of a lead."""
+    _lowered: set[str] = set()
+    """Rows of groups' progress that were told or saved lower than they were."""
 
     def begin(self) -> None:
         """Begin to lead: the progress is that of a master whose log is all here."""
@@ -127,12 +119,12 @@ class DeliveryCheckpoints:
         """
         if self._safe is None or self._is_back:
             return True
-        end, term = self._store.end_position, self._term
-        deadline_ms = self._clock.monotonic_ms() + SAVE_MS
-        while self._store.confirmed_position < end:
-            if self._clock.monotonic_ms() >= deadline_ms or self._term != term:
+        end, term = self.store.end_position, self._term
+        deadline_ms = self.clock.monotonic_ms() + SAVE_MS
+        while self.store.confirmed_position < end:
+            if self.clock.monotonic_ms() >= deadline_ms or self._term != term:
                 return False
-            await self._clock.sleep(LOOK_MS)
+            await self.clock.sleep(LOOK_MS)
         return self._term == term
 
     async def go_back(self, *, may_wait: bool) -> None:
@@ -143,9 +135,9 @@ class DeliveryCheckpoints:
         """
         if self._safe is None:
             return
-        deadline_ms = self._clock.monotonic_ms() + CONFIRM_MS * may_wait
-        while self._is_unconfirmed and self._clock.monotonic_ms() < deadline_ms:
-            await self._clock.sleep(LOOK_MS)
+        deadline_ms = self.clock.monotonic_ms() + CONFIRM_MS * may_wait
+        while self._is_unconfirmed and self.clock.monotonic_ms() < deadline_ms:
+            await self.clock.sleep(LOOK_MS)
         self._settle()
         if self._is_unconfirmed:
             await self._take(self._safe)
@@ -155,24 +147,23 @@ class DeliveryCheckpoints:
         self._safe, self._is_back = None, False
         self._term += 1
         self._pending.clear()
-        self._revive.unconfirmed.clear()
+        self.revive.unconfirmed.clear()
         self._note_lowered()
 
     def _note_lowered(self) -> None:
-        """Have rows told and saved again that were lowered before."""
-        self._tables.offsets.note_changed(self._lowered)
+        self.tables.offsets.note_changed(self._lowered)
         self._lowered.clear()
 
     @property
     def _is_unconfirmed(self) -> bool:
-        return self._store.confirmed_position < self._store.end_position
+        return self.store.confirmed_position < self.store.end_position
 
     def _settle(self) -> bool:
         """See what is safe by now; whether more is than before."""
-        confirmed, before = self._store.confirmed_position, self._safe
+        confirmed, before = self.store.confirmed_position, self._safe
         while self._pending and self._pending[0].log_end <= confirmed:
             self._safe = self._pending.popleft()
-        self._revive.unconfirmed.settle(confirmed)
+        self.revive.unconfirmed.settle(confirmed)
         return self._safe is not before
 
     async def _take(self, safe: DeliveryProgress) -> None:
@@ -182,36 +173,35 @@ class DeliveryCheckpoints:
         checkpoint that was stored again, or for another invisible time, has an earlier one.
         """
         log.info("deliveries go on from where the log ended at %d", safe.log_end)
-        self._tables.delay_offsets.copy(safe.delays)
-        offsets = self._tables.offsets
-        for queue, start in self._revive.unconfirmed.starts().items():
+        self.tables.delay_offsets.copy(safe.delays)
+        offsets = self.tables.offsets
+        for queue, start in self.revive.unconfirmed.starts().items():
             progress = offsets.get(*queue)
             if progress is not None and progress > start:
                 offsets.commit(*queue, start)
         for queue in self._own_queues():
             offsets.restore(*queue, safe.offsets.get(queue))
         self._is_back = True
-        if safe.timer != self._timer.checkpoint:
-            await self._timer.follow(safe.timer)
+        if safe.timer != self.timer.checkpoint:
+            await self.timer.follow(safe.timer)
 
     def _limits(self, safe: DeliveryProgress) -> Iterator[tuple[GroupQueue, int | None]]:
         """Largest safe offset of progress that may be beyond it; None: there may be none."""
         for queue in self._own_queues():
             yield queue, safe.offsets.get(queue)
-        yield from self._revive.unconfirmed.starts().items()
+        yield from self.revive.unconfirmed.starts().items()
 
     def _own_queues(self) -> Iterator[GroupQueue]:
-        """Queues of the log in which the broker's own groups have progress."""
-        for queue_id in self._store.queue_ids(self._revive.topic):
-            yield REVIVE_GROUP, self._revive.topic, queue_id
-            yield NOTED_GROUP, self._revive.topic, queue_id
+        for queue_id in self.store.queue_ids(self.revive.topic):
+            yield REVIVE_GROUP, self.revive.topic, queue_id
+            yield NOTED_GROUP, self.revive.topic, queue_id
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
             yield TRANSACTION_GROUP, topic, 0
 
     def _progress(self) -> DeliveryProgress:
         return DeliveryProgress(
-            log_end=self._store.end_position,
-            delays=self._tables.delay_offsets.content(),
-            timer=self._timer.checkpoint,
-            offsets={queue: self._tables.offsets.get(*queue) for queue in self._own_queues()},
+            log_end=self.store.end_position,
+            delays=self.tables.delay_offsets.content(),
+            timer=self.timer.checkpoint,
+            offsets={queue: self.tables.offsets.get(*queue) for queue in self._own_queues()},
         )

@@ -283,7 +283,6 @@ class PopRevive:
             self._offsets.commit(names.REVIVE_GROUP, self._topic, revive_queue_id, offset - 1)
 
     def _revive(self, checkpoint: PopCheckpoint) -> None:
-        """Redeliver some of the open messages of a checkpoint."""
         done = 0
         try:
             for offset in offsets_of(checkpoint.left, checkpoint.start)[:REVIVE_COUNT]:
@@ -332,7 +331,6 @@ class PopRevive:
             counts.redelivered.add(checkpoint.topic, checkpoint.group)
 
     def _retry_topic(self, checkpoint: PopCheckpoint) -> str:
-        """The topic in which the messages of a checkpoint come again."""
         origin = names.retried_topic(checkpoint.group, checkpoint.topic)
         if names.is_retry(origin):  # not of popped messages, or of another group
             return origin
@@ -343,15 +341,11 @@ class PopRevive:
     ) -> None:
         times = times_after(record.reconsume_times)
         try:
-            self._ingest.reappend(
-                record, topic=topic, queue_id=0, properties=kept, reconsume_times=times
-            )
+            self._ingest.reappend(record, topic=topic, properties=kept, reconsume_times=times)
         except MessageIllegal:  # no room for another property: those it has do fit
             plain = _without_delays(properties)
             plain.pop(props.RETRY_TOPIC, None)  # whatever the sender wrote there
-            self._ingest.reappend(
-                record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
-            )
+            self._ingest.reappend(record, topic=topic, properties=plain, reconsume_times=times)
 
     def _make_dead_letter(self, checkpoint: PopCheckpoint, offset: int, why: Exception) -> None:
         """Make a message that cannot be redelivered a dead letter, without further properties."""
@@ -372,13 +366,9 @@ class PopRevive:
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
             plain = _without_delays(decode_properties(lossless_text(record.properties)))
-            self._ingest.reappend(
-                record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
-            )
+            self._ingest.reappend(record, topic=topic, properties=plain, reconsume_times=times)
         except (MessageIllegal, RecordError):  # without properties: its body is what counts
-            self._ingest.reappend(
-                record, topic=topic, queue_id=0, properties={}, reconsume_times=times
-            )
+            self._ingest.reappend(record, topic=topic, properties={}, reconsume_times=times)
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """The record at an offset; None for one that is gone. RecordError if it is damaged."""

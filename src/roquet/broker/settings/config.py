@@ -57,6 +57,7 @@ from roquet.broker.settings.value_formats import (
     TEXT,
     TLS_MODE,
     setting,
+    static,
 )
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig
@@ -84,35 +85,31 @@ _WRITE: Final = int(Permission.WRITE)
 class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """How one broker runs. Times are in ms, sizes in bytes."""
 
-    broker_name: Annotated[str, setting(TEXT, "brokerName", restart=True)] = "broker-a"
+    broker_name: Annotated[str, static(TEXT, "brokerName")] = "broker-a"
     """The name under which name servers know this broker; read from a file it is the host's."""
-    cluster_name: Annotated[str, setting(TEXT, "brokerClusterName", restart=True)] = (
-        "DefaultCluster"
-    )
+    cluster_name: Annotated[str, static(TEXT, "brokerClusterName")] = "DefaultCluster"
     """The cluster that it belongs to."""
-    host: Annotated[str, setting(TEXT, "bindAddress", restart=True)] = "0.0.0.0"
+    host: Annotated[str, static(TEXT, "bindAddress")] = "0.0.0.0"
     """The interface to listen on."""
-    port: Annotated[int, setting(PORT_NUMBER, "listenPort", restart=True)] = PORT
+    port: Annotated[int, static(PORT_NUMBER, "listenPort")] = PORT
     """0 takes any free one."""
-    vip_port: Annotated[bool, setting(SWITCH, restart=True)] = True
+    vip_port: Annotated[bool, static(SWITCH)] = True
     """Whether the port two below answers as well, where clients older than 4.5.1 send to. When it
     cannot be had that is one warning; port 0 has none, since only a known port can be counted
     down from. Brokers side by side want ports three apart, as genuine ones do."""
-    advertise: Annotated[str | None, setting(ADDRESS, "brokerIP1", restart=True)] = None
+    advertise: Annotated[str | None, static(ADDRESS, "brokerIP1")] = None
     """HOST[:PORT] that clients are told; None finds a routable address of this machine."""
-    broker_role: Annotated[BrokerRole, setting(BROKER_ROLE, "brokerRole", restart=True)] = (
-        BrokerRole.ASYNC_MASTER
-    )
+    broker_role: Annotated[BrokerRole, static(BROKER_ROLE, "brokerRole")] = BrokerRole.ASYNC_MASTER
     """ASYNC_MASTER answers a send once it has the message itself, SYNC_MASTER once
     `in_sync_replicas` logs have it; SLAVE is a replica, which copies the log of the master of its
     name and takes no messages of clients."""
-    broker_id: Annotated[int, setting(BROKER_ID, "brokerId", restart=True)] = MASTER_ID
+    broker_id: Annotated[int, static(BROKER_ID, "brokerId")] = MASTER_ID
     """The id among the brokers of its name: 0 is the master, replicas have 1 and more."""
     name_servers: Annotated[tuple[str, ...], setting(ADDRESSES, "namesrvAddr")] = ()
     """Whom it tells its topics, and asks where others' are; without any it serves alone."""
-    store_dir: Annotated[Path | None, setting(PATH, "storePathRootDir", restart=True)] = None
+    store_dir: Annotated[Path | None, static(PATH, "storePathRootDir")] = None
     """None keeps everything in memory."""
-    log_path: ClassVar[Annotated[None, setting(PATH, "storePathCommitLog", restart=True)]] = None
+    log_path: ClassVar[Annotated[None, static(PATH, "storePathCommitLog")]] = None
     """Where the log has to be: below `store_dir`, or the broker does not start."""
     sync_flush: Annotated[bool, setting(FLUSH_TYPE, "flushDiskType")] = False
     """Acknowledge only what is on the disk, and show consumers nothing else."""
@@ -124,13 +121,13 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether the first message to an unknown topic creates it."""
     auto_create_group: Annotated[bool, setting(SWITCH, "autoCreateSubscriptionGroup")] = True
     """Whether an unknown group may consume: it is created then."""
-    default_queue_count: Annotated[int, setting(COUNT, "defaultTopicQueueNums", restart=True)] = 8
+    default_queue_count: Annotated[int, static(COUNT, "defaultTopicQueueNums")] = 8
     """Queues of a topic that its first message creates, at most."""
     max_message_size: Annotated[int, setting(MESSAGE_SIZE, "maxMessageSize")] = MESSAGE_SIZE_MAX
     """The longest body of one message, or of a whole batch."""
-    message_delay_levels: Annotated[
-        tuple[int, ...], setting(DELAY_LEVELS, "messageDelayLevel", restart=True)
-    ] = DEFAULT_LEVELS
+    message_delay_levels: Annotated[tuple[int, ...], static(DELAY_LEVELS, "messageDelayLevel")] = (
+        DEFAULT_LEVELS
+    )
     """How long each level waits: 1 is the first."""
     long_polling: Annotated[bool, setting(SWITCH, "longPollingEnable")] = True
     """Whether a pull waits for messages as long as its client says, or `short_polling` at most."""
@@ -151,7 +148,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether consumers may filter by SQL92 expressions; the genuine broker's default is not to."""
     sql_compatibility: Annotated[bool, setting(SWITCH)] = False
     """Whether expressions that the genuine broker misreads are misread here, too, not refused."""
-    trace_topic: Annotated[bool, setting(SWITCH, "traceTopicEnable", restart=True)] = False
+    trace_topic: Annotated[bool, static(SWITCH, "traceTopicEnable")] = False
     """Whether there is a topic for message traces."""
     store_reply_messages: Annotated[bool, setting(SWITCH, "storeReplyMessageEnable")] = True
     """Whether answers to requests are kept, too, once they are pushed to who waits."""
@@ -210,19 +207,16 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     client_silence: Annotated[int, setting(MILLIS, "channelExpiredTimeout")] = 120_000
     """A client that sends no heartbeat for so long is forgotten."""
     log_file_size: Annotated[
-        int, setting(BYTES, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", restart=True)
+        int, static(BYTES, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
     ] = 1024 * 1024 * 1024
     """Bytes of one file of the log; a directory keeps the size that it was made with."""
     queue_file_entries: Annotated[
-        int,
-        setting(
-            QUEUE_ENTRIES, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", restart=True
-        ),
+        int, static(QUEUE_ENTRIES, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
     ] = 300_000
     """Entries of one file of a queue, 20 bytes each; genuine settings count the bytes."""
-    index_slots: Annotated[int, setting(COUNT, "maxHashSlotNum", restart=True)] = 5_000_000
+    index_slots: Annotated[int, static(COUNT, "maxHashSlotNum")] = 5_000_000
     """Hash slots of one file of the key index."""
-    index_entries: Annotated[int, setting(COUNT, "maxIndexNum", restart=True)] = 20_000_000
+    index_entries: Annotated[int, static(COUNT, "maxIndexNum")] = 20_000_000
     """Keys that one file of the index holds."""
     retention: Annotated[int, setting(HOURS, "fileReservedTime")] = 72 * 3_600_000
     """How long messages are kept, read or not."""
@@ -271,58 +265,54 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """The time within which the end of a transaction is looked at, or refused."""
     admin_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInAdminBrokerQueue")] = 5_000
     """The time within which any other request is looked at, or refused."""
-    tls_cert: Annotated[Path | None, setting(PATH, "tls.server.certPath", restart=True)] = None
+    tls_cert: Annotated[Path | None, static(PATH, "tls.server.certPath")] = None
     """The certificate that clients are shown."""
-    tls_mode: Annotated[TlsMode | None, setting(TLS_MODE, "tls.server.mode", restart=True)] = None
+    tls_mode: Annotated[TlsMode | None, static(TLS_MODE, "tls.server.mode")] = None
     """Which connections are taken: `disabled` plain ones, `permissive` both on the same ports,
     `enforcing` those with TLS alone. None is `enforcing` with `tls_cert`, and else `disabled`."""
-    tls_key: Annotated[Path | None, setting(PATH, "tls.server.keyPath", restart=True)] = None
+    tls_key: Annotated[Path | None, static(PATH, "tls.server.keyPath")] = None
     """Its private key; None looks for it in the file of the certificate."""
     tls_key_password: Annotated[
-        KeyPassword | None, setting(KEY_PASSWORD, "tls.server.keyPassword", restart=True)
+        KeyPassword | None, static(KEY_PASSWORD, "tls.server.keyPassword")
     ] = None
     """Password of that file."""
-    tls_client_ca: Annotated[
-        Path | None, setting(PATH, "tls.server.trustCertPath", restart=True)
-    ] = None
+    tls_client_ca: Annotated[Path | None, static(PATH, "tls.server.trustCertPath")] = None
     """Certificate authority of clients' certificates; None asks for none."""
-    tls_client_auth: Annotated[
-        ClientAuth, setting(CLIENT_AUTH, "tls.server.need.client.auth", restart=True)
-    ] = ClientAuth.REQUIRE
+    tls_client_auth: Annotated[ClientAuth, static(CLIENT_AUTH, "tls.server.need.client.auth")] = (
+        ClientAuth.REQUIRE
+    )
     """With `tls_client_ca`: whether a certificate is asked for (`none`, `optional`, `require`)."""
-    certificate_users: Annotated[bool, setting(SWITCH, restart=True)] = False
+    certificate_users: Annotated[bool, static(SWITCH)] = False
     """With `authentication_enabled`: whether a request that is not signed comes from the user whom
     the client's certificate names, by its common name or else its first alternative name."""
-    proxy_protocol_from: Annotated[tuple[str, ...], setting(SOURCES, restart=True)] = ()
+    proxy_protocol_from: Annotated[tuple[str, ...], static(SOURCES)] = ()
     """IP addresses and CIDR blocks of load balancers that begin each connection with a header of
     the PROXY protocol, version 1 or 2: the client's address in it counts. It is believed from
     nobody else."""
-    tls_enable: Annotated[bool | None, setting(SWITCH, "tls.enable", restart=True)] = None
+    tls_enable: Annotated[bool | None, static(SWITCH, "tls.enable")] = None
     """Whether this broker calls name servers, controllers and other brokers by TLS, and copies a
     master's log by TLS. None does with `tls_ca`."""
-    tls_ca: Annotated[Path | None, setting(PATH, "tls.client.trustCertPath", restart=True)] = None
+    tls_ca: Annotated[Path | None, static(PATH, "tls.client.trustCertPath")] = None
     """Certificate authority of those servers; None takes the authorities of this machine."""
-    tls_verify: Annotated[bool, setting(SWITCH, "tls.client.authServer", restart=True)] = True
+    tls_verify: Annotated[bool, static(SWITCH, "tls.client.authServer")] = True
     """Whether their certificates must be trusted."""
-    tls_check_host: Annotated[bool, setting(SWITCH, restart=True)] = True
+    tls_check_host: Annotated[bool, static(SWITCH)] = True
     """Whether their certificates must be for the address that is called; Apache's servers never
     check that."""
-    tls_client_cert: Annotated[Path | None, setting(PATH, "tls.client.certPath", restart=True)] = (
-        None
-    )
+    tls_client_cert: Annotated[Path | None, static(PATH, "tls.client.certPath")] = None
     """The certificate that they are shown; None shows `tls_cert`."""
-    tls_client_key: Annotated[Path | None, setting(PATH, "tls.client.keyPath", restart=True)] = None
+    tls_client_key: Annotated[Path | None, static(PATH, "tls.client.keyPath")] = None
     """The private key of `tls_client_cert`."""
     tls_client_key_password: Annotated[
-        KeyPassword | None, setting(KEY_PASSWORD, "tls.client.keyPassword", restart=True)
+        KeyPassword | None, static(KEY_PASSWORD, "tls.client.keyPassword")
     ] = None
     """Password of that file."""
-    tls_properties: Annotated[Path | None, setting(PATH, "tls.config.file", restart=True)] = None
+    tls_properties: Annotated[Path | None, static(PATH, "tls.config.file")] = None
     """A `tls.properties` of Apache RocketMQ: it wins over this file, and without a mode in it
     `permissive` holds."""
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
-    ha_port: Annotated[int, setting(PORT_NUMBER, "haListenPort", restart=True)] = 0
+    ha_port: Annotated[int, static(PORT_NUMBER, "haListenPort")] = 0
     """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
     0 takes the one above `port`."""
     ha_replicas: Annotated[tuple[str, ...], setting(SOURCES)] = ()
@@ -369,20 +359,18 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     replica_ack: Annotated[ReplicaAck, setting(REPLICA_ACK)] = ReplicaAck.APPENDED
     """When this broker, as a replica, acknowledges the log: `appended` in memory, as Apache's does,
     or `flushed` to the disk."""
-    acting_master: Annotated[bool, setting(SWITCH, "enableSlaveActingMaster", restart=True)] = False
+    acting_master: Annotated[bool, static(SWITCH, "enableSlaveActingMaster")] = False
     """Where roles are fixed: whether the replica with the lowest id stands in for a master that is
     away, if all brokers of the name and their name servers (`supportActingMaster`) say so:
     consumers read, commit and lock there. A master that returns takes over what they committed
     before it takes messages. A SYNC_MASTER refuses messages while fewer than `in_sync_replicas`
     logs are in sync."""
-    controller_mode: Annotated[bool, setting(SWITCH, "enableControllerMode", restart=True)] = False
+    controller_mode: Annotated[bool, static(SWITCH, "enableControllerMode")] = False
     """Whether a controller gives this broker its role and id: `broker_role` and `broker_id` have no
     effect then."""
     controllers: Annotated[tuple[str, ...], setting(ADDRESSES, "controllerAddr")] = ()
     """HOST:PORT of each controller."""
-    all_ack_in_sync_set: Annotated[bool, setting(SWITCH, "allAckInSyncStateSet", restart=True)] = (
-        True
-    )
+    all_ack_in_sync_set: Annotated[bool, static(SWITCH, "allAckInSyncStateSet")] = True
     """With `controller_mode`: whether a send is answered once the whole sync-state set has the
     message. Otherwise `in_sync_replicas` logs are enough, and a message may be lost that was
     acknowledged, when a member that lacks it is elected. Apache's default is false: there, even the
@@ -404,79 +392,70 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """A member that has not had all of the master's log for so long leaves the set, at the next
     look (`sync_set_check_interval`). Longer than `ha_heartbeat_interval`: an idle member reports
     that often."""
-    async_learner: Annotated[bool, setting(SWITCH, "asyncLearner", restart=True)] = False
+    async_learner: Annotated[bool, static(SWITCH, "asyncLearner")] = False
     """Whether this broker only learns: it gets the log, but is never in the set nor elected."""
-    sync_from_last_file: Annotated[bool, setting(SWITCH, "syncFromLastFile", restart=True)] = False
+    sync_from_last_file: Annotated[bool, static(SWITCH, "syncFromLastFile")] = False
     """Whether an empty replica begins with the last file of its master's log, not the first one. It
     counts as any other member afterwards: once it is elected nobody can read older messages there,
     acknowledged ones among them. With `async_learner` too it is never elected."""
-    election_priority: Annotated[
-        int, setting(ELECTION_PRIORITY, "brokerElectionPriority", restart=True)
-    ] = PRIORITY_DEFAULT
+    election_priority: Annotated[int, static(ELECTION_PRIORITY, "brokerElectionPriority")] = (
+        PRIORITY_DEFAULT
+    )
     """Among brokers with equal logs the one with the lower number is elected."""
-    trust_log: Annotated[bool, setting(SWITCH, restart=True)] = False
+    trust_log: Annotated[bool, static(SWITCH)] = False
     """With `controller_mode`: whether this broker may be elected after its machine was lost, though
     its log may lack what was not flushed. It waits for a master without such a loss otherwise; set
     this when there is none, since all machines lost their power at once."""
-    epoch_file: Annotated[Path | None, setting(PATH, "storePathEpochFile", restart=True)] = None
+    epoch_file: Annotated[Path | None, static(PATH, "storePathEpochFile")] = None
     """File of the log's epochs; None is `epochFileCheckpoint` in `store_dir`."""
-    identity_file: Annotated[
-        Path | None, setting(PATH, "storePathBrokerIdentity", restart=True)
-    ] = None
+    identity_file: Annotated[Path | None, static(PATH, "storePathBrokerIdentity")] = None
     """File of the id that the controller gave; None is `brokerIdentity` in `store_dir`."""
     metrics_exporter: Annotated[
-        MetricsExporterType, setting(METRICS_EXPORTER, "metricsExporterType", restart=True)
+        MetricsExporterType, static(METRICS_EXPORTER, "metricsExporterType")
     ] = MetricsExporterType.DISABLE
     """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`, `DISABLE` collects none;
     `OTLP_GRPC` and `LOG` have no effect here."""
-    metrics_port: Annotated[int, setting(PORT_NUMBER, "metricsPromExporterPort", restart=True)] = (
-        EXPORTER_PORT
-    )
+    metrics_port: Annotated[int, static(PORT_NUMBER, "metricsPromExporterPort")] = EXPORTER_PORT
     """Port of the metrics page; 0 takes any free one. Whoever reaches it may read it: it names
     topics and groups, and shows no message."""
-    metrics_host: Annotated[str, setting(INTERFACE, "metricsPromExporterHost", restart=True)] = ""
+    metrics_host: Annotated[str, static(INTERFACE, "metricsPromExporterHost")] = ""
     """The interface of the metrics page; `host` if empty."""
-    metrics_label: Annotated[str, setting(METRIC_LABELS, "metricsLabel", restart=True)] = ""
+    metrics_label: Annotated[str, static(METRIC_LABELS, "metricsLabel")] = ""
     """Further labels of all metrics, as `zone:a,rack:7`."""
     log_levels: Annotated[str, setting(LOG_LEVELS)] = ""
     """Levels of loggers (DEBUG, INFO, WARNING, ERROR), as `INFO` for all or
     `WARNING,roquet.net:DEBUG`; empty: those that the process was started with."""
-    authentication_enabled: Annotated[
-        bool, setting(SWITCH, "authenticationEnabled", restart=True)
-    ] = False
+    authentication_enabled: Annotated[bool, static(SWITCH, "authenticationEnabled")] = False
     """Whether each request must be signed by a known user."""
-    authorization_enabled: Annotated[
-        bool, setting(SWITCH, "authorizationEnabled", restart=True)
-    ] = False
+    authorization_enabled: Annotated[bool, static(SWITCH, "authorizationEnabled")] = False
     """Whether users need a policy for what they do; only with `authentication_enabled`."""
-    initial_user: Annotated[
-        Credentials | None, setting(CREDENTIALS, "initAuthenticationUser", restart=True)
-    ] = None
+    initial_user: Annotated[Credentials | None, static(CREDENTIALS, "initAuthenticationUser")] = (
+        None
+    )
     """The first super user, as JSON with `username` and `password`: made at the start if its name
     is unknown. A password that is changed here later has no effect."""
     inner_credentials: Annotated[
-        Credentials | None,
-        setting(CREDENTIALS, "innerClientAuthenticationCredentials", restart=True),
+        Credentials | None, static(CREDENTIALS, "innerClientAuthenticationCredentials")
     ] = None
     """Credentials with which this broker signs its own requests to name servers, brokers and
     controllers, as JSON with `accessKey` and `secretKey`: a super user is made of them at the start
     if the name is unknown."""
     authentication_whitelist: Annotated[
-        tuple[int, ...], setting(REQUEST_CODES, "authenticationWhitelist", restart=True)
+        tuple[int, ...], static(REQUEST_CODES, "authenticationWhitelist")
     ] = ()
     """Request codes that need no signature, with commas between them."""
     authorization_whitelist: Annotated[
-        tuple[int, ...], setting(REQUEST_CODES, "authorizationWhitelist", restart=True)
+        tuple[int, ...], static(REQUEST_CODES, "authorizationWhitelist")
     ] = ()
     """Request codes that need no policy, with commas between them."""
     quotas: Annotated[tuple[Quota, ...], setting(QUOTAS)] = ()
     """Messages and bytes a second that users, topics and client addresses may send and fetch, each
     at this broker: `topic:* send 5000/s; user:batch send 200/s 1MiB/s; client:* fetch 10MiB/s`. A
     quota of a name comes before that of `*`."""
-    plain_acl_file: Annotated[Path | None, setting(PATH, restart=True)] = None
+    plain_acl_file: Annotated[Path | None, static(PATH)] = None
     """File `plain_acl.yml` of Apache RocketMQ 4 whose accounts are users of this broker, too; read
     again when it changes. What has no equal is logged, as `roquet acl migrate` says it."""
-    access_compatibility: Annotated[tuple[AccessGap, ...], setting(ACCESS_GAPS, restart=True)] = ()
+    access_compatibility: Annotated[tuple[AccessGap, ...], static(ACCESS_GAPS)] = ()
     """Checks that Apache's broker does not make and that are left out here, too, for tools that
     rely on it: codes, messages, transaction_checks, replica_log, policies, passwords, with commas
     between them, or `true` for all."""

@@ -29,7 +29,10 @@ ENVIRONMENT_PREFIX: Final = "ROQUET_"
 
 def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
     """The settings of a broker.conf; `source` names the file in errors."""
-    found: dict[str, Any] = {"store_dir": Path.home() / "store", "broker_name": _default_name()}
+    found: dict[str, Any] = {
+        "store_dir": Path.home() / "store",
+        "broker_name": gethostname() or "broker-a",
+    }
     if servers := environ.get("NAMESRV_ADDR"):
         found["name_servers"] = parse_addresses(servers, "NAMESRV_ADDR")
     unused: dict[str, str] = {}
@@ -62,7 +65,6 @@ def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
 
 
 def _overrides(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of the environment."""
     found: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
@@ -72,7 +74,6 @@ def _overrides(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _settings_of_tls(properties: TlsProperties) -> dict[str, Any]:
-    """The settings that a tls.properties stands for."""
     found: dict[str, Any] = {}
     if (server := properties.server) is not None:
         found |= {
@@ -95,10 +96,6 @@ def _settings_of_tls(properties: TlsProperties) -> dict[str, Any]:
             "tls_client_key_password": KeyPassword(password) if password else None,
         }
     return found
-
-
-def _default_name() -> str:
-    return gethostname() or "broker-a"
 
 
 def lines(text: str) -> Iterator[tuple[int, str, str]]:

@@ -7,20 +7,20 @@ A part that copies a value for speed subscribes to its changes; others read `con
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
+from roquet.broker.refusals import invalid_parameter, no_permission, system_error
 from roquet.broker.settings.apache_settings import check_unused_setting, unused_settings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.config_file import rewrite_properties
 from roquet.broker.settings.definitions import SETTINGS, setting_of
 from roquet.broker.settings.value_formats import HIDDEN
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, ConfigError, StoreError
+from roquet.model.errors import ConfigError, StoreError
 from roquet.model.topic import DataVersion
 from roquet.store.filesystem.files import Files, RealFiles
-from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
 
@@ -62,12 +62,12 @@ class RuntimeSettings:
         try:
             config = msgspec.structs.replace(self.config, **values)
         except ConfigError as error:  # each value is legal, but not beside the others
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         if config == self.config:
             return False
         for check in self.checks:
             if (fault := check(self.config, config)) is not None:
-                _refuse(fault)
+                raise invalid_parameter(fault)
         self._keep(requested)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)
@@ -79,7 +79,6 @@ class RuntimeSettings:
         return True
 
     def _wanted(self, wanted: Mapping[str, str]) -> tuple[RequestedSettings, dict[str, Any]]:
-        """The changes, as requested and by field of the config."""
         requested: RequestedSettings = {}
         values: dict[str, Any] = {}
         unused = dict(self.config.unused)
@@ -101,11 +100,10 @@ class RuntimeSettings:
         try:
             check_unused_setting(key, value)
         except ConfigError as error:
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         return value != self.config.unused.get(key, unused_settings()[key].default)
 
     def _warn(self, requested: RequestedSettings) -> None:
-        """Warn once of each setting that it has no effect."""
         for key in sorted(requested.keys() & unused_settings().keys() - self._warned):
             self._warned.add(key)
             reason = unused_settings()[key].reason
@@ -121,12 +119,14 @@ class RuntimeSettings:
             name, parse = setting_of(key, f"{key}={value}")
             parsed = parse(value, key)
         except ConfigError as error:
-            _refuse(str(error))
+            raise invalid_parameter(str(error)) from error
         if name is None or parsed == self._in_force(name):
             return None
         if SETTINGS[name].needs_restart:
             shown = HIDDEN if SETTINGS[name].is_secret else value
-            _refuse(f"{key}={shown}: it cannot change while the broker runs; restart it with that")
+            raise invalid_parameter(
+                f"{key}={shown}: it cannot change while the broker runs; restart it with that"
+            )
         return name, parsed
 
     def _in_force(self, name: str) -> object:
@@ -142,9 +142,7 @@ class RuntimeSettings:
             text = self._files.read(path).decode()
             self._files.replace(path, rewrite_properties(text, requested).encode(), keep=True)
         except (OSError, UnicodeDecodeError, StoreError) as error:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"{path} does not take the settings: {error}"
-            ) from error
+            raise system_error(f"{path} does not take the settings: {error}") from error
 
     def _tell(self, listener: SettingsListener) -> None:
         try:
@@ -156,10 +154,6 @@ class RuntimeSettings:
 def _check_text(key: str, value: str) -> None:
     """CallRefused for a key of the black list, or a value of several lines."""
     if key in BLACK_LIST:
-        raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        raise no_permission("Can not update config in black list.")
     if not value.isprintable() or value.endswith("\\"):
-        _refuse(f"{key}={value!r}: a value is one line of printable characters")
-
-
-def _refuse(remark: str) -> NoReturn:
-    raise CallRefused(ResponseCode.INVALID_PARAMETER, remark)
+        raise invalid_parameter(f"{key}={value!r}: a value is one line of printable characters")

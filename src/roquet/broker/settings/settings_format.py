@@ -58,7 +58,6 @@ def all_settings(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def _unused(config: BrokerConfig) -> dict[str, str]:
-    """Settings without effect, as given or by default."""
     texts = {k: s.default for k, s in unused_settings().items() if s.default is not None}
     if config.source is not None:
         texts["brokerConfigPath"] = str(config.source)

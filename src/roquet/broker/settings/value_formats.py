@@ -4,9 +4,10 @@ Our times and sizes carry a unit (500ms, 1GiB); Apache's are the bare numbers th
 """
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -24,7 +25,7 @@ from roquet.rules.quota import parse_quotas, write_quotas
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
 from roquet.wire.codes import RequestCode
-from roquet.wire.frame import LOG_BODY_SIZE_MAX
+from roquet.wire.replication.stream import BODY_SIZE_MAX
 from roquet.wire.signing import Credentials
 
 PORT: Final = 10_911
@@ -55,6 +56,8 @@ HIDDEN: Final = "******"
 
 UNITS: Final = ((24 * HOUR_MS, "d"), (HOUR_MS, "h"), (60_000, "m"), (1_000, "s"))
 """Units of delay levels, the longest first."""
+
+E = TypeVar("E", bound=StrEnum)
 
 SettingParser = Callable[[str, str], Any]
 """Parses (value, its place in the file); raises ConfigError."""
@@ -97,9 +100,14 @@ class Setting(msgspec.Struct, frozen=True):
         return (self.format.parse_apache or self.format.parse)(text, where)
 
 
-def setting(format_: ValueFormat, *apache_keys: str, restart: bool = False) -> Setting:
+def setting(format_: ValueFormat, *apache_keys: str) -> Setting:
     """Define a setting; for the annotation of its field in `BrokerConfig`."""
-    return Setting(format_, apache_keys, restart)
+    return Setting(format_, apache_keys)
+
+
+def static(format_: ValueFormat, *apache_keys: str) -> Setting:
+    """Define a setting that changes with a restart alone."""
+    return Setting(format_, apache_keys, needs_restart=True)
 
 
 def _text(value: str, where: str) -> str:
@@ -121,11 +129,19 @@ def _path(value: str, where: str) -> Path:
     return Path(text).expanduser()
 
 
-def _port(value: str, where: str) -> int:
-    port = settings.parse_int(value, where, least=0)
-    if port > 65_535:
-        raise ConfigError(f"{where}: {port} is no port, the highest is 65535")
-    return port
+_natural: Final = partial(settings.parse_int, least=0)
+
+
+def _at_most(most: int, complaint: str, parse: SettingParser = _natural) -> SettingParser:
+    """A parser of numbers up to `most`; the complaint formats the text ({0}) and number ({1})."""
+
+    def check(value: str, where: str) -> int:
+        number: int = parse(value, where)
+        if number > most:
+            raise ConfigError(f"{where}: {complaint.format(value, number)}")
+        return number
+
+    return check
 
 
 def _advertise(value: str, where: str) -> str:
@@ -149,13 +165,6 @@ def _heartbeat_timeout(value: int, where: str) -> int:
             "machine that pauses for a moment would lose its role"
         )
     return value
-
-
-def _hour(value: str, where: str) -> int:
-    hour = settings.parse_int(value, where, least=0)
-    if hour > 23:
-        raise ConfigError(f"{where}: {value!r} is no hour of a day: 00 to 23")
-    return hour
 
 
 def _percent(value: str, where: str) -> float:
@@ -204,14 +213,7 @@ def _bytes(value: str, where: str) -> int:
     return size
 
 
-def _permission(value: str, where: str) -> int:
-    permission = settings.parse_int(value, where, least=0)
-    if permission > READ_WRITE:
-        raise ConfigError(f"{where}: {value!r} is none of 2 (write), 4 (read), 6 (both), 0")
-    return permission
-
-
-def _register_interval(value: int) -> int:
+def _register_interval(value: int, _where: str) -> int:
     # The genuine broker keeps it within these bounds, too: name servers forget after 120 s.
     return max(10_000, min(value, 60_000))
 
@@ -223,46 +225,18 @@ def _max_delay(value: int, where: str) -> int:
     return value
 
 
-def _broker_role(value: str, where: str) -> BrokerRole:
-    if value not in frozenset(BrokerRole):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(BrokerRole)}")
-    return BrokerRole(value)
+def _one_of(kind: type[E], *, any_case: bool = False) -> SettingParser:
+    def parse(value: str, where: str) -> E:
+        text = value.lower() if any_case else value
+        if text not in frozenset(kind):
+            raise ConfigError(f"{where}: {value!r} is none of {', '.join(kind)}")
+        return kind(text)
 
-
-def _replica_ack(value: str, where: str) -> ReplicaAck:
-    if value not in frozenset(ReplicaAck):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ReplicaAck)}")
-    return ReplicaAck(value)
-
-
-def _tls_mode(value: str, where: str) -> TlsMode:
-    if value.lower() not in frozenset(TlsMode):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(TlsMode)}")
-    return TlsMode(value.lower())
-
-
-def _client_auth(value: str, where: str) -> ClientAuth:
-    if value.lower() not in frozenset(ClientAuth):
-        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ClientAuth)}")
-    return ClientAuth(value.lower())
-
-
-def _key_password(value: str, _where: str) -> KeyPassword | None:
-    return KeyPassword(value) if value else None
-
-
-def _interface(value: str, _where: str) -> str:
-    return value
+    return parse
 
 
 def _stream_address(value: str, where: str) -> str | None:
     return settings.join_address(*settings.parse_address(value, where)) if value else None
-
-
-def _batch_size(value: str, where: str) -> int:
-    if (size := _bytes(value, where)) > LOG_BODY_SIZE_MAX:
-        raise ConfigError(f"{where}: {value!r} is over {LOG_BODY_SIZE_MAX}, which no replica reads")
-    return size
 
 
 class _CredentialsText(msgspec.Struct, rename="camel"):
@@ -304,6 +278,14 @@ def _request_codes(value: str, where: str) -> tuple[int, ...]:
     return codes
 
 
+def _checked_millis(check: Callable[[int, str], int], *, factor: int = 1) -> ValueFormat:
+    """A time that `check` takes or corrects; Apache's numbers count `factor` ms each."""
+    return ValueFormat(
+        lambda value, where: check(settings.parse_millis(value, where), where),
+        lambda value, where: check(_number(value, where, factor=factor), where),
+    )
+
+
 def _level(ms: int) -> str:
     unit_ms, unit = next((unit for unit in UNITS if ms % unit[0] == 0), UNITS[-1])
     return f"{ms // unit_ms}{unit}"
@@ -319,47 +301,44 @@ MILLIS: Final = ValueFormat(settings.parse_millis, _number)
 HOURS: Final = ValueFormat(
     settings.parse_millis, partial(_number, factor=HOUR_MS), lambda ms: str(ms // HOUR_MS)
 )
-HOUR: Final = ValueFormat(_hour, None, lambda hour: f"{hour:02d}")
+HOUR: Final = ValueFormat(
+    _at_most(23, "{0!r} is no hour of a day: 00 to 23"), None, lambda hour: f"{hour:02d}"
+)
 REGION: Final = ValueFormat(_region)
-PORT_NUMBER: Final = ValueFormat(_port)
+PORT_NUMBER: Final = ValueFormat(_at_most(65_535, "{1} is no port, the highest is 65535"))
 ADDRESS: Final = ValueFormat(_advertise)
 ADDRESSES: Final = ValueFormat(_servers, None, ";".join)
 FLUSH_TYPE: Final = ValueFormat(
-    settings.parse_bool,
-    _flush_type,
-    lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+    settings.parse_bool, _flush_type, lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH"
 )
 MESSAGE_SIZE: Final = ValueFormat(_message_size)
 DELAY_LEVELS: Final = ValueFormat(parse_levels, None, lambda levels: " ".join(map(_level, levels)))
-DELIVERY_DELAY: Final = ValueFormat(
-    lambda value, where: _max_delay(settings.parse_millis(value, where), where),
-    lambda value, where: _max_delay(_number(value, where, factor=1_000), where),
-)
-REGISTER_INTERVAL: Final = ValueFormat(
-    lambda value, where: _register_interval(settings.parse_millis(value, where)),
-    lambda value, where: _register_interval(_number(value, where)),
-)
-HEARTBEAT_TIMEOUT: Final = ValueFormat(
-    lambda value, where: _heartbeat_timeout(settings.parse_millis(value, where), where),
-    lambda value, where: _heartbeat_timeout(_number(value, where), where),
-)
+DELIVERY_DELAY: Final = _checked_millis(_max_delay, factor=1_000)
+REGISTER_INTERVAL: Final = _checked_millis(_register_interval)
+HEARTBEAT_TIMEOUT: Final = _checked_millis(_heartbeat_timeout)
 REQUEST_MODE: Final = ValueFormat(_request_mode)
 POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))
-PERMISSION: Final = ValueFormat(_permission)
-BROKER_ROLE: Final = ValueFormat(_broker_role)
-ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
-BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
-REPLICA_ACK: Final = ValueFormat(_replica_ack)
+PERMISSION: Final = ValueFormat(
+    _at_most(READ_WRITE, "{0!r} is none of 2 (write), 4 (read), 6 (both), 0")
+)
+BROKER_ROLE: Final = ValueFormat(_one_of(BrokerRole))
+ELECTION_PRIORITY: Final = ValueFormat(_natural)
+BROKER_ID: Final = ValueFormat(_natural)
+REPLICA_ACK: Final = ValueFormat(_one_of(ReplicaAck))
 METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
 METRIC_LABELS: Final = ValueFormat(check_labels)
-INTERFACE: Final = ValueFormat(_interface)
+INTERFACE: Final = ValueFormat(lambda value, _where: value)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 LOG_LEVELS: Final = ValueFormat(check_log_levels)
-BATCH_SIZE: Final = ValueFormat(_batch_size)
+BATCH_SIZE: Final = ValueFormat(
+    _at_most(BODY_SIZE_MAX, f"{{0!r}} is over {BODY_SIZE_MAX}, which no replica reads", _bytes)
+)
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
-KEY_PASSWORD: Final = ValueFormat(_key_password, None, lambda _: HIDDEN)
-TLS_MODE: Final = ValueFormat(_tls_mode)
-CLIENT_AUTH: Final = ValueFormat(_client_auth)
+KEY_PASSWORD: Final = ValueFormat(
+    lambda value, _where: KeyPassword(value) if value else None, None, lambda _: HIDDEN
+)
+TLS_MODE: Final = ValueFormat(_one_of(TlsMode, any_case=True))
+CLIENT_AUTH: Final = ValueFormat(_one_of(ClientAuth, any_case=True))
 ACCESS_GAPS: Final = ValueFormat(parse_gaps, None, write_gaps)
 SOURCES: Final = ValueFormat(parse_sources, None, ",".join)
 REQUEST_CODES: Final = ValueFormat(_request_codes, None, lambda codes: ",".join(map(str, codes)))

@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from roquet.broker.tables.change_waiters import ChangeWaiters
 from roquet.broker.tables.clients import Clients
-from roquet.broker.tables.cold_read_limits import ColdReadLimits
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.former_readers import FormerReaders
 from roquet.broker.tables.groups import Groups
@@ -19,7 +17,7 @@ from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.offset_resets import OffsetResets
 from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.ordered_pops import OrderedPops
-from roquet.broker.tables.replica_copies import ReplicaCopies
+from roquet.broker.tables.replica_copies import ChangeWaiters, ReplicaCopies
 from roquet.broker.tables.request_modes import RequestModes
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.broker.tables.topics import Topics
@@ -38,7 +36,8 @@ class BrokerTables(msgspec.Struct, frozen=True, kw_only=True):
     locks: Locks = msgspec.field(default_factory=Locks)
     offset_resets: OffsetResets = msgspec.field(default_factory=OffsetResets)
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
-    cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
+    cold_read_limits: dict[str, int] = {}
+    """Bytes by group, which operators set and which have no effect here."""
     change_waiters: ChangeWaiters = msgspec.field(default_factory=ChangeWaiters)
     replica_copies: ReplicaCopies = msgspec.field(default_factory=ReplicaCopies)
 

@@ -15,6 +15,7 @@ from roquet.model.subscription import (
 from roquet.net.router import Peer
 from roquet.rules.balance.group_consistency import without_retry_topics
 from roquet.rules.liveness import LastSeen
+from roquet.wire.codes import Language
 
 
 class GroupMember(msgspec.Struct):
@@ -236,13 +237,7 @@ class Clients:
             wishes, own_wish = known.wishes, known.own_wish
         self._consuming.setdefault(peer, {})[data.group_name] = None
         group.members[peer] = GroupMember(
-            client_id,
-            peer,
-            data.message_model,
-            data.consume_type,
-            wishes,
-            data.strategy,
-            own_wish,
+            client_id, peer, data.message_model, data.consume_type, wishes, data.strategy, own_wish
         )
         news = group.subscribe(data)
         return news or known is None or known.client_id != client_id
@@ -263,7 +258,6 @@ class Clients:
 
 
 def _discard(groups: dict[Peer, dict[str, None]], peer: Peer, name: str) -> None:
-    """Remove a group from those of a connection."""
     del groups[peer][name]
     if not groups[peer]:
         del groups[peer]
@@ -272,3 +266,8 @@ def _discard(groups: dict[Peer, dict[str, None]], peer: Peer, name: str) -> None
 def _newer(known: Subscription | None, update: Subscription) -> Subscription:
     """The subscription with the higher version: members switch to a new one at different times."""
     return known if known is not None and known.sub_version > update.sub_version else update
+
+
+def language_of(peer: Peer) -> Language:
+    """The language that a client names; OTHER for an unknown one."""
+    return Language(peer.language) if peer.language in set(Language) else Language.OTHER

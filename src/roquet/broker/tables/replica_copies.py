@@ -1,20 +1,26 @@
-"""ReplicaCopies: up to which change replicas have this broker's topics and groups; in memory only.
+"""Replica copies: replicas that wait for changes of the tables, and what they have copied.
 
     topic made ─▶ saved ─▶ each replica of ours has saved it, or a second has passed ─▶ answered
 
 A replica that asks for changes says what it has copied. So whoever is told that a topic exists
-finds it at the next master, too. Replicas of Apache's say nothing, and nobody waits for them.
+finds it at the next master, too. Replicas of Apache's say nothing, and nobody waits for them. All
+of it is in memory only.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
 
-from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
+
+WAITERS_MAX: Final = 32
+"""Requests that may wait: each looks at the tables every few milliseconds. More than a group has
+replicas, and few enough that nobody stops the broker with such requests."""
+
 
 WAIT_MS: Final = 1_000
 """Longest wait in ms: copies take about a tenth of that."""
@@ -22,6 +28,23 @@ WAIT_MS: Final = 1_000
 SILENCE_MS: Final = 3_000
 """Ms since its last answer after which a replica that asks no more is not waited for: its process
 hangs, or it has another master. It asks again within 50 ms otherwise."""
+
+
+class ChangeWaiters:
+    """Counts the requests that wait for a change of the tables."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def place(self) -> Iterator[bool]:
+        """A place for one request while the block lasts; False when all are taken."""
+        is_free = self.count < WAITERS_MAX
+        self.count += is_free
+        try:
+            yield is_free
+        finally:
+            self.count -= is_free
 
 
 class ReplicaCopy(msgspec.Struct):

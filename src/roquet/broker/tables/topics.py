@@ -5,15 +5,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from roquet.broker.refusals import no_topic
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange, TableFile
 from roquet.model import names
-from roquet.model.errors import CallRefused
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, DataVersion, TopicConfig, TopicTable
 from roquet.rules import topic_id
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
-from roquet.wire.codes import ResponseCode
 
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
@@ -70,9 +69,8 @@ class Topics(SavedTable[TopicTable]):
         `known` is the id of the topic that the client means; None is any topic of that name.
         """
         if known is not None and topic_id.is_other_topic(known, self.ids.get(topic)):
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic {topic} was deleted and made anew: offsets of the one before mean nothing",
+            raise no_topic(
+                f"topic {topic} was deleted and made anew: offsets of the one before mean nothing"
             )
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
@@ -266,7 +264,6 @@ class Topics(SavedTable[TopicTable]):
         self._confirm(list(self._provisional))
 
     def _restore(self, topic: str, config: TopicConfig | None) -> None:
-        """Restore a topic's settings from before a change; None removes it."""
         if config is None:
             self._drop(topic)
         else:

@@ -4,9 +4,8 @@ import logging
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import LocalBroker
 
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin.access import AccessHandler
 from roquet.model.errors import CallRefused
 from roquet.wire.call import Reply
@@ -47,95 +46,88 @@ def acl(resource: str = "Topic:a") -> bytes:
     return codec.dumps(AclInfo(policies=[PolicyInfo(entries=[entry])]))
 
 
-async def made(broker: Broker, peer: FakePeer, name: str = "bob") -> None:
+async def made(broker: LocalBroker, name: str = "bob") -> None:
     """Make a normal user."""
     call = CreateUser(username=name, access_key="root", body=user(password="p"))
-    reply: Any = broker.bind(AccessHandler.create_user)(call, peer)
-    assert (await reply).remark == SUCCESS_REMARK
+    assert (await broker.ask(call)).remark == SUCCESS_REMARK
 
 
 def code_of(error: pytest.ExceptionInfo[CallRefused]) -> int:
     return error.value.code
 
 
-async def test_a_user_is_made_shown_and_deleted(broker: Broker, peer: FakePeer) -> None:
-    await made(broker, peer)
-    shown = broker.bind(AccessHandler.get_user)(GetUser(username="bob", access_key="root"), peer)
+async def test_a_user_is_made_shown_and_deleted(broker: LocalBroker) -> None:
+    await made(broker)
+    shown = broker.ask(GetUser(username="bob", access_key="root"))
     assert isinstance(shown, Reply)
     assert codec.loads(shown.body, UserInfo) == UserInfo(
         username="bob", password="p", user_type="Normal", user_status="enable"
     )
     call = DeleteUser(username="bob", access_key="root")
-    await broker.bind(AccessHandler.delete_user)(call, peer)
-    shown = broker.bind(AccessHandler.get_user)(GetUser(username="bob", access_key="root"), peer)
-    assert shown == Reply(remark=SUCCESS_REMARK)
+    await broker.ask(call)
+    assert broker.ask(GetUser(username="bob", access_key="root")) == Reply(remark=SUCCESS_REMARK)
 
 
-async def test_passwords_are_shown_to_super_users_alone(broker: Broker, peer: FakePeer) -> None:
-    await made(broker, peer)
+async def test_passwords_are_shown_to_super_users_alone(broker: LocalBroker) -> None:
+    await made(broker)
     listing: Any = broker.bind(AccessHandler.list_users)
-    assert b"rootsecret" in listing(ListUsers(access_key="root"), peer).body
-    assert b"password" not in listing(ListUsers(access_key="bob"), peer).body
-    assert listing(ListUsers(access_key="root", filter="zzz"), peer).body == b""
+    assert b"rootsecret" in listing(ListUsers(access_key="root"), broker.peer).body
+    assert b"password" not in listing(ListUsers(access_key="bob"), broker.peer).body
+    assert listing(ListUsers(access_key="root", filter="zzz"), broker.peer).body == b""
 
 
-async def test_a_missing_name_or_body_is_refused(broker: Broker, peer: FakePeer) -> None:
+async def test_a_missing_name_or_body_is_refused(broker: LocalBroker) -> None:
     create, update = broker.bind(AccessHandler.create_user), broker.bind(AccessHandler.update_user)
     with pytest.raises(CallRefused, match="The username is blank") as refused:
-        await create(CreateUser(access_key="root", body=user(password="p")), peer)
+        await create(CreateUser(access_key="root", body=user(password="p")), broker.peer)
     assert code_of(refused) == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match="The body of user is null") as refused:
-        await update(UpdateUser(username="bob", access_key="root"), peer)
+        await update(UpdateUser(username="bob", access_key="root"), broker.peer)
     assert code_of(refused) == ResponseCode.SYSTEM_ERROR
 
 
-async def test_acls_are_changed_by_super_users_alone(broker: Broker, peer: FakePeer) -> None:
-    await made(broker, peer)
+async def test_acls_are_changed_by_super_users_alone(broker: LocalBroker) -> None:
+    await made(broker)
     change = broker.bind(AccessHandler.change_acl)
     with pytest.raises(CallRefused, match="only be changed by super user"):
-        await change(CreateAcl(subject="User:bob", access_key="bob", body=acl("*")), peer)
-    await change(CreateAcl(subject="User:bob", access_key="root", body=acl()), peer)
+        await change(CreateAcl(subject="User:bob", access_key="bob", body=acl("*")), broker.peer)
+    await change(CreateAcl(subject="User:bob", access_key="root", body=acl()), broker.peer)
     delete = broker.bind(AccessHandler.delete_acl)
     with pytest.raises(CallRefused, match="only be changed by super user"):
-        await delete(DeleteAcl(subject="User:bob", access_key="bob"), peer)
-    listed: Any = broker.bind(AccessHandler.list_acls)(ListAcls(subject_filter="bob"), peer)
-    got: Any = broker.bind(AccessHandler.get_acl)(GetAcl(subject="User:bob"), peer)
-    assert listed.body == b"[" + got.body + b"]"
-    await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), peer)
-    assert broker.bind(AccessHandler.get_acl)(GetAcl(subject="User:bob"), peer).body == b""
+        await delete(DeleteAcl(subject="User:bob", access_key="bob"), broker.peer)
+    listed = broker.ask(ListAcls(subject_filter="bob"))
+    assert listed.body == b"[" + broker.ask(GetAcl(subject="User:bob")).body + b"]"
+    await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), broker.peer)
+    assert broker.ask(GetAcl(subject="User:bob")).body == b""
 
 
-async def test_an_update_takes_the_place_of_the_entry_of_its_resource(
-    broker: Broker, peer: FakePeer
-) -> None:
-    await made(broker, peer)
+async def test_an_update_takes_the_place_of_the_entry_of_its_resource(broker: LocalBroker) -> None:
+    await made(broker)
     change = broker.bind(AccessHandler.change_acl)
     for resource in ("Topic:a", "Topic:b"):
         call = CreateAcl(subject="User:bob", access_key="root", body=acl(resource))
-        await change(call, peer)
+        await change(call, broker.peer)
     denied = PolicyEntryInfo(resource="Topic:a", actions=["All"], decision="Deny")
     body = codec.dumps(AclInfo(policies=[PolicyInfo(entries=[denied])]))
-    await change(UpdateAcl(subject="User:bob", access_key="root", body=body), peer)
+    await change(UpdateAcl(subject="User:bob", access_key="root", body=body), broker.peer)
     entries = broker.access.tables.acls["bob"].custom
     assert [(str(one.resource), str(one.decision)) for one in entries] == [
         ("Topic:a", "Deny"), ("Topic:b", "Allow"),
     ]  # fmt: skip
 
 
-async def test_the_subject_of_the_body_wins(broker: Broker, peer: FakePeer) -> None:
-    await made(broker, peer)
+async def test_the_subject_of_the_body_wins(broker: LocalBroker) -> None:
+    await made(broker)
     named = codec.loads(acl(), AclInfo)
     body = codec.dumps(AclInfo(subject="User:bob", policies=named.policies))
-    await broker.bind(AccessHandler.change_acl)(
-        CreateAcl(subject="User:nobody", access_key="root", body=body), peer
-    )
+    await broker.ask(CreateAcl(subject="User:nobody", access_key="root", body=body))
     assert list(broker.access.tables.acls) == ["bob"]
 
 
 async def test_who_changed_what_is_logged_without_secrets(
-    broker: Broker, peer: FakePeer, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        await made(broker, peer)
+        await made(broker)
     assert caplog.messages == ["user bob created by root from 10.0.0.7:5000"]
     assert vars(caplog.records[0])["audit"] is True, "such a line is never left out"

@@ -1,14 +1,10 @@
 """Relays: what operators ask of one member, handed on to it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import LocalBroker, refuses
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin.client_forwarding import ClientForwardingHandler
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.wire.call import Call, Reply
@@ -36,16 +32,16 @@ class FakeMember:
         return self.answer
 
 
-def joined(broker: Broker, member: FakeMember, client_id: str = "c") -> FakeMember:
+def joined(broker: LocalBroker, member: FakeMember, client_id: str = "c") -> FakeMember:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
     broker.tables.clients.beat(member, data)  # type: ignore[arg-type]
     return member
 
 
-async def outcome(broker: Broker, peer: FakePeer) -> tuple[int, str | None]:
+async def outcome(broker: LocalBroker) -> tuple[int, str | None]:
     """The code and the remark that an operator sees."""
     try:
-        reply = await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
+        reply = await broker.ask(INFO)
     except CallRefused as refusal:
         return refusal.code, refusal.remark
     assert isinstance(reply, Reply)
@@ -55,11 +51,9 @@ async def outcome(broker: Broker, peer: FakePeer) -> tuple[int, str | None]:
 INFO = GetRunningInfo(consumer_group="g", client_id="c", jstack_enable=True)
 
 
-async def test_a_members_reply_is_passed_on_unchanged(broker: Broker, peer: FakePeer) -> None:
+async def test_a_members_reply_is_passed_on_unchanged(broker: LocalBroker) -> None:
     member = joined(broker, FakeMember(Reply(body=b"doing well")))
-    assert (
-        await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
-    ).body == b"doing well"
+    assert (await broker.ask(INFO)).body == b"doing well"
     assert member.calls == [(INFO, 10_000)]
 
 
@@ -80,54 +74,43 @@ async def test_a_members_reply_is_passed_on_unchanged(broker: Broker, peer: Fake
     ],
 )
 async def test_the_reason_of_a_missing_reply_is_named(
-    broker: Broker, peer: FakePeer, answer: Exception, code: int, remark: str
+    broker: LocalBroker, answer: Exception, code: int, remark: str
 ) -> None:
     joined(broker, FakeMember(answer))
-    assert await outcome(broker, peer) == (code, remark)
+    assert await outcome(broker) == (code, remark)
 
 
 @pytest.mark.parametrize("group", ["g", "other"])
-async def test_a_request_to_an_unknown_member_is_refused(
-    broker: Broker, peer: FakePeer, group: str
-) -> None:
+async def test_a_request_to_an_unknown_member_is_refused(broker: LocalBroker, group: str) -> None:
     joined(broker, FakeMember(Reply()), "somebody else")
     call = GetRunningInfo(consumer_group=group, client_id="c")
-    with pytest.raises(CallRefused) as refusal:
-        await broker.bind(ClientForwardingHandler.running_info)(call, peer)  # type: ignore[misc]
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    with refuses(ResponseCode.SYSTEM_ERROR) as refusal:
+        await broker.ask(call)
     assert refusal.value.remark == f"The Consumer <{group}> <c> not online"
 
 
-async def test_a_client_that_is_too_old_is_not_asked(broker: Broker, peer: FakePeer) -> None:
+async def test_a_client_that_is_too_old_is_not_asked(broker: LocalBroker) -> None:
     member = joined(broker, FakeMember(Reply(), version=61))
-    with pytest.raises(CallRefused, match="please upgrade it to V3_1_8_SNAPSHOT") as refusal:
-        await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)  # type: ignore[misc]
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    with refuses(ResponseCode.SYSTEM_ERROR, "please upgrade it to V3_1_8_SNAPSHOT"):
+        await broker.ask(INFO)
     assert member.calls == []
 
 
-async def test_the_latest_connection_of_a_member_is_asked(broker: Broker, peer: FakePeer) -> None:
+async def test_the_latest_connection_of_a_member_is_asked(broker: LocalBroker) -> None:
     old = joined(broker, FakeMember(Reply(body=b"old")))
     joined(broker, FakeMember(Reply(body=b"new")))
-    assert (await broker.bind(ClientForwardingHandler.running_info)(INFO, peer)).body == b"new"  # type: ignore[misc]
+    assert (await broker.ask(INFO)).body == b"new"
     assert old.calls == []
 
 
-async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
-    broker: Broker, peer: FakePeer, message: Callable[..., Any]
-) -> None:
-    stored = broker.bind(SendHandler.send)(message(b"the body"), peer)
+async def test_a_forwarded_message_has_what_only_the_broker_knows(broker: LocalBroker) -> None:
+    stored = broker.send(b"the body")
     member = joined(broker, FakeMember(Reply(body=b"{}")))
-    call = ConsumeDirectly(
-        consumer_group="g",
-        client_id="c",
-        topic="orders",
-        msg_id=stored.msg_id,  # type: ignore[union-attr]
-    )
-    await broker.bind(ClientForwardingHandler.consume_directly)(call, peer)  # type: ignore[misc]
+    call = ConsumeDirectly(consumer_group="g", client_id="c", topic="orders", msg_id=stored.msg_id)
+    await broker.ask(call)
     ((relayed, timeout_ms),) = member.calls
     assert timeout_ms == 10_000
-    assert relayed.broker_name == broker.control.settings.config.broker_name
+    assert relayed.broker_name == broker.control.config.broker_name
     assert relayed.topic_sys_flag == 0
     assert record.to_message(record.decode(relayed.body)).body == b"the body"
 
@@ -143,22 +126,19 @@ async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
     ],
 )
 async def test_a_message_that_is_not_there_is_refused(
-    broker: Broker, peer: FakePeer, message_id: str | None, why: str
+    broker: LocalBroker, message_id: str | None, why: str
 ) -> None:
     joined(broker, FakeMember(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=message_id)
-    with pytest.raises(CallRefused, match=why) as refusal:
-        broker.bind(ClientForwardingHandler.consume_directly)(call, peer)
-    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    with refuses(ResponseCode.SYSTEM_ERROR, why):
+        broker.ask(call)
 
 
-async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(
-    broker: Broker, peer: FakePeer, message: Callable[..., Any]
-) -> None:
+async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(broker: LocalBroker) -> None:
     text = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
-    stored: Any = broker.bind(SendHandler.send)(message(b"half", properties=text, sys_flag=4), peer)
+    stored = broker.send(b"half", properties=text, sys_flag=4)
     member = joined(broker, FakeMember(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=stored.msg_id)
     with pytest.raises(CallRefused, match="not delivered yet") as refusal:
-        broker.bind(ClientForwardingHandler.consume_directly)(call, peer)
+        broker.ask(call)
     assert (refusal.value.code, member.calls) == (ResponseCode.NO_PERMISSION, [])

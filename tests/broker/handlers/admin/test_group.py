@@ -1,67 +1,58 @@
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend, NewPeer
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, make_send, not_none, refuses
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin.group import GroupHandler
-from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
-from roquet.broker.handlers.groups.offset import OffsetHandler
-from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, Subscription
+from roquet.model.subscription import ConsumeType, Subscription
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
-from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 
 
 @pytest.fixture
-def billing(broker: Broker, new_peer: NewPeer, message: MakeSend) -> dict[str, Any]:
+def billing(broker: LocalBroker) -> dict[str, Any]:
     """Two members of a group that has read one of two messages."""
     broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
-    peers = {"c1": new_peer(), "c2": new_peer()}
+    peers = {"c1": FakePeer(), "c2": FakePeer()}
     for client_id, peer in peers.items():
         join(broker, peer, client_id, "*")
     for _ in range(2):
-        broker.log.ingest.append(message(), 0, peers["c1"])
+        broker.log.ingest.append(make_send(), 0, peers["c1"])
     commit(broker, peers["c1"], 1)
     return peers
 
 
 def join(
-    broker: Broker, peer: FakePeer, client_id: str, expression: str, topic: str = "orders"
+    broker: LocalBroker, peer: FakePeer, client_id: str, expression: str, topic: str = "orders"
 ) -> None:
-    subscriptions = [Subscription(topic=topic, sub_string=expression)]
-    data = ConsumerData(group_name="billing", subscription_data_set=subscriptions)
-    body = codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
-    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
+    broker.beat(heartbeat_of(client_id, Subscription(topic=topic, sub_string=expression)), peer)
 
 
-def commit(broker: Broker, peer: FakePeer, offset: int, queue_id: int = 0) -> None:
+def commit(broker: LocalBroker, peer: FakePeer, offset: int, queue_id: int = 0) -> None:
     call = UpdateOffset(
         consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=offset
     )
-    broker.bind(OffsetHandler.update)(call, peer)
+    broker.ask(call, peer)
 
 
-def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
+def connections(broker: LocalBroker, **fields: Any) -> ConsumerConnection:
     call = GetConnections(consumer_group="billing", **fields)
-    reply: Any = broker.bind(GroupHandler.connections)(call, None)  # type: ignore[arg-type]
+    reply = broker.ask(call)
     return codec.loads(reply.body, ConsumerConnection)
 
 
-def stats(broker: Broker, **fields: Any) -> ConsumeStats:
+def stats(broker: LocalBroker, **fields: Any) -> ConsumeStats:
     call = GetConsumeStats(**{"consumer_group": "billing", **fields})
-    reply: Any = broker.bind(GroupHandler.stats)(call, None)  # type: ignore[arg-type]
+    reply = broker.ask(call)
     return codec.loads(reply.body, ConsumeStats)
 
 
 @pytest.mark.usefixtures("billing")
-async def test_the_members_of_a_group_are_listed(broker: Broker) -> None:
+async def test_the_members_of_a_group_are_listed(broker: LocalBroker) -> None:
     body = connections(broker)
     assert [(c.client_id, c.client_addr) for c in body.connection_set] == [
         ("c1", "10.0.0.7:5000"),
@@ -74,7 +65,7 @@ async def test_the_members_of_a_group_are_listed(broker: Broker) -> None:
 
 
 async def test_the_subscriptions_of_each_member_are_listed(
-    broker: Broker, billing: dict[str, Any]
+    broker: LocalBroker, billing: dict[str, Any]
 ) -> None:
     join(broker, billing["c2"], "c2", "paid")
     members = connections(broker, with_subscriptions=True).connection_set
@@ -82,30 +73,27 @@ async def test_the_subscriptions_of_each_member_are_listed(
 
 
 async def test_the_allocation_strategy_of_each_member_is_listed(
-    broker: Broker, billing: dict[str, Any]
+    broker: LocalBroker, billing: dict[str, Any]
 ) -> None:
-    data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
-    body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
-    broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), billing["c2"])
+    broker.beat(heartbeat_of("c2", strategy="AVG_BY_CIRCLE"), billing["c2"])
     members = connections(broker, with_subscriptions=True).connection_set
     assert [c.strategy for c in members] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
 
 
-async def test_an_unknown_language_is_another_one(broker: Broker, billing: dict[str, Any]) -> None:
+async def test_an_unknown_language_is_other(broker: LocalBroker, billing: dict[str, Any]) -> None:
     billing["c1"].language = 99
     assert connections(broker).connection_set[0].language is Language.OTHER
 
 
-async def test_a_group_without_members_is_not_online(broker: Broker) -> None:
-    with pytest.raises(CallRefused, match="not online") as refused:
+async def test_a_group_without_members_is_not_online(broker: LocalBroker) -> None:
+    with refuses(ResponseCode.CONSUMER_NOT_ONLINE, "not online"):
         connections(broker)
-    assert refused.value.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
 @pytest.mark.usefixtures("billing")
-async def test_progress_is_reported_for_every_queue(broker: Broker) -> None:
-    name = broker.control.settings.config.broker_name
+async def test_progress_is_reported_for_every_queue(broker: LocalBroker) -> None:
+    name = broker.control.config.broker_name
     table = stats(broker).offset_table
     first, second = (table[MessageQueue("orders", name, number)] for number in (0, 1))
     assert (first.broker_offset, first.consumer_offset, first.lag) == (2, 1, 1)
@@ -114,48 +102,43 @@ async def test_progress_is_reported_for_every_queue(broker: Broker) -> None:
     assert first.owners is None, "nobody asked"
 
 
-async def test_queue_owners_are_listed_on_request(broker: Broker, billing: dict[str, Any]) -> None:
+async def test_queue_owners_are_listed(broker: LocalBroker, billing: dict[str, Any]) -> None:
     commit(broker, billing["c2"], 0, queue_id=1)
     table = stats(broker, with_owners=True).offset_table
     assert [progress.owners for progress in table.values()] == [["c1"], ["c2"]]
 
 
 @pytest.mark.usefixtures("billing")
-async def test_delivered_counts_and_rates_are_reported(broker: Broker) -> None:
+async def test_delivered_counts_and_rates_are_reported(broker: LocalBroker) -> None:
     broker.control.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
     assert stats(broker).consume_tps == 0.0
     list(broker.control.statistics.tick(broker.control.statistics.boot_ms + 10_000))
     body = stats(broker)
-    progress = body.offset_table[
-        MessageQueue("orders", broker.control.settings.config.broker_name, 0)
-    ]
+    progress = body.offset_table[MessageQueue("orders", broker.control.config.broker_name, 0)]
     assert (progress.consumer_offset, progress.pull_offset) == (1, 2)
     assert body.consume_tps == 0.2
 
 
 @pytest.mark.usefixtures("billing")
-async def test_one_topic_or_several_can_be_asked_for(broker: Broker) -> None:
+async def test_one_topic_or_several_can_be_asked_for(broker: LocalBroker) -> None:
     assert len(stats(broker, topic="orders").offset_table) == 2
     assert len(stats(broker, topic_list="orders;unknown").offset_table) == 2
     assert stats(broker, topic="unknown").offset_table == {}
 
 
 @pytest.mark.usefixtures("billing")
-async def test_topics_that_a_live_group_has_left_are_passed_over(broker: Broker) -> None:
+async def test_topics_that_a_live_group_has_left_are_passed_over(broker: LocalBroker) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="old", read_queue_nums=1), 0)
     broker.tables.offsets.commit("billing", "old", 0, 0)
     assert {queue.topic for queue in stats(broker).offset_table} == {"orders"}
 
 
-async def test_an_unknown_group_has_no_progress(broker: Broker) -> None:
+async def test_an_unknown_group_has_no_progress(broker: LocalBroker) -> None:
     assert stats(broker, consumer_group="unknown").offset_table == {}
 
 
-async def test_the_brokers_assignment_is_listed_on_request(
-    broker: Broker, billing: dict[str, Any]
-) -> None:
-    home = await broker.coordination.peer_brokers.home("orders")
-    assert home is not None
+async def test_the_assignment_is_listed(broker: LocalBroker, billing: dict[str, Any]) -> None:
+    home = not_none(await broker.coordination.peer_brokers.home("orders"))
     await broker.coordination.rebalance.decide("billing", "orders", "STICKY", home)
     assert stats(broker).decisions is None
     (decision,) = stats(broker, with_owners=True).decisions or []
@@ -163,10 +146,8 @@ async def test_the_brokers_assignment_is_listed_on_request(
     assert sorted(decision.owners.values()) == ["c1", "c2"]
 
 
-async def test_subscribed_topics_without_progress_are_listed_on_request(
-    broker: Broker, new_peer: NewPeer
-) -> None:
+async def test_subscribed_topics_without_progress_are_listed_if_asked(broker: LocalBroker) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
-    join(broker, new_peer(), "c1", "*")
+    join(broker, FakePeer(), "c1", "*")
     assert stats(broker).offset_table == {}
     assert len(stats(broker, with_owners=True).offset_table) == 2

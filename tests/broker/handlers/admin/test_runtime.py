@@ -2,12 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, make_send
 
 from roquet import __version__
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import runtime as handlers
-from roquet.broker.handlers.admin.runtime import RuntimeHandler
 from roquet.broker.ingest.set_aside import RecordLocation
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
@@ -38,13 +36,13 @@ GENUINE = {
 """The keys of a genuine broker that has just begun, but for the directory in one of them."""
 
 
-async def info(broker: Broker) -> dict[str, str]:
-    reply = await broker.bind(RuntimeHandler.runtime_info)(GetRuntimeInfo(), None)  # type: ignore[arg-type]
+async def info(broker: LocalBroker) -> dict[str, str]:
+    reply = await broker.ask(GetRuntimeInfo())
     table: dict[str, str] = json.loads(reply.body)["table"]
     return table
 
 
-async def test_a_new_broker_reports_the_fields_of_apaches_broker(broker: Broker) -> None:
+async def test_a_new_broker_reports_the_fields_of_apaches_broker(broker: LocalBroker) -> None:
     table = await info(broker)
     assert table.keys() == GENUINE | {"roquetVersion", "commitLogConfirmedOffset"}
     assert table["roquetVersion"] == __version__
@@ -60,12 +58,10 @@ def test_our_version_has_apaches_name() -> None:
     assert current == {"ordinal": VERSION, "name": handlers.VERSION_NAME}
 
 
-async def test_stored_and_delivered_messages_are_counted(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_stored_and_delivered_messages_are_counted(broker: LocalBroker) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     for _ in range(20):
-        broker.log.ingest.append(message(), 0, peer)
+        broker.log.ingest.append(make_send(), 0, broker.peer)
     broker.control.statistics.got("orders", "billing", 5, 500)
     broker.control.statistics.missed()
     await broker.control.sampler.step(broker.control.statistics.boot_ms + 10_000)
@@ -80,11 +76,11 @@ async def test_stored_and_delivered_messages_are_counted(
     assert table["remainHowManyDataToFlush"] != "0 B"
 
 
-async def test_waiting_requests_are_counted_by_kind(broker: Broker, peer: FakePeer) -> None:
+async def test_waiting_requests_are_counted_by_kind(broker: LocalBroker) -> None:
     gates = broker.control.admission.gates
-    gates["send"].enter(peer, 100)
+    gates["send"].enter(broker.peer, 100)
     gates["send"].late(7)
-    gates["pull"].enter(peer, 100)
+    gates["pull"].enter(broker.peer, 100)
     table = await info(broker)
     assert table["sendThreadPoolQueueSize"] == "1"
     assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "7"
@@ -92,7 +88,7 @@ async def test_waiting_requests_are_counted_by_kind(broker: Broker, peer: FakePe
     assert table["pullThreadPoolQueueSize"] == "0", "it waits for messages, not for the broker"
 
 
-async def test_a_slow_request_is_reported(broker: Broker) -> None:
+async def test_a_slow_request_is_reported(broker: LocalBroker) -> None:
     broker.control.slow_requests.pause_ms(34, 700, "10.0.0.1:7", 80)
     table = await info(broker)
     assert table["slowRequestCount"] == "1"
@@ -100,11 +96,9 @@ async def test_a_slow_request_is_reported(broker: Broker) -> None:
     assert table["slowRequestLatest"] == "code 34 of 10.0.0.1:7, body of 700 bytes, 80 ms"
 
 
-async def test_delay_levels_are_listed_once_they_are_used(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_delay_levels_are_listed_once_they_are_used(broker: LocalBroker) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-    broker.log.ingest.append(message(properties="DELAY\x013\x02"), 0, peer)
+    broker.log.ingest.append(make_send(properties="DELAY\x013\x02"), 0, broker.peer)
     broker.tables.delay_offsets.advance(3, 1)
     assert (await info(broker))["scheduleMessageOffset_3"] == "1,1"
 
@@ -124,7 +118,7 @@ def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
     assert handlers.lasted(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
 
 
-async def test_set_aside_messages_are_counted(broker: Broker) -> None:
+async def test_set_aside_messages_are_counted(broker: LocalBroker) -> None:
     for _ in range(2):
         broker.delivery.set_aside.keep("timer", RecordLocation("t", 0, 0, 10**6), ValueError("odd"))
     table = await info(broker)

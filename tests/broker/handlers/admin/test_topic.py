@@ -4,13 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import (
+    LocalBroker,
+    failing,
+    make_pop,
+    make_pull,
+    make_send,
+    not_none,
+    refuses,
+)
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.admin.topic import TopicHandler
-from roquet.broker.handlers.messages.pop import PopHandler
-from roquet.broker.handlers.messages.pull import PullHandler
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
@@ -24,36 +27,32 @@ from roquet.wire.calls.bodies import (
     TopicConfigs,
     TopicsOfBroker,
 )
-from roquet.wire.calls.pop import Pop
-from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records.record import decode
 
 
-async def create(broker: Broker, peer: FakePeer, topic: str = "orders", **fields: Any) -> None:
+async def create(broker: LocalBroker, topic: str = "orders", **fields: Any) -> None:
     arguments = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
-    await broker.bind(TopicHandler.create_topic)(calls.CreateTopic(topic=topic, **arguments), peer)
+    await broker.ask(calls.CreateTopic(topic=topic, **arguments))
 
 
-def get(broker: Broker, peer: FakePeer, topic: str = "orders") -> TopicConfig:
-    reply = broker.bind(TopicHandler.topic)(calls.GetTopic(topic=topic), peer)
+def get(broker: LocalBroker, topic: str = "orders") -> TopicConfig:
+    reply = broker.ask(calls.GetTopic(topic=topic))
     return codec.loads(reply.body, TopicConfig)
 
 
-async def test_a_topic_is_created_and_changed(broker: Broker, peer: FakePeer) -> None:
-    await create(broker, peer)
-    assert get(broker, peer) == TopicConfig(
-        topic_name="orders", read_queue_nums=4, write_queue_nums=4
-    )
-    await create(broker, peer, write_queue_nums=8, order=True)
-    assert (get(broker, peer).write_queue_nums, get(broker, peer).order) == (8, True)
+async def test_a_topic_is_created_and_changed(broker: LocalBroker) -> None:
+    await create(broker)
+    assert get(broker) == TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4)
+    await create(broker, write_queue_nums=8, order=True)
+    assert (get(broker).write_queue_nums, get(broker).order) == (8, True)
 
 
-async def test_attributes_are_added_and_taken_away(broker: Broker, peer: FakePeer) -> None:
-    await create(broker, peer, attributes="+message.type=FIFO,+reserve.time=1")
-    await create(broker, peer, attributes="-reserve.time, +message.type=DELAY")
-    assert get(broker, peer).attributes == {"message.type": "DELAY"}
+async def test_attributes_are_added_and_taken_away(broker: LocalBroker) -> None:
+    await create(broker, attributes="+message.type=FIFO,+reserve.time=1")
+    await create(broker, attributes="-reserve.time, +message.type=DELAY")
+    assert get(broker).attributes == {"message.type": "DELAY"}
 
 
 @pytest.mark.parametrize(
@@ -73,130 +72,101 @@ async def test_attributes_are_added_and_taken_away(broker: Broker, peer: FakePee
         {"attributes": "+message.type"},
     ],
 )
-async def test_a_topic_that_cannot_be_is_refused(
-    broker: Broker, peer: FakePeer, fields: dict[str, Any]
-) -> None:
+async def test_an_impossible_topic_is_refused(broker: LocalBroker, fields: dict[str, Any]) -> None:
     before = broker.tables.topics.version
-    with pytest.raises(CallRefused) as refused:
-        await create(broker, peer, **fields)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with refuses(ResponseCode.INVALID_PARAMETER):
+        await create(broker, **fields)
     assert broker.tables.topics.version == before
 
 
-async def test_a_deleted_topic_takes_its_messages_and_progress_along(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_a_deleted_topic_takes_its_messages_and_progress_along(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.offsets.commit("billing", "orders", 0, 1)
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.ask(calls.DeleteTopic(topic="orders"))
     assert broker.tables.offsets.get("billing", "orders", 0) is None
     assert broker.log.store.bounds("orders", 0) == (0, 0)
-    with pytest.raises(CallRefused) as refused:
-        get(broker, peer)
-    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    with refuses(ResponseCode.TOPIC_NOT_EXIST):
+        get(broker)
+    await broker.ask(calls.DeleteTopic(topic="orders"))
 
 
 async def test_files_of_a_deleted_topic_that_remain_are_logged(
-    broker: Broker,
-    peer: FakePeer,
-    message: MakeSend,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+    broker.send()
 
-    def failing() -> None:
-        raise StoreError("not yours")
-
-    monkeypatch.setattr(broker.log.store, "clear_removed", failing)
-    reply = await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
-    assert reply.code == 0
+    monkeypatch.setattr(broker.log.store, "clear_removed", failing(StoreError("not yours")))
+    assert (await broker.ask(calls.DeleteTopic(topic="orders"))).code == 0
     assert broker.log.store.bounds("orders", 0) == (0, 0)
     assert "files of deleted topics are left until the next start: not yours" in caplog.text
 
 
-async def test_a_topic_may_be_made_again_after_it_was_deleted(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(b"old"), peer)
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
-    reply: Any = broker.bind(SendHandler.send)(message(b"new"), peer)
+async def test_a_topic_may_be_made_again_after_it_was_deleted(broker: LocalBroker) -> None:
+    broker.send(b"old")
+    await broker.ask(calls.DeleteTopic(topic="orders"))
+    reply = broker.send(b"new")
     assert (reply.code, reply.queue_offset) == (0, 0)
     assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
-async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: FakePeer) -> None:
+async def test_the_systems_topics_cannot_be_deleted(broker: LocalBroker) -> None:
     with pytest.raises(CallRefused):
-        await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="TBW102"), peer)
+        await broker.ask(calls.DeleteTopic(topic="TBW102"))
 
 
-async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: FakePeer) -> None:
-    await create(broker, peer)
-    reply: Any = broker.bind(TopicHandler.topics)(calls.GetTopics(), peer)
+async def test_all_topics_are_listed_with_their_version(broker: LocalBroker) -> None:
+    await create(broker)
+    reply = broker.ask(calls.GetTopics())
     table = codec.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
     assert table.data_version == broker.tables.topics.version
 
 
-async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: FakePeer) -> None:
+async def test_a_group_is_created_changed_and_deleted(broker: LocalBroker) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
-    await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
-    reply = broker.bind(TopicHandler.group)(calls.GetGroup(group="billing"), peer)
-    assert codec.loads(reply.body, SubscriptionGroup) == group
-    groups: Any = broker.bind(TopicHandler.groups)(calls.GetGroups(), peer)
-    table = codec.loads(groups.body, GroupTable)
-    assert table.subscription_group_table["billing"] == group
+    await broker.ask(calls.CreateGroup(body=codec.dumps(group)))
+    assert codec.loads(broker.ask(calls.GetGroup(group="billing")).body, SubscriptionGroup) == group
+    groups = broker.ask(calls.GetGroups())
+    assert codec.loads(groups.body, GroupTable).subscription_group_table["billing"] == group
 
     broker.tables.offsets.commit("billing", "orders", 0, 1)
     broker.coordination.rebalances.add("billing")
-    await broker.bind(TopicHandler.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
+    await broker.ask(calls.DeleteGroup(group_name="billing"))
     assert list(broker.coordination.rebalances.items()) == []
     assert broker.tables.offsets.get("billing", "orders", 0) == 1
-    await broker.bind(TopicHandler.delete_group)(
-        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
-    )
+    await broker.ask(calls.DeleteGroup(group_name="billing", clean_offset=True))
     assert broker.tables.offsets.get("billing", "orders", 0) is None
-    peer.language = Language.PYTHON
-    with pytest.raises(CallRefused) as refused:
-        broker.bind(TopicHandler.group)(calls.GetGroup(group="billing"), peer)
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    broker.peer.language = Language.PYTHON
+    with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+        broker.ask(calls.GetGroup(group="billing"))
 
 
-async def test_apache_tools_get_default_settings_of_an_unknown_group(
-    broker: Broker, peer: FakePeer
-) -> None:
-    reply = broker.bind(TopicHandler.group)(calls.GetGroup(group="gone"), peer)
+async def test_apache_tools_get_default_settings_of_an_unknown_group(broker: LocalBroker) -> None:
+    reply = broker.ask(calls.GetGroup(group="gone"))
     assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
     assert broker.tables.groups.get("gone") is None, "a question makes no group"
     broker.control.settings.change(
         {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
     )
-    with pytest.raises(CallRefused) as refused:
-        broker.bind(TopicHandler.group)(calls.GetGroup(group="gone"), peer)
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+        broker.ask(calls.GetGroup(group="gone"))
 
 
-async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: FakePeer) -> None:
+async def test_a_group_that_cannot_be_is_refused(broker: LocalBroker) -> None:
     group = SubscriptionGroup(group_name="no good name")
-    with pytest.raises(CallRefused) as refused:
-        await broker.bind(TopicHandler.create_group)(
-            calls.CreateGroup(body=codec.dumps(group)), peer
-        )
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with refuses(ResponseCode.INVALID_PARAMETER):
+        await broker.ask(calls.CreateGroup(body=codec.dumps(group)))
     with pytest.raises(CallRefused):
-        await broker.bind(TopicHandler.delete_group)(
-            calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer
-        )
+        await broker.ask(calls.DeleteGroup(group_name="TOOLS_CONSUMER"))
     with pytest.raises(FieldError):
-        await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=b"{"), peer)
+        await broker.ask(calls.CreateGroup(body=b"{"))
 
 
 # -- many at a time ------------------------------------------------------------------------------
 
 
-async def test_many_topics_are_created_at_once(broker: Broker, peer: FakePeer) -> None:
-    await create(broker, peer, "old", attributes="+message.type=FIFO")
+async def test_many_topics_are_created_at_once(broker: LocalBroker) -> None:
+    await create(broker, "old", attributes="+message.type=FIFO")
     before = broker.tables.topics.version.counter
     made = TopicConfigs(
         topic_config_list=[
@@ -205,10 +175,10 @@ async def test_many_topics_are_created_at_once(broker: Broker, peer: FakePeer) -
             TopicConfig(topic_name="old", attributes={"-message.type": ""}),
         ]
     )
-    await broker.bind(TopicHandler.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
-    assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
-    assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
-    assert get(broker, peer, "old").attributes == {}
+    await broker.ask(calls.CreateTopics(body=codec.dumps(made)))
+    assert get(broker, "new").attributes == {"reserve.time": "5"}
+    assert get(broker, "plain").attributes == {"message.type": "DELAY"}
+    assert get(broker, "old").attributes == {}
     assert broker.tables.topics.version.counter == before + 1
 
 
@@ -222,48 +192,37 @@ async def test_many_topics_are_created_at_once(broker: Broker, peer: FakePeer) -
         TopicConfig(topic_name="t", topic_filter_type="SOME_TAGS"),
     ],
 )
-async def test_one_invalid_topic_of_many_prevents_all(
-    broker: Broker, peer: FakePeer, bad: TopicConfig
-) -> None:
+async def test_one_invalid_topic_prevents_them_all(broker: LocalBroker, bad: TopicConfig) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
-    with pytest.raises(CallRefused) as refused:
-        await broker.bind(TopicHandler.create_topics)(
-            calls.CreateTopics(body=codec.dumps(made)), peer
-        )
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with refuses(ResponseCode.INVALID_PARAMETER):
+        await broker.ask(calls.CreateTopics(body=codec.dumps(made)))
     assert broker.tables.topics.get("good") is None
 
 
 async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
-    broker: Broker, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await create(broker, peer)
+    await create(broker)
 
     def full() -> None:
         raise StoreFull("no room")
 
     monkeypatch.setattr(broker.tables.topics, "saving", lambda: full)
     made = TopicConfigs(
-        topic_config_list=[
-            TopicConfig(topic_name="new"),
-            TopicConfig(topic_name="orders", perm=4),
-        ]
+        topic_config_list=[TopicConfig(topic_name="new"), TopicConfig(topic_name="orders", perm=4)]
     )
     with pytest.raises(StoreFull):
-        await broker.bind(TopicHandler.create_topics)(
-            calls.CreateTopics(body=codec.dumps(made)), peer
-        )
+        await broker.ask(calls.CreateTopics(body=codec.dumps(made)))
     assert broker.tables.topics.get("new") is None
-    assert get(broker, peer).perm == 6
+    assert get(broker).perm == 6
 
 
-async def test_several_groups_are_created_all_or_none(broker: Broker, peer: FakePeer) -> None:
+async def test_several_groups_are_created_all_or_none(broker: LocalBroker) -> None:
     first = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[first, two])
-    await broker.bind(TopicHandler.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
-    group = broker.tables.groups.get("one")
-    assert group is not None
+    await broker.ask(calls.CreateGroups(body=codec.dumps(made)))
+    group = not_none(broker.tables.groups.get("one"))
     assert group.attributes == {"a": "1", "b": "2"}
     assert broker.tables.groups.get("two") == two
 
@@ -271,26 +230,19 @@ async def test_several_groups_are_created_all_or_none(broker: Broker, peer: Fake
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
-        await broker.bind(TopicHandler.create_groups)(
-            calls.CreateGroups(body=codec.dumps(made)), peer
-        )
+        await broker.ask(calls.CreateGroups(body=codec.dumps(made)))
     assert broker.tables.groups.get("one") == group
-    await broker.bind(TopicHandler.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
-    group = broker.tables.groups.get("one")
-    assert group is not None
-    assert group.attributes == {"b": "3"}
+    await broker.ask(calls.CreateGroup(body=codec.dumps(changed)))
+    assert not_none(broker.tables.groups.get("one")).attributes == {"b": "3"}
 
 
 # -- what a deleted topic takes along ------------------------------------------------------------
 
 
-async def test_popped_messages_of_a_deleted_topic_do_not_return(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_popped_messages_of_a_deleted_topic_do_not_return(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.groups.find("billing", 0)
-    popped: Any = broker.bind(PopHandler.pop)(popping(), peer)
-    assert popped.code == 0
+    assert broker.ask(make_pop()).code == 0
     for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
         broker.tables.topics.create_for_group(retry, 1, 0)
         broker.log.store.append(Draft(retry, 0, b"x", b""), 0)
@@ -299,7 +251,7 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return(
     broker.tables.offset_resets.put("billing", "orders", 0, 0)
     broker.tables.groups.begin_forbid("billing", "orders", 0, readable=False)
 
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.ask(calls.DeleteTopic(topic="orders"))
     assert [t for t in broker.log.store.topics() if "orders" in t] == []
     assert [t.topic_name for t in broker.tables.topics if "orders" in t.topic_name] == []
     assert broker.tables.offsets.topics("billing") == []
@@ -311,93 +263,84 @@ async def test_popped_messages_of_a_deleted_topic_do_not_return(
 
 @pytest.mark.parametrize("settings", [{"retry_topic_v2": False}, {}])
 async def test_deleting_a_topic_leaves_the_failed_messages_of_another_that_shares_a_retry_topic(
-    broker: Broker, peer: FakePeer, message: MakeSend
+    broker: LocalBroker,
 ) -> None:
     failed = [("pay", "eu_orders"), ("pay_eu", "orders")]
     for group, topic in failed:
         broker.tables.groups.find(group, 0)
-        broker.bind(SendHandler.send)(message(topic.encode(), topic=topic), peer)
-        assert await pop_one(broker, peer, group, topic) == topic.encode()
+        broker.send(topic.encode(), topic=topic)
+        assert await pop_one(broker, group, topic) == topic.encode()
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
     shared = "%RETRY%pay_eu_orders"
     broker.tables.topics.create_for_group(shared, 1, 0)
     for group, topic in failed:  # in flight again, and some that name no topic
-        broker.bind(SendHandler.send)(message(b"old", topic=shared), peer)
-        assert await pop_one(broker, peer, group, topic) in (topic.encode(), b"old")
+        broker.send(b"old", topic=shared)
+        assert await pop_one(broker, group, topic) in (topic.encode(), b"old")
 
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="eu_orders"), peer)
-    broker.bind(SendHandler.send)(message(b"new", topic="eu_orders"), peer)
+    await broker.ask(calls.DeleteTopic(topic="eu_orders"))
+    broker.send(b"new", topic="eu_orders")
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 60_000)
-    found = {await pop_one(broker, peer, "pay_eu", "orders") for _ in range(4)}
+    found = {await pop_one(broker, "pay_eu", "orders") for _ in range(4)}
     assert found == {b"orders", b"old", None}
-    assert await pop_one(broker, peer, "pay", "eu_orders") == b"new"
-    assert await pop_one(broker, peer, "pay", "eu_orders") is None
+    assert await pop_one(broker, "pay", "eu_orders") == b"new"
+    assert await pop_one(broker, "pay", "eu_orders") is None
 
 
-async def test_deleting_a_topic_deletes_what_failed_in_groups_that_are_gone(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_deleting_a_topic_deletes_what_failed_in_deleted_groups(broker: LocalBroker) -> None:
     retry_topic = "%RETRY%pay+orders"
     broker.tables.topics.create_for_group(retry_topic, 1, 0)
-    broker.bind(SendHandler.send)(message(b"failed", topic="orders"), peer)
+    broker.send(b"failed", topic="orders")
     assert not broker.tables.offsets.groups_of("orders")
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.ask(calls.DeleteTopic(topic="orders"))
     assert broker.tables.topics.get(retry_topic) is None
 
 
-async def test_deleting_a_topic_leaves_the_retry_topic_of_a_group_of_that_name(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_deleting_a_topic_leaves_the_retry_topic_of_that_group(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.groups.find("billing", 0)
-    assert await pop_one(broker, peer, "billing", "orders") == b"body"
+    assert await pop_one(broker, "billing", "orders") == b"body"
     broker.tables.groups.find("billing_orders", 0)
-    broker.bind(SendHandler.send)(message(topic="%RETRY%billing_orders"), peer)
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    broker.send(topic="%RETRY%billing_orders")
+    await broker.ask(calls.DeleteTopic(topic="orders"))
     assert broker.log.store.bounds("%RETRY%billing_orders", 0) == (0, 1)
 
 
-async def pop_one(broker: Broker, peer: FakePeer, group: str, topic: str) -> bytes | None:
-    call = popping(consumer_group=group, topic=topic, max_msg_nums=1)
+async def pop_one(broker: LocalBroker, group: str, topic: str) -> bytes | None:
+    call = make_pop(consumer_group=group, topic=topic, max_msg_nums=1)
     for _ in range(4):  # one pop passes at most as many messages of others as it may return
-        reply: Any = broker.bind(PopHandler.pop)(call, peer)
+        reply = broker.ask(call)
         if reply.body:
             return decode(reply.body).body
     return None
 
 
-async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.groups.find("billing", 0)
     waiting = [
-        broker.bind(PullHandler.pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
-        broker.bind(PopHandler.pop)(popping(topic="orders", poll_time=60_000, queue_id=1), peer),
+        broker.ask(make_pull(1, sys_flag=2 | 4, suspend_timeout_millis=60_000)),
+        broker.ask(make_pop(topic="orders", poll_time=60_000, queue_id=1)),
     ]
     tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
     assert len(tasks) == 2
     await asyncio.sleep(0)
-    await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    await broker.ask(calls.DeleteTopic(topic="orders"))
     for task in tasks:
-        with pytest.raises(CallRefused) as refused:
+        with refuses(ResponseCode.TOPIC_NOT_EXIST):
             await asyncio.wait_for(task, 5)
-        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
     assert broker.tables.offsets.topics("billing") == []
 
 
-async def test_a_blank_name_is_refused_in_apaches_words(broker: Broker, peer: FakePeer) -> None:
+async def test_a_blank_name_is_refused_in_apaches_words(broker: LocalBroker) -> None:
     with pytest.raises(CallRefused, match="The specified topic is blank"):
-        await broker.bind(TopicHandler.delete_topic)(calls.DeleteTopic(topic=" "), peer)
+        await broker.ask(calls.DeleteTopic(topic=" "))
 
 
-async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: FakePeer) -> None:
+async def test_a_deleted_group_takes_its_holds_along(broker: LocalBroker) -> None:
     broker.tables.groups.find("billing", 0)
     broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
     broker.tables.offset_resets.put("billing", "orders", 0, 0)
-    await broker.bind(TopicHandler.delete_group)(
-        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
-    )
+    await broker.ask(calls.DeleteGroup(group_name="billing", clean_offset=True))
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
     assert not broker.tables.offset_resets.pending
 
@@ -405,51 +348,42 @@ async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: FakeP
 # -- what a group may not read -------------------------------------------------------------------
 
 
-async def forbid(broker: Broker, peer: FakePeer, readable: bool | None) -> bool | None:
+async def forbid(broker: LocalBroker, readable: bool | None) -> bool | None:
     call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = await broker.bind(TopicHandler.forbid_group)(call, peer)
+    reply = await broker.ask(call)
     assert reply.code == 0
     return codec.loads(reply.body, GroupForbidden).readable
 
 
-async def test_a_group_is_forbidden_a_topic_and_allowed_again(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_a_group_is_forbidden_a_topic_and_allowed_again(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.groups.find("billing", 0)
-    assert await forbid(broker, peer, None) is True
-    assert await forbid(broker, peer, False) is False
-    assert await forbid(broker, peer, None) is False
+    assert await forbid(broker, None) is True
+    assert await forbid(broker, False) is False
+    assert await forbid(broker, None) is False
     table = broker.tables.groups.content().forbidden_table
     assert table == {"billing": {"orders": 4}}
 
-    refused: Any = broker.bind(PullHandler.pull)(pulling(), peer)
+    refused = broker.ask(make_pull())
     assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
     assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
-    with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
-        broker.bind(PopHandler.pop)(popping(), peer)
-    assert popped.value.code == ResponseCode.NO_PERMISSION
-    other: Any = broker.bind(PullHandler.pull)(pulling(consumer_group="others"), peer)
-    assert other.code == 0
+    with refuses(ResponseCode.NO_PERMISSION, "is forbidden for topic"):
+        broker.ask(make_pop())
+    assert broker.ask(make_pull(consumer_group="others")).code == 0
 
-    assert await forbid(broker, peer, True) is True
+    assert await forbid(broker, True) is True
     assert broker.tables.groups.content().forbidden_table == {}
-    again: Any = broker.bind(PullHandler.pull)(pulling(), peer)
-    assert again.code == 0
+    assert broker.ask(make_pull()).code == 0
 
 
-async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(broker: LocalBroker) -> None:
+    broker.send()
     broker.tables.groups.find("billing", 0)
-    held = broker.bind(PullHandler.pull)(
-        pulling(queue_offset=1, suspend_timeout_millis=60_000), peer
-    )
+    held = broker.ask(make_pull(1, sys_flag=2 | 4, suspend_timeout_millis=60_000))
     assert isinstance(held, Awaitable)
     task = asyncio.ensure_future(held)
     await asyncio.sleep(0)
-    await forbid(broker, peer, False)
+    await forbid(broker, False)
     reply: Any = await asyncio.wait_for(task, 5)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
 
@@ -457,108 +391,63 @@ async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(
 # -- read and write queues -----------------------------------------------------------------------
 
 
-async def test_a_topic_shrinks_first_for_writers_then_for_readers(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+async def test_a_topic_shrinks_first_for_writers_then_for_readers(broker: LocalBroker) -> None:
+    await create(broker, read_queue_nums=8, write_queue_nums=8)
     for queue_id in range(8):
-        broker.bind(SendHandler.send)(message(queue_id=queue_id), peer)
-    await create(broker, peer, read_queue_nums=8, write_queue_nums=4)
-    anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
+        broker.send(queue_id=queue_id)
+    await create(broker, read_queue_nums=8, write_queue_nums=4)
+    anywhere = {send_anywhere(broker) for _ in range(50)}
     assert anywhere == {0, 1, 2, 3}
-    on_its_way: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
+    on_its_way = broker.send(queue_id=7)
     assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
-    reply: Any = broker.bind(PullHandler.pull)(pulling(queue_id=7), peer)
+    reply = broker.ask(make_pull(queue_id=7))
     assert (reply.code, reply.max_offset) == (0, 2)
 
-    await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
-    late: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
-    assert late.code == ResponseCode.INVALID_PARAMETER
+    await create(broker, read_queue_nums=4, write_queue_nums=4)
+    assert broker.send(queue_id=7).code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
-        broker.bind(PullHandler.pull)(pulling(queue_id=7), peer)
-    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+        broker.ask(make_pull(queue_id=7))
+    await create(broker, read_queue_nums=8, write_queue_nums=8)
     assert broker.log.store.bounds("orders", 7) == (0, 2)
 
 
-async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    await create(broker, peer, read_queue_nums=2, write_queue_nums=4)
-    reply: Any = broker.bind(SendHandler.send)(message(queue_id=3), peer)
-    assert reply.code == 0
+async def test_a_topic_may_be_read_from_fewer_queues_than_written_to(broker: LocalBroker) -> None:
+    await create(broker, read_queue_nums=2, write_queue_nums=4)
+    assert broker.send(queue_id=3).code == 0
     with pytest.raises(CallRefused):
-        broker.bind(PullHandler.pull)(pulling(queue_id=3), peer)
+        broker.ask(make_pull(queue_id=3))
 
 
-def send_anywhere(broker: Broker, peer: FakePeer, message: MakeSend) -> int:
-    reply: Any = broker.bind(SendHandler.send)(message(queue_id=-1), peer)
+def send_anywhere(broker: LocalBroker) -> int:
+    reply = broker.ask(make_send(queue_id=-1))
     assert reply.code == 0
     return int(reply.queue_id)
 
 
-def pulling(**fields: Any) -> Pull:
-    return Pull(
-        **{
-            "consumer_group": "billing",
-            "topic": "orders",
-            "queue_id": 0,
-            "queue_offset": 0,
-            "max_msg_nums": 32,
-            "sys_flag": 2 | 4,
-            "commit_offset": 0,
-            "suspend_timeout_millis": 0,
-            "subscription": "*",
-            "sub_version": 0,
-            **fields,
-        }
-    )
+async def test_an_unknown_filter_type_is_refused_as_java_reads_it(broker: LocalBroker) -> None:
+    with refuses(ResponseCode.SYSTEM_ERROR, r"topicFilterType = \[SOME\] value invalid"):
+        await create(broker, topic_filter_type="SOME")
 
 
-def popping(**fields: Any) -> Pop:
-    return Pop(
-        **{
-            "consumer_group": "billing",
-            "topic": "orders",
-            "queue_id": -1,
-            "max_msg_nums": 8,
-            "invisible_time": 60_000,
-            "poll_time": 0,
-            "born_time": 4_000_000_000_000,
-            "init_mode": 0,
-            **fields,
-        }
-    )
-
-
-async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
-    broker: Broker, peer: FakePeer
-) -> None:
-    with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
-        await create(broker, peer, topic_filter_type="SOME")
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
-
-
-async def topics_page(broker: Broker, peer: FakePeer, **fields: Any) -> TopicsOfBroker:
-    reply: Any = broker.bind(TopicHandler.topics)(calls.GetTopics(**fields), peer)
+async def topics_page(broker: LocalBroker, **fields: Any) -> TopicsOfBroker:
+    reply = broker.ask(calls.GetTopics(**fields))
     if not isinstance(reply, calls.TopicsReply):
         reply = await reply
     return codec.loads(reply.body, TopicsOfBroker)
 
 
-async def test_topics_come_with_their_ids_and_the_first_page_with_the_deleted_ones(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_topics_come_with_ids_and_at_first_with_the_deleted(broker: LocalBroker) -> None:
     for topic in ("orders", "aaa"):
-        broker.log.ingest.append(message(topic=topic), 0, peer)
+        broker.log.ingest.append(make_send(topic=topic), 0, broker.peer)
         broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
     position = broker.log.store.end_position
     broker.make(TopicDeletion).delete(["orders"])
-    whole = await topics_page(broker, peer)
+    whole = await topics_page(broker)
     assert whole.topic_ids == {"aaa": broker.tables.topics.ids["aaa"]}
     assert whole.deleted_topics == {"orders": position}
     version = codec.dumps(whole.data_version).decode()
-    first = await topics_page(broker, peer, topic_seq=0, max_topic_num=1)
-    second = await topics_page(broker, peer, topic_seq=1, max_topic_num=100, data_version=version)
+    first = await topics_page(broker, topic_seq=0, max_topic_num=1)
+    second = await topics_page(broker, topic_seq=1, max_topic_num=100, data_version=version)
     assert first.deleted_topics == {"orders": position}
     assert second.deleted_topics is None
     assert {*(first.topic_ids or {}), *(second.topic_ids or {})} == {"aaa"}

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, NewPeer
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, local, not_none, refuses
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.groups import heartbeat as handlers
-from roquet.broker.handlers.groups.heartbeat import HeartbeatHandler
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables import clients
 from roquet.broker.tables.clients import ConsumerGroup
@@ -31,38 +29,36 @@ from roquet.wire.fastjson import codec
 VECTORS = Path(__file__).parents[3] / "vectors"
 
 
-def beat(broker: Broker, peer: FakePeer, client_id: str, *groups: str, **fields: Any) -> Any:
+def beat(broker: LocalBroker, peer: FakePeer, client_id: str, *groups: str, **fields: Any) -> Any:
     consumers = [
         ConsumerData(group_name=group, subscription_data_set=[Subscription(topic="orders")])
         for group in groups
     ]
     data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
-    return broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    return broker.beat(data, peer)
 
 
-def members(broker: Broker, peer: FakePeer, group: str) -> list[str]:
-    body = broker.bind(HeartbeatHandler.consumers)(GetConsumers(consumer_group=group), peer).body
+def members(broker: LocalBroker, peer: FakePeer, group: str) -> list[str]:
+    body = broker.ask(GetConsumers(consumer_group=group), peer).body
     return codec.loads(body, ConsumerIdList).consumer_id_list
 
 
-def queues_of(broker: Broker, topic: str) -> int:
+def queues_of(broker: LocalBroker, topic: str) -> int:
     config = broker.tables.topics.get(topic)
     return config.read_queue_nums if config else 0
 
 
-async def test_a_heartbeat_makes_group_and_retry_topic(broker: Broker, peer: FakePeer) -> None:
+async def test_a_heartbeat_makes_group_and_retry_topic(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="known", retry_queue_nums=3), 0)
-    reply = beat(broker, peer, "c1", "billing", "known")
+    reply = beat(broker, broker.peer, "c1", "billing", "known")
     assert (reply.code, reply.supports_v2, reply.subscription_changed) == (0, True, True)
     assert broker.tables.groups.get("billing") is not None
     assert queues_of(broker, "%RETRY%billing") == 1
     assert queues_of(broker, "%RETRY%known") == 3
 
 
-async def test_members_are_listed_and_notified_of_each_other(
-    broker: Broker, new_peer: NewPeer
-) -> None:
-    first, second = new_peer(), new_peer()
+async def test_members_are_listed_and_notified_of_each_other(broker: LocalBroker) -> None:
+    first, second = FakePeer(), FakePeer()
     beat(broker, first, "c1", "billing")
     first.told.clear()
     beat(broker, second, "c2", "billing")
@@ -74,10 +70,8 @@ async def test_members_are_listed_and_notified_of_each_other(
     assert members(broker, first, "billing") == ["c1", "c2"]
 
 
-async def test_a_client_that_disconnects_leaves_its_group_at_once(
-    broker: Broker, new_peer: NewPeer
-) -> None:
-    first, second = new_peer(), new_peer()
+async def test_a_client_that_disconnects_leaves_its_group_at_once(broker: LocalBroker) -> None:
+    first, second = FakePeer(), FakePeer()
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
     second.told.clear()
@@ -86,60 +80,45 @@ async def test_a_client_that_disconnects_leaves_its_group_at_once(
     assert members(broker, second, "billing") == ["c2"]
 
 
-async def test_a_client_that_unregisters_leaves_its_group_at_once(
-    broker: Broker, new_peer: NewPeer
-) -> None:
-    first, second = new_peer(), new_peer()
+async def test_a_client_that_unregisters_leaves_its_group_at_once(broker: LocalBroker) -> None:
+    first, second = FakePeer(), FakePeer()
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
     second.told.clear()
-    broker.bind(HeartbeatHandler.unregister)(
-        Unregister(client_id="c1", consumer_group="billing"), first
-    )
-    broker.bind(HeartbeatHandler.unregister)(Unregister(client_id="c1", producer_group="pg"), first)
+    broker.ask(Unregister(client_id="c1", consumer_group="billing"), first)
+    broker.ask(Unregister(client_id="c1", producer_group="pg"), first)
     assert second.told == [ConsumersChanged(consumer_group="billing")]
     assert members(broker, second, "billing") == ["c2"]
 
 
-async def test_a_group_without_members_is_answered_in_apaches_words(
-    broker: Broker, peer: FakePeer
-) -> None:
-    with pytest.raises(CallRefused, match="no consumer for this group, billing") as refused:
-        broker.bind(HeartbeatHandler.consumers)(GetConsumers(consumer_group="billing"), peer)
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+async def test_a_group_without_members_is_answered_in_apaches_words(broker: LocalBroker) -> None:
+    with refuses(ResponseCode.SYSTEM_ERROR, "no consumer for this group, billing"):
+        broker.ask(GetConsumers(consumer_group="billing"))
 
 
-async def test_a_group_can_switch_off_notifications(broker: Broker, new_peer: NewPeer) -> None:
+async def test_a_group_can_switch_off_notifications(broker: LocalBroker) -> None:
     quiet = SubscriptionGroup(group_name="billing", notify_consumer_ids_changed_enable=False)
     broker.tables.groups.put(quiet, 0)
-    first, second = new_peer(), new_peer()
+    first, second = FakePeer(), FakePeer()
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
     assert first.told == []
 
 
-class TestWithoutNotice:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"notify_members": False}
-
-    async def test_notification_of_members_can_be_switched_off(
-        self, broker: Broker, new_peer: NewPeer
-    ) -> None:
-        first, second = new_peer(), new_peer()
-        beat(broker, first, "c1", "billing")
-        beat(broker, second, "c2", "billing")
-        assert first.told == []
+@pytest.mark.parametrize("settings", [{"notify_members": False}])
+async def test_notification_of_members_can_be_switched_off(broker: LocalBroker) -> None:
+    first, second = FakePeer(), FakePeer()
+    beat(broker, first, "c1", "billing")
+    beat(broker, second, "c2", "billing")
+    assert first.told == []
 
 
-async def test_a_short_heartbeat_stands_for_the_last_full_one(
-    broker: Broker, peer: FakePeer
-) -> None:
+async def test_a_short_heartbeat_stands_for_the_last_full_one(broker: LocalBroker) -> None:
     short = {"heartbeat_fingerprint": 77, "without_sub": True}
-    assert beat(broker, peer, "c1", **short).subscription_changed, "the full one is wanted"
-    beat(broker, peer, "c1", "billing", heartbeat_fingerprint=77)
-    assert not beat(broker, peer, "c1", **short).subscription_changed
-    assert members(broker, peer, "billing") == ["c1"]
+    assert beat(broker, broker.peer, "c1", **short).subscription_changed, "the full one is wanted"
+    beat(broker, broker.peer, "c1", "billing", heartbeat_fingerprint=77)
+    assert not beat(broker, broker.peer, "c1", **short).subscription_changed
+    assert members(broker, broker.peer, "billing") == ["c1"]
 
 
 def recorded(client: str) -> list[dict[str, Any]]:
@@ -152,29 +131,23 @@ def recorded(client: str) -> list[dict[str, Any]]:
     ("client", "group"), [("cpp-client-0.4.4", "CID_T044"), ("js-client-3.12.0", None)]
 )
 async def test_heartbeats_of_other_clients_are_understood(
-    broker: Broker, peer: FakePeer, client: str, group: str | None
+    broker: LocalBroker, client: str, group: str | None
 ) -> None:
     for row in recorded(client):
-        reply = broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=row["body"].encode()), peer)
-        assert reply.code == 0
+        assert broker.ask(Heartbeat(body=row["body"].encode())).code == 0
     if group:
-        consumers = broker.tables.clients.consumers(group)
-        assert consumers is not None
+        consumers = not_none(broker.tables.clients.consumers(group))
         assert consumers.subscriptions["T044"].sub_string == "tagA"
-        assert members(broker, peer, group)[0].endswith("@DEFAULT")
+        assert members(broker, broker.peer, group)[0].endswith("@DEFAULT")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"consumerDataSet":[]}', b'{"clientID":[1]}'])
-async def test_a_broken_heartbeat_is_the_clients_fault(
-    broker: Broker, peer: FakePeer, body: bytes
-) -> None:
+async def test_a_broken_heartbeat_is_the_clients_fault(broker: LocalBroker, body: bytes) -> None:
     with pytest.raises(FieldError):
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
+        broker.ask(Heartbeat(body=body))
 
 
-async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
-    tmp_path: Path, peer: FakePeer
-) -> None:
+async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(tmp_path: Path) -> None:
     config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path)
     async with BrokerServer(config) as server:
         saved = [tmp_path / "config" / name for name in ("topics.json", "subscriptionGroup.json")]
@@ -183,7 +156,7 @@ async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
             server.broker.tables.topics.version.counter,
             server.broker.tables.groups.version.counter,
         )
-        beat(server.broker, peer, "c1", *(f"g{n}" for n in range(500)))
+        beat(local(server.broker), FakePeer(), "c1", *(f"g{n}" for n in range(500)))
         assert [path.read_bytes() for path in saved] == before, "saved with the next save"
         versions_now = (
             server.broker.tables.topics.version.counter,
@@ -193,70 +166,58 @@ async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
     assert all(b"g499" in path.read_bytes() for path in saved)
 
 
-async def test_a_retry_topic_is_on_the_disk_before_its_first_message(
-    tmp_path: Path, peer: FakePeer
-) -> None:
+async def test_a_retry_topic_is_on_the_disk_before_its_first_message(tmp_path: Path) -> None:
     config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path)
     async with BrokerServer(config) as server:
-        broker = server.broker
-        beat(broker, peer, "c1", "billing")
+        broker = local(server.broker)
+        beat(broker, broker.peer, "c1", "billing")
         assert "%RETRY%billing" not in broker.tables.topics.sendable
-        group = broker.tables.groups.get("billing")
-        assert group is not None
+        group = not_none(broker.tables.groups.get("billing"))
         broker.delivery.retry_topics.retry_topic(group)
         assert b"%RETRY%billing" in (tmp_path / "config" / "topics.json").read_bytes()
         assert "%RETRY%billing" in broker.tables.topics.sendable
 
 
-async def test_a_heartbeat_beyond_what_clients_mean_is_refused(
-    broker: Broker, peer: FakePeer
-) -> None:
+async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: LocalBroker) -> None:
     with pytest.raises(CallRefused, match="1001 consumer groups on one connection, the limit is"):
-        beat(broker, peer, "c1", *(f"g{n}" for n in range(1_001)))
+        beat(broker, broker.peer, "c1", *(f"g{n}" for n in range(1_001)))
     assert broker.tables.groups.get("g0") is None, "nothing of it was done"
-    beat(broker, peer, "c1", *(f"g{n}" for n in range(1_000)))
+    beat(broker, broker.peer, "c1", *(f"g{n}" for n in range(1_000)))
     with pytest.raises(CallRefused, match="1001 consumer groups"):
-        beat(broker, peer, "c1", "another")
+        beat(broker, broker.peer, "c1", "another")
     producers = [ProducerData(group_name=f"p{n}") for n in range(10_001)]
     with pytest.raises(CallRefused, match="10001 producer groups"):
-        beat(broker, peer, "c1", producer_data_set=producers)
+        beat(broker, broker.peer, "c1", producer_data_set=producers)
     subscriptions = [Subscription(topic=f"t{n}") for n in range(4_097)]
-    data = HeartbeatData(
-        client_id="c1",
-        consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=subscriptions)],
-    )
     with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.beat(heartbeat_of("c1", *subscriptions, group="g1"))
 
 
-async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: FakePeer) -> None:
-    beat(broker, peer, "c1", "no good name")
+async def test_an_illegal_group_gets_no_topic(broker: LocalBroker) -> None:
+    beat(broker, broker.peer, "c1", "no good name")
     assert broker.tables.groups.get("no good name") is None
     assert broker.tables.topics.get("%RETRY%no good name") is None
 
 
-def check(broker: Broker, peer: FakePeer, **subscription: Any) -> int:
+def check(broker: LocalBroker, **subscription: Any) -> int:
     body = CheckClientBody(
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
     call = CheckSubscription(body=codec.dumps(body))
-    return broker.bind(HeartbeatHandler.check_subscription)(call, peer).code
+    return int(broker.ask(call).code)
 
 
-async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer: FakePeer) -> None:
-    assert check(broker, peer, sub_string="a || b") == 0
-    assert check(broker, peer, sub_string="a > 1", expression_type="SQL92") == 0
-    with pytest.raises(CallRefused, match="at character 4 of 'a >'") as refused:
-        check(broker, peer, sub_string="a >", expression_type="SQL92")
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+async def test_a_subscription_is_checked_before_it_is_used(broker: LocalBroker) -> None:
+    assert check(broker, sub_string="a || b") == 0
+    assert check(broker, sub_string="a > 1", expression_type="SQL92") == 0
+    with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at character 4 of 'a >'"):
+        check(broker, sub_string="a >", expression_type="SQL92")
     broker.control.settings.change({"property_filter": "false"}, 0)
-    with pytest.raises(CallRefused, match="filter message by SQL92") as refused:
-        check(broker, peer, sub_string="a > 1", expression_type="SQL92")
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
-    with pytest.raises(CallRefused) as refused:
-        check(broker, peer, sub_string="||")
-    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert broker.bind(HeartbeatHandler.check_subscription)(CheckSubscription(), peer).code == 0
+    with refuses(ResponseCode.SYSTEM_ERROR, "filter message by SQL92"):
+        check(broker, sub_string="a > 1", expression_type="SQL92")
+    with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+        check(broker, sub_string="||")
+    assert broker.ask(CheckSubscription()).code == 0
 
 
 @pytest.mark.parametrize(
@@ -268,31 +229,25 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer:
     ],
 )
 async def test_an_expression_is_checked_whoever_asks_for_whatever_topic(
-    broker: Broker, peer: FakePeer, body: bytes, code: int
+    broker: LocalBroker, body: bytes, code: int
 ) -> None:
     try:
-        actual = broker.bind(HeartbeatHandler.check_subscription)(
-            CheckSubscription(body=body), peer
-        ).code
+        actual = broker.ask(CheckSubscription(body=body)).code
     except CallRefused as refused:
         actual = refused.code
     assert actual == code
 
 
 async def test_members_with_different_subscriptions_are_logged_once(
-    broker: Broker, new_peer: NewPeer, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     def wish(peer: FakePeer, client_id: str, tags: str) -> None:
         wanted = Subscription(topic="orders", sub_string=tags)
         retry = Subscription(topic="%RETRY%g")
         subscriptions = [wanted, retry] if client_id == "c1" else [wanted]
-        data = HeartbeatData(
-            client_id=client_id,
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
-        )
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.beat(heartbeat_of(client_id, *subscriptions, group="g"), peer)
 
-    first, second, third = new_peer(), new_peer(), new_peer()
+    first, second, third = FakePeer(), FakePeer(), FakePeer()
     wish(first, "c1", "*")
     wish(second, "c2", "*")
     assert "different things" not in caplog.text, "the retry topic is no difference"
@@ -307,7 +262,7 @@ async def test_members_with_different_subscriptions_are_logged_once(
 
 
 async def test_an_inconsistent_group_is_compared_again_after_a_change(
-    broker: Broker, new_peer: NewPeer, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[int]()
     look = ConsumerGroup.wants_different_things
@@ -318,14 +273,10 @@ async def test_an_inconsistent_group_is_compared_again_after_a_change(
 
     def wish(peer: FakePeer, tags: str) -> None:
         wanted = Subscription(topic="orders", sub_string=tags, sub_version=ord(tags))
-        data = HeartbeatData(
-            client_id=peer.address,
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
-        )
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+        broker.beat(heartbeat_of(peer.address, wanted, group="g"), peer)
 
     monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
-    peers = [new_peer() for _ in range(3)]
+    peers = [FakePeer() for _ in range(3)]
     for number, peer in enumerate(peers):
         peer.address = f"10.0.0.{number}:1"
     for peer, tags in zip(peers, "ABA", strict=True):
@@ -338,21 +289,18 @@ async def test_an_inconsistent_group_is_compared_again_after_a_change(
     broker.tables.clients.drop(peers[2])
     wish(peers[0], "A")
     assert looks == [1, 2, 3, 2], "one has gone"
-    group = broker.tables.clients.consumers("g")
-    assert group is not None
+    group = not_none(broker.tables.clients.consumers("g"))
     assert group.is_divided
     wish(peers[1], "A")
     assert (looks, group.is_divided) == ([1, 2, 3, 2, 2], False)
 
 
 async def test_a_bad_expression_in_heartbeats_is_logged_once(
-    broker: Broker, peer: FakePeer, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     wants = Subscription(topic="orders", sub_string="a >", expression_type="SQL92")
-    data = ConsumerData(group_name="billing", subscription_data_set=[wants])
-    body = codec.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
     for _ in range(3):
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
+        broker.beat(heartbeat_of("c", wants))
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "group billing, topic orders"
     ]
@@ -367,19 +315,14 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
         b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{}]}]}',
     ],
 )
-async def test_a_client_group_or_topic_without_a_name_is_refused(
-    broker: Broker, peer: FakePeer, body: bytes
-) -> None:
+async def test_a_client_group_or_topic_needs_a_name(broker: LocalBroker, body: bytes) -> None:
     with pytest.raises(FieldError, match="is missing"):
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=body), peer)
-    assert peer not in broker.tables.clients
+        broker.ask(Heartbeat(body=body))
+    assert broker.peer not in broker.tables.clients
 
 
 async def test_subscriptions_are_compared_with_one_member_of_many(
-    broker: Broker,
-    new_peer: NewPeer,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[int]()
 
@@ -393,24 +336,18 @@ async def test_subscriptions_are_compared_with_one_member_of_many(
     for number in range(members):
         subscriptions = [Subscription(topic=f"t{n}", sub_string="*") for n in range(1_000)]
         subscriptions.append(Subscription(topic="last", sub_string=f"{'x' * 50_000}{number}"))
-        data = HeartbeatData(
-            client_id=f"c{number}",
-            consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
-        )
-        broker.bind(HeartbeatHandler.heartbeat)(Heartbeat(body=codec.dumps(data)), new_peer())
+        broker.beat(heartbeat_of(f"c{number}", *subscriptions, group="g"), FakePeer())
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000
 
 
-async def test_without_access_control_the_name_of_a_user_counts_for_nothing(
-    broker: Broker, new_peer: NewPeer
-) -> None:
+async def test_without_access_control_a_users_name_counts_for_nothing(broker: LocalBroker) -> None:
     """Else a client that comes back with another key would not be told of replies."""
-    first, second = new_peer(), new_peer()
+    first, second = FakePeer(), FakePeer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
     for peer, key in ((first, "old"), (second, "new")):
         call = Heartbeat(body=codec.dumps(data), access_key=key)
-        broker.bind(HeartbeatHandler.heartbeat)(call, peer)
+        broker.ask(call, peer)
     assert broker.tables.clients.user(second) == ""
     assert broker.tables.clients.producer("c1") is second

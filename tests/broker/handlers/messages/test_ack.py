@@ -1,19 +1,14 @@
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, make_pop, not_none, refuses
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.ack import AckHandler
-from roquet.broker.handlers.messages.pop import PopHandler
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model.errors import CallRefused
 from roquet.net.router import HandlerReply
 from roquet.wire.call import Reply
-from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, Pop, PopAck, encode_acks
+from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
@@ -21,27 +16,14 @@ from roquet.wire.records.record import decode_many, to_message
 replace = msgspec.structs.replace
 
 
-@pytest.fixture
-def popped(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., ReceiptHandle]:
+def popped(broker: LocalBroker, **fields: Any) -> ReceiptHandle:
     """Three messages of queue 0, popped; gives the first one's handle."""
-
-    def take(**fields: Any) -> ReceiptHandle:
-        for n in range(3):
-            broker.bind(SendHandler.send)(message(b"%d" % n), peer)
-        arguments: dict[str, Any] = {
-            "invisible_time": 60_000, "order": False, "queue_id": 0, **fields
-        }  # fmt: skip
-        reply: Any = broker.bind(PopHandler.pop)(Pop(
-                consumer_group="g", topic="orders", max_msg_nums=32, poll_time=0,
-                born_time=broker.control.clock.now_ms(), init_mode=0, **arguments,
-            ),
-            peer,
-        )  # fmt: skip
-        return ReceiptHandle(
-            0, reply.pop_time, reply.invisible_time, reply.revive_qid, "0", "broker-a", 0, 0
-        )
-
-    return take
+    for n in range(3):
+        broker.send(b"%d" % n)
+    reply = broker.ask(make_pop(**{"consumer_group": "g", "order": False, "queue_id": 0, **fields}))
+    return ReceiptHandle(
+        0, reply.pop_time, reply.invisible_time, reply.revive_qid, "0", "broker-a", 0, 0
+    )
 
 
 def reply_to(answer: HandlerReply) -> Reply:
@@ -50,38 +32,31 @@ def reply_to(answer: HandlerReply) -> Reply:
     return answer
 
 
-def acknowledge(broker: Broker, peer: FakePeer, handle: ReceiptHandle, **fields: Any) -> int:
+def acknowledge(broker: LocalBroker, handle: ReceiptHandle, **fields: Any) -> int:
     arguments: dict[str, Any] = {
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return reply_to(broker.bind(AckHandler.ack)(Ack(**arguments), peer)).code
+    return reply_to(broker.ask(Ack(**arguments))).code
 
 
-def change(broker: Broker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: int) -> Any:
+def change(broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int) -> Any:
     call = ChangeInvisible(
         consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
-    return broker.bind(AckHandler.change_invisible)(call, peer)
+    return broker.ask(call)
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g+orders", "orders"], ids=["since 5.2", "before"])
-async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], topic: str
-) -> None:
-    popped(invisible_time=1)
+async def test_a_failed_message_is_settled_by_any_client(broker: LocalBroker, topic: str) -> None:
+    popped(broker, invisible_time=1)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
-    call = Pop(
-        consumer_group="g", topic="orders", queue_id=-1, max_msg_nums=32, poll_time=0, init_mode=0,
-        born_time=broker.control.clock.now_ms(), invisible_time=60_000, order=False,
-    )  # fmt: skip
-    reply: Any = broker.bind(PopHandler.pop)(call, peer)
+    reply = broker.ask(make_pop(consumer_group="g", order=False))
     texts = [to_message(r).properties["POP_CK"] for r in decode_many(reply.body)]
     assert [text.split(" ")[4] for text in texts] == ["2"] * 3
     for text in texts[:2]:
-        handle = decode_receipt_handle(text)
-        assert acknowledge(broker, peer, handle, topic=topic) == 0
+        assert acknowledge(broker, decode_receipt_handle(text), topic=topic) == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert (checkpoint.topic, checkpoint.left) == ("%RETRY%g+orders", 0b100)
     last = decode_receipt_handle(texts[2])
@@ -89,58 +64,43 @@ async def test_a_message_that_failed_before_is_settled_by_clients_of_any_age(
         consumer_group="g", topic=topic, queue_id=0, extra_info=last.text(), offset=2,
         invisible_time=90_000,
     )  # fmt: skip
-    assert reply_to(broker.bind(AckHandler.change_invisible)(late, peer)).code == 0
+    assert reply_to(broker.ask(late)).code == 0
     (again,) = broker.delivery.revive.in_flight
     assert (again.topic, again.start, again.invisible_ms) == ("%RETRY%g+orders", 2, 90_000)
 
 
-async def test_an_acknowledged_message_is_not_delivered_again(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped()
+async def test_an_acknowledged_message_is_not_delivered_again(broker: LocalBroker) -> None:
+    handle = popped(broker)
     for offset in (2, 0, 1, 1):
-        assert acknowledge(broker, peer, replace(handle, offset=offset)) == 0
+        assert acknowledge(broker, replace(handle, offset=offset)) == 0
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_a_message_of_a_queue_that_was_removed_since_is_acknowledged(
-    broker: Broker, peer: FakePeer, message: MakeSend, popped: Callable[..., ReceiptHandle]
-) -> None:
+async def test_a_message_of_a_queue_removed_since_is_acknowledged(broker: LocalBroker) -> None:
     for n in range(3):
-        broker.bind(SendHandler.send)(message(b"%d" % n, queue_id=1), peer)
-    handle = popped(queue_id=1)
+        broker.send(b"%d" % n, queue_id=1)
+    handle = popped(broker, queue_id=1)
     topics = broker.tables.topics
-    orders = topics.get("orders")
-    assert orders is not None
+    orders = not_none(topics.get("orders"))
     topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
     for offset in range(3):
-        assert acknowledge(broker, peer, replace(handle, queue_id=1, offset=offset)) == 0
+        assert acknowledge(broker, replace(handle, queue_id=1, offset=offset)) == 0
     assert len(broker.delivery.revive.in_flight) == 0
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
-        acknowledge(broker, peer, replace(handle, queue_id=7))
+        acknowledge(broker, replace(handle, queue_id=7))
 
 
 @pytest.mark.parametrize(
-    "forged",
-    [
-        {"broker": "broker-b"},
-        {"queue_id": 1},
-        {"offset": 1},
-        {"retry": "1"},
-        {"start": 1},
-    ],
+    "forged", [{"broker": "broker-b"}, {"queue_id": 1}, {"offset": 1}, {"retry": "1"}, {"start": 1}]
 )
-async def test_a_handle_of_another_message_is_refused(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], forged: dict[str, Any]
-) -> None:
-    handle = popped()
+async def test_a_forged_handle_is_refused(broker: LocalBroker, forged: dict[str, Any]) -> None:
+    handle = popped(broker)
     call = Ack(
         consumer_group="g", topic="orders", queue_id=0,
         extra_info=replace(handle, **forged).text(), offset=0,
     )  # fmt: skip
-    with pytest.raises(CallRefused) as refused:
-        broker.bind(AckHandler.ack)(call, peer)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with refuses(ResponseCode.INVALID_PARAMETER):
+        broker.ask(call)
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b111
 
@@ -154,83 +114,64 @@ async def test_a_handle_of_another_message_is_refused(
     ],
 )
 async def test_bad_acknowledgements_are_refused(
-    broker: Broker,
-    peer: FakePeer,
-    popped: Callable[..., ReceiptHandle],
-    fields: dict[str, Any],
-    code: ResponseCode,
+    broker: LocalBroker, fields: dict[str, Any], code: ResponseCode
 ) -> None:
-    handle = popped()
-    with pytest.raises(CallRefused) as refused:
-        acknowledge(broker, peer, handle, **fields)
-    assert refused.value.code == code
+    handle = popped(broker)
+    with refuses(code):
+        acknowledge(broker, handle, **fields)
 
 
 @pytest.mark.parametrize("offset", [3, 50])
-async def test_an_offset_that_the_queue_does_not_hold_is_no_message(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], offset: int
-) -> None:
-    handle = replace(popped(), offset=offset)
-    with pytest.raises(CallRefused) as refused:
-        acknowledge(broker, peer, handle)
-    assert refused.value.code == ResponseCode.NO_MESSAGE
+async def test_an_offset_outside_the_queue_is_no_message(broker: LocalBroker, offset: int) -> None:
+    handle = replace(popped(broker), offset=offset)
+    with refuses(ResponseCode.NO_MESSAGE):
+        acknowledge(broker, handle)
 
 
-async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], message: MakeSend
-) -> None:
-    handle = popped()
+async def test_a_handle_that_only_claims_to_be_ordered_loses_nothing(broker: LocalBroker) -> None:
+    handle = popped(broker)
     for n in range(2):
-        broker.bind(SendHandler.send)(message(b"later %d" % n), peer)
+        broker.send(b"later %d" % n)
     before = broker.tables.offsets.get("g", "orders", 0)
     for pop_ms in (handle.pop_ms, 0):
         ordered = replace(handle, pop_ms=pop_ms, revive_queue=ORDER_QUEUE)
         for offset in (3, 4):
-            with pytest.raises(CallRefused) as refused:
-                acknowledge(broker, peer, replace(ordered, offset=offset))
-            assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+            with refuses(ResponseCode.MESSAGE_ILLEGAL):
+                acknowledge(broker, replace(ordered, offset=offset))
     assert broker.tables.offsets.get("g", "orders", 0) == before == 3
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b111
 
 
-async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped()
+async def test_a_handle_of_another_group_or_pop_takes_nothing_here(broker: LocalBroker) -> None:
+    handle = popped(broker)
     # Code 0 as from the genuine broker, which looks no checkpoint up either.
-    assert acknowledge(broker, peer, handle, consumer_group="other") == 0
-    assert acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms + 1)) == 0
+    assert acknowledge(broker, handle, consumer_group="other") == 0
+    assert acknowledge(broker, replace(handle, pop_ms=handle.pop_ms + 1)) == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b111
     assert broker.tables.offsets.get("other", "orders", 0) is None
 
 
-async def test_a_message_that_the_pop_did_not_give_out_is_refused(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], message: MakeSend
-) -> None:
-    handle = popped()
-    broker.bind(SendHandler.send)(message(b"later"), peer)
+async def test_a_message_that_the_pop_did_not_give_out_is_refused(broker: LocalBroker) -> None:
+    handle = popped(broker)
+    broker.send(b"later")
     with pytest.raises(CallRefused, match="did not give this out"):
-        acknowledge(broker, peer, replace(handle, offset=3))
+        acknowledge(broker, replace(handle, offset=3))
 
 
-async def test_an_expired_handle_is_refused_and_changes_nothing(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped(invisible_time=1)
+async def test_an_expired_handle_is_refused_and_changes_nothing(broker: LocalBroker) -> None:
+    handle = popped(broker, invisible_time=1)
     await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
     assert broker.log.store.bounds("%RETRY%g+orders", 0) == (0, 3)
     old = replace(handle, pop_ms=handle.pop_ms - 5_000)
-    assert acknowledge(broker, peer, old) == ResponseCode.NO_MESSAGE
-    assert change(broker, peer, old, 1_000).code == ResponseCode.NO_MESSAGE
-    assert acknowledge(broker, peer, handle, consumer_group="other") in (0, ResponseCode.NO_MESSAGE)
+    assert acknowledge(broker, old) == ResponseCode.NO_MESSAGE
+    assert change(broker, old, 1_000).code == ResponseCode.NO_MESSAGE
+    assert acknowledge(broker, handle, consumer_group="other") in (0, ResponseCode.NO_MESSAGE)
 
 
-async def test_a_batch_acknowledges_many_at_once(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped()
+async def test_a_batch_acknowledges_many_at_once(broker: LocalBroker) -> None:
+    handle = popped(broker)
     acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0,
         revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
@@ -241,83 +182,68 @@ async def test_a_batch_acknowledges_many_at_once(
     ]  # fmt: skip
     forged = [replace(acked, bits="////", **change) for change in changes]
     body = encode_acks(AckBatch(acks=[*forged, acked]))
-    assert reply_to(broker.bind(AckHandler.batch_ack)(BatchAck(body=body), peer)).code == 0
+    assert reply_to(broker.ask(BatchAck(body=body))).code == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b010
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
-    assert reply_to(broker.bind(AckHandler.batch_ack)(empty, peer)).code == ResponseCode.NO_MESSAGE
+    assert reply_to(broker.ask(empty)).code == ResponseCode.NO_MESSAGE
 
 
-async def test_another_time_makes_another_handle(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped()
-    reply = change(broker, peer, handle, 5)
+async def test_another_time_makes_another_handle(broker: LocalBroker) -> None:
+    handle = popped(broker)
+    reply = change(broker, handle, 5)
     assert (reply.code, reply.invisible_time) == (0, 5)
-    assert change(broker, peer, handle, 5).code == ResponseCode.NO_MESSAGE
+    assert change(broker, handle, 5).code == ResponseCode.NO_MESSAGE
     new = replace(handle, pop_ms=reply.pop_time, invisible_ms=5, revive_queue=reply.revive_qid)
-    again = change(broker, peer, new, 9_000)
+    again = change(broker, new, 9_000)
     assert again.code == 0
     assert again.pop_time > reply.pop_time or again.pop_time != new.pop_ms
-    last = replace(new, pop_ms=again.pop_time, invisible_ms=9_000)
-    assert acknowledge(broker, peer, last) == 0
+    assert acknowledge(broker, replace(new, pop_ms=again.pop_time, invisible_ms=9_000)) == 0
     (left,) = broker.delivery.revive.in_flight
     assert left.left == 0b110
 
 
 @pytest.mark.parametrize("invisible_ms", [0, -1, 2**63 - 1])
-async def test_an_invisible_time_out_of_range_is_refused(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle], invisible_ms: int
-) -> None:
-    with pytest.raises(CallRefused) as refused:
-        change(broker, peer, popped(), invisible_ms)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+async def test_a_time_out_of_range_is_refused(broker: LocalBroker, invisible_ms: int) -> None:
+    with refuses(ResponseCode.INVALID_PARAMETER):
+        change(broker, popped(broker), invisible_ms)
 
 
-async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped(order=True)
+async def test_ordered_messages_are_acknowledged_by_their_holder_alone(broker: LocalBroker) -> None:
+    handle = popped(broker, order=True)
     assert handle.revive_queue == 999
-    assert acknowledge(broker, peer, replace(handle, offset=1)) == 0
+    assert acknowledge(broker, replace(handle, offset=1)) == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 0
-    with pytest.raises(CallRefused) as refused:
-        acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms - 1))
-    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-    assert acknowledge(broker, peer, handle) == 0
+    with refuses(ResponseCode.MESSAGE_ILLEGAL):
+        acknowledge(broker, replace(handle, pop_ms=handle.pop_ms - 1))
+    assert acknowledge(broker, handle) == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 2
-    reply = change(broker, peer, replace(handle, offset=2), 5_000)
+    reply = change(broker, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
     acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[acked])))
-    assert reply_to(broker.bind(AckHandler.batch_ack)(batch, peer)).code == 0
+    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[acked]))))).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
 
-async def test_expired_handles_of_an_ordered_batch_are_left_out(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped(order=True)
+async def test_expired_handles_of_an_ordered_batch_are_left_out(broker: LocalBroker) -> None:
+    handle = popped(broker, order=True)
     acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
     )  # fmt: skip
     stale = replace(acked, pop_ms=handle.pop_ms - 5)
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, acked])))
-    assert reply_to(broker.bind(AckHandler.batch_ack)(batch, peer)).code == 0
+    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[stale, acked]))))).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
 
-async def test_an_ordered_queue_that_becomes_free_wakes_waiting_pops(
-    broker: Broker, peer: FakePeer, popped: Callable[..., ReceiptHandle]
-) -> None:
-    handle = popped(order=True)
+async def test_an_ordered_queue_that_becomes_free_wakes_waiting_pops(broker: LocalBroker) -> None:
+    handle = popped(broker, order=True)
     deadline_ms = broker.control.clock.monotonic_ms() + 5_000
     waits = [
         asyncio.create_task(broker.log.arrivals.waiters.wait("g", "orders", queue_id, deadline_ms))
@@ -325,7 +251,7 @@ async def test_an_ordered_queue_that_becomes_free_wakes_waiting_pops(
     ]
     await asyncio.sleep(0)
     for offset in range(3):
-        acknowledge(broker, peer, replace(handle, offset=offset))
+        acknowledge(broker, replace(handle, offset=offset))
     assert await asyncio.wait_for(waits[1], 2)
     assert not waits[0].done()
     waits[0].cancel()

@@ -1,15 +1,11 @@
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
 
-from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.pop import PopHandler
-from roquet.broker.handlers.messages.send import SendHandler
-from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.store.store import Draft
@@ -20,42 +16,20 @@ from roquet.wire.fields import decode_call
 from roquet.wire.records.record import decode_many
 
 
-def ask(broker: Broker, **fields: Any) -> Pop:
-    arguments: dict[str, Any] = {
-        "consumer_group": "billing",
-        "topic": "orders",
-        "queue_id": -1,
-        "max_msg_nums": 32,
-        "invisible_time": 60_000,
-        "poll_time": 0,
-        "born_time": broker.control.clock.now_ms(),
-        "init_mode": 0,
-        **fields,
-    }
-    return Pop(**arguments)
-
-
 def bodies(reply: PopReply) -> list[bytes]:
     return [record.body for record in decode_many(reply.body)]
 
 
-@pytest.fixture
-def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., None]:
+def stored(broker: LocalBroker, *tags: str) -> None:
     """Stores messages with these tags in queues 0, 1, 0 … of orders."""
-
-    def store(*tags: str) -> None:
-        for n, tag in enumerate(tags):
-            call = message(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
-            broker.bind(SendHandler.send)(call, peer)
-
-    return store
+    for n, tag in enumerate(tags):
+        call = make_send(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
+        broker.ask(call)
 
 
-async def test_a_pop_takes_from_all_queues_and_says_where_from(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b", "c")
-    reply: Any = broker.bind(PopHandler.pop)(ask(broker), peer)
+async def test_a_pop_takes_from_all_queues_and_says_where_from(broker: LocalBroker) -> None:
+    stored(broker, "a", "b", "c")
+    reply = broker.ask(make_pop())
     assert (reply.code, sorted(bodies(reply))) == (0, [b"a", b"b", b"c"])
     assert set(reply.start_offset_info.split(";")) == {"0 0 0", "0 1 0"}
     assert set(reply.msg_offset_info.split(";")) == {"0 0 0,1", "0 1 0"}
@@ -63,89 +37,68 @@ async def test_a_pop_takes_from_all_queues_and_says_where_from(
     assert abs(broker.control.clock.now_ms() - reply.pop_time) < 1_000
 
 
-async def test_a_popped_message_is_given_to_no_other_member(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b", "c", "d")
-    first: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
-    second: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0), peer)
+async def test_a_popped_message_is_given_to_no_other_member(broker: LocalBroker) -> None:
+    stored(broker, "a", "b", "c", "d")
+    first = broker.ask(make_pop(queue_id=0, max_msg_nums=1))
+    second = broker.ask(make_pop(queue_id=0))
     assert (bodies(first), bodies(second), first.rest_num) == ([b"a"], [b"c"], 1)
-    assert (
-        broker.bind(PopHandler.pop)(ask(broker, queue_id=0), peer).code  # type: ignore[union-attr]
-        == ResponseCode.POLLING_TIMEOUT
-    )
-    other: Any = broker.bind(PopHandler.pop)(ask(broker, consumer_group="audit"), peer)
-    assert len(bodies(other)) == 4
+    assert broker.ask(make_pop(queue_id=0)).code == ResponseCode.POLLING_TIMEOUT
+    assert len(bodies(broker.ask(make_pop(consumer_group="audit")))) == 4
 
 
-async def test_tags_choose_and_the_others_are_passed_over(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "x", "b", "x", "a")
-    reply: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
+async def test_tags_choose_and_the_others_are_passed_over(broker: LocalBroker) -> None:
+    stored(broker, "a", "x", "b", "x", "a")
+    reply = broker.ask(make_pop(queue_id=0, exp="a", exp_type="TAG"))
     assert (bodies(reply), reply.msg_offset_info) == ([b"a", b"a"], "0 0 0,2")
     assert broker.tables.offsets.get("billing", "orders", 0) == 3
-    broker.bind(PopHandler.pop)(ask(broker, queue_id=1, exp="a"), peer)
+    broker.ask(make_pop(queue_id=1, exp="a"))
     assert broker.tables.offsets.get("billing", "orders", 1) == 2
 
 
-async def test_a_pop_waits_for_a_message(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    broker.bind(PopHandler.pop)(ask(broker), peer)
-    waiting = [
-        asyncio.ensure_future(broker.bind(PopHandler.pop)(ask(broker, poll_time=5_000), peer))  # type: ignore[arg-type]
-    ]
+async def test_a_pop_waits_for_a_message(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.ask(make_pop())
+    waiting = [asyncio.ensure_future(broker.ask(make_pop(poll_time=5_000)))]
     await asyncio.sleep(0)
-    info = broker.bind(PopHandler.polling_info)(
-        PollingInfo(consumer_group="billing", topic="orders", queue_id=-1), peer
-    )
+    info = broker.ask(PollingInfo(consumer_group="billing", topic="orders", queue_id=-1))
     assert info.polling_num == 1
-    stored("c")
+    stored(broker, "c")
     reply: Any = await asyncio.wait_for(waiting[0], 2)
     assert bodies(reply) == [b"c"]
 
 
-async def test_a_pop_that_finds_nothing_ends_in_time(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
-    broker.bind(PopHandler.pop)(ask(broker), peer)
-    reply: Any = await broker.bind(PopHandler.pop)(ask(broker, poll_time=30), peer)  # type: ignore[misc]
+async def test_a_pop_that_finds_nothing_ends_in_time(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    broker.ask(make_pop())
+    reply = await broker.ask(make_pop(poll_time=30))
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
-async def test_a_peek_takes_nothing(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
+async def test_a_peek_takes_nothing(broker: LocalBroker) -> None:
+    stored(broker, "a")
     look = Peek(consumer_group="billing", topic="orders", queue_id=-1, max_msg_nums=1)
-    assert bodies(broker.bind(PopHandler.peek)(look, peer)) == [b"a"]
-    assert bodies(broker.bind(PopHandler.peek)(look, peer)) == [b"a"]
-    taken: Any = broker.bind(PopHandler.pop)(ask(broker), peer)
-    assert bodies(taken) == [b"a"]
-    assert broker.bind(PopHandler.peek)(look, peer).code == ResponseCode.PULL_NOT_FOUND
+    assert bodies(broker.ask(look)) == [b"a"]
+    assert bodies(broker.ask(look)) == [b"a"]
+    assert bodies(broker.ask(make_pop())) == [b"a"]
+    assert broker.ask(look).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_notification_says_when_there_is_something(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
+async def test_a_notification_says_when_there_is_something(broker: LocalBroker) -> None:
+    stored(broker, "a")
 
     def watch(poll_time: int = 0) -> Any:
         call = Notification(
             consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
             born_time=broker.control.clock.now_ms(),
         )  # fmt: skip
-        return broker.bind(PopHandler.notification)(call, peer)
+        return broker.ask(call)
 
     assert watch().has_msg
-    broker.bind(PopHandler.pop)(ask(broker), peer)
+    broker.ask(make_pop())
     assert not watch().has_msg
     waiting = asyncio.ensure_future(watch(5_000))
     await asyncio.sleep(0)
-    stored("b")
+    stored(broker, "b")
     assert (await asyncio.wait_for(waiting, 2)).has_msg
 
 
@@ -168,50 +121,41 @@ async def test_a_notification_says_when_there_is_something(
     ],
 )
 async def test_bad_pops_are_refused(
-    broker: Broker,
-    peer: FakePeer,
-    stored: Callable[..., None],
-    fields: dict[str, Any],
-    code: ResponseCode,
+    broker: LocalBroker, fields: dict[str, Any], code: ResponseCode
 ) -> None:
-    stored("a")
+    stored(broker, "a")
     broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
     broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
-    with pytest.raises(CallRefused) as refused:
-        broker.bind(PopHandler.pop)(ask(broker, **fields), peer)
-    assert refused.value.code == code
+    with refuses(code):
+        broker.ask(make_pop(**fields))
 
 
-async def test_a_pop_that_comes_too_late_gets_nothing(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
+async def test_a_pop_that_comes_too_late_gets_nothing(broker: LocalBroker) -> None:
+    stored(broker, "a")
     late = broker.control.clock.now_ms() - 2_000
-    reply: Any = broker.bind(PopHandler.pop)(ask(broker, born_time=late, poll_time=1_000), peer)
+    reply = broker.ask(make_pop(born_time=late, poll_time=1_000))
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
 @pytest.mark.parametrize("born", ['"bornTime":"0",', ""], ids=["zero", "missing"])
-async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], born: str
-) -> None:
-    stored("a")
+async def test_a_pop_that_says_no_born_time_is_born_now(broker: LocalBroker, born: str) -> None:
+    stored(broker, "a")
     fields = (
         '{"consumerGroup":"billing","topic":"orders","queueId":"-1","maxMsgNums":"32",'
         + born
         + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
     )
     call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
-    reply: Any = broker.bind(PopHandler.pop)(call, peer)
+    reply = broker.ask(call)
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
-    broker: Broker, peer: FakePeer, topic: str
+    broker: LocalBroker, topic: str
 ) -> None:
     calls: list[Any] = [
-        (PopHandler.pop, ask(broker, topic=topic)),
+        (PopHandler.pop, make_pop(topic=topic)),
         (PopHandler.peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
         (
             PopHandler.notification,
@@ -219,55 +163,47 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
         ),
     ]
     for handler, call in calls:
-        with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
-            broker.bind(handler)(call, peer)
-        assert refused.value.code == ResponseCode.NO_PERMISSION
+        with refuses(ResponseCode.NO_PERMISSION, "read_internal_topics=true"):
+            broker.bind(handler)(call, broker.peer)
     broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
     for handler, call in calls:
-        broker.bind(handler)(call, peer)
+        broker.bind(handler)(call, broker.peer)
 
 
 async def test_a_waiting_pop_advances_past_unwanted_messages(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.reading.reader.SCAN_MAX", 4)
-    stored(*"x" * 40, "a")
-    call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
-    reply: Any = await asyncio.wait_for(broker.bind(PopHandler.pop)(call, peer), 2)  # type: ignore[arg-type]
+    stored(broker, *"x" * 40, "a")
+    call = make_pop(queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
+    reply: Any = await asyncio.wait_for(broker.ask(call), 2)
     assert bodies(reply) == [b"a"]
 
 
-async def test_messages_left_by_a_pop_wake_waiting_pops(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    broker.bind(PopHandler.pop)(ask(broker), peer)
+async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.ask(make_pop())
     waits = [
-        asyncio.ensure_future(
-            broker.bind(PopHandler.pop)(ask(broker, queue_id=n, poll_time=5_000), peer)  # type: ignore[arg-type]
-        )
-        for n in (1, 0)
+        asyncio.ensure_future(broker.ask(make_pop(queue_id=n, poll_time=5_000))) for n in (1, 0)
     ]
     await asyncio.sleep(0)
     draft = Draft("orders", 0, b"more", b"")
     for _ in range(2):  # nobody is told
         broker.log.store.append(draft, 5)
-    broker.bind(PopHandler.pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
+    broker.ask(make_pop(queue_id=0, max_msg_nums=1))
     reply: Any = await asyncio.wait_for(waits[1], 2)
     assert bodies(reply) == [b"more"]
     waits[0].cancel()
 
 
-async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
-    broker.bind(PopHandler.pop)(ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
+async def test_a_notification_comes_once_an_ordered_queue_is_free(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    broker.ask(make_pop(order=True, attempt_id="a", invisible_time=50))
     call = Notification(
         consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
         born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
     )  # fmt: skip
-    reply: Any = await asyncio.wait_for(broker.bind(PopHandler.notification)(call, peer), 2)  # type: ignore[arg-type]
+    reply: Any = await asyncio.wait_for(broker.ask(call), 2)
     assert reply.has_msg
 
 
@@ -277,98 +213,75 @@ SQL: dict[str, Any] = {"exp_type": "SQL92", "exp": "TAGS IN ('a', 'b')"}
 class TestBySql:
     """Pops with an expression on properties."""
 
-    async def test_only_what_matches_is_taken(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a", "x", "b", "x", "a")
-        reply: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
+    async def test_only_what_matches_is_taken(self, broker: LocalBroker) -> None:
+        stored(broker, "a", "x", "b", "x", "a")
+        reply = broker.ask(make_pop(**SQL))
         assert (sorted(bodies(reply)), reply.rest_num) == ([b"a", b"a", b"b"], 0)
         assert "0 0 0,1,2" in reply.msg_offset_info
         assert [broker.tables.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
 
-    async def test_the_offsets_are_those_of_what_matches(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("x", "x", "a", "x", "x", "x", "b")
-        reply: Any = broker.bind(PopHandler.pop)(ask(broker, queue_id=0, **SQL), peer)
+    async def test_the_offsets_are_those_of_what_matches(self, broker: LocalBroker) -> None:
+        stored(broker, "x", "x", "a", "x", "x", "x", "b")
+        reply = broker.ask(make_pop(queue_id=0, **SQL))
         assert (reply.start_offset_info, reply.msg_offset_info) == ("0 0 0", "0 0 1,3")
 
-    async def test_without_an_expression_its_kind_does_not_matter(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("x")
-        reply: Any = broker.bind(PopHandler.pop)(ask(broker, exp_type="SQL92"), peer)
-        assert bodies(reply) == [b"x"]
+    async def test_without_an_expression_its_kind_is_ignored(self, broker: LocalBroker) -> None:
+        stored(broker, "x")
+        assert bodies(broker.ask(make_pop(exp_type="SQL92"))) == [b"x"]
 
-    async def test_a_pop_waits_for_what_matches(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("x")
-        waits: Any = broker.bind(PopHandler.pop)(ask(broker, poll_time=5_000, **SQL), peer)
+    async def test_a_pop_waits_for_what_matches(self, broker: LocalBroker) -> None:
+        stored(broker, "x")
+        waits = broker.ask(make_pop(poll_time=5_000, **SQL))
         waiting: asyncio.Future[Any] = asyncio.ensure_future(waits)
         await asyncio.sleep(0.01)
-        stored("x", "x")
+        stored(broker, "x", "x")
         await asyncio.sleep(0.01)
         assert not waiting.done()
-        stored("b")
+        stored(broker, "b")
         assert bodies(await asyncio.wait_for(waiting, 2)) == [b"b"]
 
     async def test_consecutive_pops_scan_a_long_queue(
-        self,
-        broker: Broker,
-        peer: FakePeer,
-        stored: Callable[..., None],
-        monkeypatch: pytest.MonkeyPatch,
+        self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 16)
-        stored(*["x"] * 99, "a")
-        answer: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
+        stored(broker, *["x"] * 99, "a")
+        answer = broker.ask(make_pop(**SQL))
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)
-        answer = await broker.bind(PopHandler.pop)(ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
-        assert bodies(answer) == [b"a"]
+        assert bodies(await broker.ask(make_pop(poll_time=2_000, **SQL))) == [b"a"]
 
     async def test_the_queues_of_a_pop_share_the_work_of_one_step(
-        self,
-        broker: Broker,
-        peer: FakePeer,
-        stored: Callable[..., None],
-        monkeypatch: pytest.MonkeyPatch,
+        self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_WORK", 1)
-        stored(*["x"] * 40)
+        stored(broker, *["x"] * 40)
         assert len([n for n in range(4) if broker.log.store.bounds("orders", n)[1] > 1]) > 1
-        answer: Any = broker.bind(PopHandler.pop)(ask(broker, **SQL), peer)
+        answer = broker.ask(make_pop(**SQL))
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 39)
 
-    async def test_a_notification_reports_matching_messages(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("x", "x")
+    async def test_a_notification_reports_matching_messages(self, broker: LocalBroker) -> None:
+        stored(broker, "x", "x")
 
         def watch(poll_ms: int, **fields: Any) -> Any:
             call = Notification(
                 consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
                 born_time=broker.control.clock.now_ms(), **fields,
             )  # fmt: skip
-            return broker.bind(PopHandler.notification)(call, peer)
+            return broker.ask(call)
 
         assert not watch(0, **SQL).has_msg
         assert watch(0).has_msg
         waiting = asyncio.ensure_future(watch(5_000, **SQL))
         await asyncio.sleep(0.01)
-        stored("x")
+        stored(broker, "x")
         await asyncio.sleep(0.01)
         assert not waiting.done()
-        stored("a")
+        stored(broker, "a")
         assert (await asyncio.wait_for(waiting, 2)).has_msg
 
-    async def test_a_notification_does_not_scan_a_long_queue(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored(*["x"] * 200)
+    async def test_a_notification_does_not_scan_a_long_queue(self, broker: LocalBroker) -> None:
+        stored(broker, *["x"] * 200)
         call = Notification(
             consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
             born_time=broker.control.clock.now_ms(), **SQL,
         )  # fmt: skip
-        answer: Any = broker.bind(PopHandler.notification)(call, peer)
-        assert answer.has_msg, "there may be some: the pop will see"
+        assert broker.ask(call).has_msg, "there may be some: the pop will see"

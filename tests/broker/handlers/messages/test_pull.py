@@ -1,23 +1,14 @@
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, make_pull, refuses
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.pull import PullHandler
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.subscription import (
-    ConsumerData,
-    HeartbeatData,
-    MessageModel,
-    Subscription,
-)
+from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
@@ -28,86 +19,53 @@ from roquet.wire.records.record import decode_many
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
-def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
-    arguments = {
-        "consumer_group": "billing",
-        "topic": "orders",
-        "queue_id": 0,
-        "max_msg_nums": 32,
-        "sys_flag": SUBSCRIPTION,
-        "commit_offset": 0,
-        "suspend_timeout_millis": 5_000,
-        "subscription": "*",
-        "sub_version": 0,
-        **fields,
-    }
-    return kind(queue_offset=offset, **arguments)
+def ask(offset: int = 0, **fields: Any) -> Pull:
+    return make_pull(offset, **{"suspend_timeout_millis": 5_000, **fields})
 
 
 def bodies(reply: PullReply) -> list[bytes]:
     return [record.body for record in decode_many(reply.body)]
 
 
-@pytest.fixture
-def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., None]:
+def stored(broker: LocalBroker, *tags: str) -> None:
     """Stores messages with these tags in queue 0 of orders."""
-
-    def store(*tags: str) -> None:
-        for tag in tags:
-            broker.bind(SendHandler.send)(
-                message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer
-            )
-
-    return store
+    for tag in tags:
+        broker.send(tag.encode(), properties=f"TAGS\x01{tag}\x02")
 
 
-async def test_messages_come_from_the_asked_offset_on(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b", "c")
-    reply: Any = broker.bind(PullHandler.pull)(ask(1), peer)
+async def test_messages_come_from_the_asked_offset_on(broker: LocalBroker) -> None:
+    stored(broker, "a", "b", "c")
+    reply = broker.ask(ask(1))
     assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"b", b"c"])
     assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (3, 0, 3)
     assert reply.suggest_which_broker_id == 0
 
 
-async def test_a_lite_pull_is_a_pull(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
-    reply: Any = broker.bind(PullHandler.pull)(ask(kind=LitePull), peer)
-    assert bodies(reply) == [b"a"]
+async def test_a_lite_pull_is_a_pull(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    assert bodies(broker.ask(ask(kind=LitePull))) == [b"a"]
 
 
-async def test_a_pull_returns_at_most_the_requested_count(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b", "c")
-    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_nums=2), peer)
+async def test_a_pull_returns_at_most_the_requested_count(broker: LocalBroker) -> None:
+    stored(broker, "a", "b", "c")
+    reply = broker.ask(ask(max_msg_nums=2))
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b"], 2)
 
 
-async def test_one_message_always_fits(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_bytes=1), peer)
-    assert bodies(reply) == [b"a"]
+async def test_one_message_always_fits(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    assert bodies(broker.ask(ask(max_msg_bytes=1))) == [b"a"]
 
 
-async def test_only_wanted_tags_come(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b", "a", "c")
-    reply: Any = broker.bind(PullHandler.pull)(ask(subscription="a || c"), peer)
+async def test_only_wanted_tags_come(broker: LocalBroker) -> None:
+    stored(broker, "a", "b", "a", "c")
+    reply = broker.ask(ask(subscription="a || c"))
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"a", b"c"], 4)
 
 
-async def test_a_range_without_wanted_tags_is_passed_at_once(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    reply: Any = broker.bind(PullHandler.pull)(ask(subscription="z"), peer)
+async def test_a_range_without_wanted_tags_is_passed_at_once(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    reply = broker.ask(ask(subscription="z"))
     assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert (reply.body, reply.next_begin_offset) == (b"", 2)
 
@@ -124,150 +82,111 @@ async def test_a_range_without_wanted_tags_is_passed_at_once(
     ],
 )
 async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
-    broker: Broker,
-    peer: FakePeer,
-    stored: Callable[..., None],
-    count: int,
-    asked: int,
-    code: int,
-    next_offset: int,
+    broker: LocalBroker, count: int, asked: int, code: int, next_offset: int
 ) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-    stored(*"ab"[:count])
-    reply: Any = broker.bind(PullHandler.pull)(ask(asked), peer)
+    stored(broker, *"ab"[:count])
+    reply = broker.ask(ask(asked))
     assert (reply.code, reply.next_begin_offset) == (code, next_offset)
     assert (reply.min_offset, reply.max_offset, reply.body) == (0, count, b"")
 
 
-async def test_a_pull_commits_an_offset(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
-    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
+async def test_a_pull_commits_an_offset(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    broker.ask(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1))
     assert broker.tables.offsets.get("billing", "orders", 0) == 1
-    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
-    broker.bind(PullHandler.pull)(ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
+    broker.ask(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1))
+    broker.ask(ask(sys_flag=SUBSCRIPTION, commit_offset=9))
     assert broker.tables.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
 
 
 class TestHeldPulls:
     @staticmethod
-    def hold(broker: Broker, peer: FakePeer, offset: int, **fields: Any) -> asyncio.Task[PullReply]:
-        answer: Any = broker.bind(PullHandler.pull)(
-            ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer
-        )
+    def hold(
+        broker: LocalBroker, peer: FakePeer, offset: int, **fields: Any
+    ) -> asyncio.Task[PullReply]:
+        answer = broker.ask(ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer)
         return asyncio.create_task(answer)
 
-    async def test_the_next_message_ends_the_wait(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        held = self.hold(broker, peer, 1)
+    async def test_the_next_message_ends_the_wait(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        held = self.hold(broker, broker.peer, 1)
         await asyncio.sleep(0.01)
-        stored("b")
+        stored(broker, "b")
         assert bodies(await held) == [b"b"]
 
-    async def test_a_message_stored_between_read_and_wait_is_not_missed(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        held = self.hold(broker, peer, 1)
-        stored("b")  # before the task has taken its first step
+    async def test_a_message_between_read_and_wait_is_not_missed(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        held = self.hold(broker, broker.peer, 1)
+        stored(broker, "b")  # before the task has taken its first step
         assert bodies(await held) == [b"b"]
 
-    async def test_other_tags_do_not_end_the_wait(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        held = self.hold(broker, peer, 1, subscription="wanted")
+    async def test_other_tags_do_not_end_the_wait(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        held = self.hold(broker, broker.peer, 1, subscription="wanted")
         await asyncio.sleep(0.01)
-        stored("b", "c")
+        stored(broker, "b", "c")
         await asyncio.sleep(0.01)
         assert not held.done()
-        stored("wanted")
+        stored(broker, "wanted")
         reply = await held
         assert (bodies(reply), reply.next_begin_offset) == ([b"wanted"], 4)
 
-    async def test_a_long_poll_ends_empty_with_its_timeout(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        reply = await self.hold(broker, peer, 1, suspend_timeout_millis=20)
+    async def test_a_long_poll_ends_empty_with_its_timeout(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        reply = await self.hold(broker, broker.peer, 1, suspend_timeout_millis=20)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
 
-    async def test_a_waiting_pull_returns_an_offset_after_unwanted_messages(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        held = self.hold(broker, peer, 1, suspend_timeout_millis=50, subscription="z")
+    async def test_a_waiting_pull_returns_how_far_it_looked(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        held = self.hold(broker, broker.peer, 1, suspend_timeout_millis=50, subscription="z")
         await asyncio.sleep(0.01)
-        stored("b")
+        stored(broker, "b")
         reply = await held
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
-    async def test_a_commit_is_noted_before_the_wait(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
+    async def test_a_commit_is_noted_before_the_wait(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
         flags = SUBSCRIPTION | SUSPEND | COMMIT
-        answer: Any = broker.bind(PullHandler.pull)(ask(1, sys_flag=flags, commit_offset=1), peer)
+        answer = broker.ask(ask(1, sys_flag=flags, commit_offset=1))
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
         broker.tables.offsets.commit("billing", "orders", 0, 5)
-        stored("b")
+        stored(broker, "b")
         await answer
         assert broker.tables.offsets.get("billing", "orders", 0) == 5, "and not once more behind it"
 
-    async def test_a_stop_answers_waiting_pulls(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        held = self.hold(broker, peer, 1)
+    async def test_a_stop_answers_waiting_pulls(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        held = self.hold(broker, broker.peer, 1)
         await asyncio.sleep(0.01)
         broker.log.arrivals.close()
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
 
-    async def test_a_pull_without_the_flag_or_a_timeout_does_not_wait(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        reply: Any = broker.bind(PullHandler.pull)(ask(1), peer)
-        assert reply.code == ResponseCode.PULL_NOT_FOUND
+    async def test_a_pull_without_flag_or_timeout_does_not_wait(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        assert broker.ask(ask(1)).code == ResponseCode.PULL_NOT_FOUND
         flags = SUBSCRIPTION | SUSPEND
-        reply = broker.bind(PullHandler.pull)(
-            ask(1, sys_flag=flags, suspend_timeout_millis=0), peer
-        )
+        reply = broker.ask(ask(1, sys_flag=flags, suspend_timeout_millis=0))
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
-    async def test_a_correction_is_not_held_back(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        reply: Any = broker.bind(PullHandler.pull)(ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+    async def test_a_correction_is_not_held_back(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
+        reply = broker.ask(ask(9, sys_flag=SUBSCRIPTION | SUSPEND))
         assert reply.code == ResponseCode.PULL_OFFSET_MOVED
 
 
-class TestShortPolling:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"long_polling": False}
-
-    async def test_a_pull_is_held_for_a_moment_only(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        broker.control.settings.change(
-            {"shortPollingTimeMills": "10"}, broker.control.clock.now_ms()
-        )
-        stored("a")
-        async with asyncio.timeout(2):
-            answer: Any = broker.bind(PullHandler.pull)(
-                ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer
-            )
-            assert (await answer).code == ResponseCode.PULL_NOT_FOUND
+@pytest.mark.parametrize("settings", [{"long_polling": False}])
+async def test_a_pull_is_held_for_a_moment_only(broker: LocalBroker) -> None:
+    broker.control.settings.change({"shortPollingTimeMills": "10"}, broker.control.clock.now_ms())
+    stored(broker, "a")
+    async with asyncio.timeout(2):
+        answer = broker.ask(ask(1, sys_flag=SUBSCRIPTION | SUSPEND))
+        assert (await answer).code == ResponseCode.PULL_NOT_FOUND
 
 
-def refused(broker: Broker, peer: FakePeer, **fields: Any) -> int:
+def refused(broker: LocalBroker, **fields: Any) -> int:
     with pytest.raises(CallRefused) as caught:
-        broker.bind(PullHandler.pull)(ask(**fields), peer)
+        broker.ask(ask(**fields))
     return caught.value.code
 
 
@@ -288,10 +207,16 @@ def refused(broker: Broker, peer: FakePeer, **fields: Any) -> int:
     ],
 )  # fmt: skip
 async def test_a_pull_with_invalid_fields_is_refused(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], fields: dict[str, Any], code: int
+    broker: LocalBroker, fields: dict[str, Any], code: int
 ) -> None:
-    stored("a")
-    assert refused(broker, peer, **fields) == code
+    stored(broker, "a")
+    assert refused(broker, **fields) == code
+
+
+def put(broker: LocalBroker, *values: int) -> None:
+    """Stores messages with these values of `a` in queue 0 of orders."""
+    for value in values:
+        broker.send(str(value).encode(), properties=f"a\x01{value}\x02")
 
 
 class TestBySql:
@@ -301,170 +226,125 @@ class TestBySql:
     def settings(self) -> dict[str, Any]:
         return {"queue_file_entries": 300}
 
-    @pytest.fixture
-    def put(self, broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., None]:
-        """Stores messages with these values of `a` in queue 0 of orders."""
-
-        def store(*values: int) -> None:
-            for value in values:
-                call = message(str(value).encode(), properties=f"a\x01{value}\x02")
-                broker.bind(SendHandler.send)(call, peer)
-
-        return store
-
     @staticmethod
     def ask(expression: str = "a > 5", **fields: Any) -> Pull:
         return ask(**{"expression_type": "SQL92", "subscription": expression, **fields})
 
-    async def test_only_what_matches_comes(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(3, 7, 5, 9, 1)
-        reply: Any = await broker.bind(PullHandler.pull)(self.ask(), peer)  # type: ignore[misc]
+    async def test_only_what_matches_comes(self, broker: LocalBroker) -> None:
+        put(broker, 3, 7, 5, 9, 1)
+        reply = await broker.ask(self.ask())
         assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
         assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
         tally = broker.control.statistics.gets["orders", "billing"]
         assert (tally.count, tally.pulled) == (2, {0: 5})
 
-    async def test_no_matching_message_is_skipped(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1, 2, 3)
-        reply: Any = await broker.bind(PullHandler.pull)(self.ask(), peer)  # type: ignore[misc]
+    async def test_no_matching_message_is_skipped(self, broker: LocalBroker) -> None:
+        put(broker, 1, 2, 3)
+        reply = await broker.ask(self.ask())
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert (reply.body, reply.next_begin_offset) == (b"", 3)
 
-    async def test_count_and_bytes_are_limits(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(*range(20))
-        reply: Any = await broker.bind(PullHandler.pull)(self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
+    async def test_limits_hold(self, broker: LocalBroker) -> None:
+        put(broker, *range(20))
+        reply = await broker.ask(self.ask(max_msg_nums=2))
         assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
-        reply = await broker.bind(PullHandler.pull)(self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
+        reply = await broker.ask(self.ask(max_msg_bytes=1))
         assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
 
-    async def test_an_offset_outside_the_queue_is_corrected(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1)
-        reply: Any = await broker.bind(PullHandler.pull)(self.ask(offset=9), peer)  # type: ignore[misc]
+    async def test_an_offset_outside_the_queue_is_corrected(self, broker: LocalBroker) -> None:
+        put(broker, 1)
+        reply = await broker.ask(self.ask(offset=9))
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
 
-    async def test_progress_is_noted_on_the_way(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(7)
+    async def test_progress_is_noted_on_the_way(self, broker: LocalBroker) -> None:
+        put(broker, 7)
         call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
-        await broker.bind(PullHandler.pull)(call, peer)  # type: ignore[misc]
+        await broker.ask(call)
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
-    async def test_a_pull_waits_for_a_message_that_matches(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_a_pull_waits_for_a_message_that_matches(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.ask(call))
         for value in (2, 3):
             await asyncio.sleep(0.01)
-            put(value)
+            put(broker, value)
         await asyncio.sleep(0.01)
         assert not waiting.done()
-        put(4, 8, 9)
+        put(broker, 4, 8, 9)
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (bodies(reply), reply.next_begin_offset) == ([b"8", b"9"], 6)
 
-    async def test_a_long_poll_without_a_match_returns_how_far_it_scanned(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_a_long_poll_tells_how_far_it_scanned(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        reply: Any = await broker.bind(PullHandler.pull)(call, peer)  # type: ignore[misc]
+        reply = await broker.ask(call)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
-        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
-        put(2)
+        put(broker, 2)
         reply = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
     async def test_a_pull_that_never_reaches_the_end_of_its_queue_is_answered_in_time(
-        self,
-        broker: Broker,
-        peer: FakePeer,
-        put: Callable[..., None],
-        monkeypatch: pytest.MonkeyPatch,
+        self, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
-        put(1)
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.ask(call))
         began_ms = broker.control.clock.monotonic_ms()
         await asyncio.sleep(0.01)
         while not waiting.done() and broker.control.clock.monotonic_ms() - began_ms < 1_000:
-            put(2, 3, 4)
+            put(broker, 2, 3, 4)
             await asyncio.sleep(0)
         assert waiting.done()
         reply: Any = waiting.result()
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
-    async def test_changes_during_a_waiting_pull_take_effect(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_changes_during_a_waiting_pull_take_effect(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
         broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
         broker.log.arrivals.arrived("orders", 0, 1, [0])
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
-    async def test_an_end_of_the_broker_ends_the_wait(
-        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
-    ) -> None:
-        put(1)
+    async def test_an_end_of_the_broker_ends_the_wait(self, broker: LocalBroker) -> None:
+        put(broker, 1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(broker.bind(PullHandler.pull)(call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
         broker.log.arrivals.close()
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
 
-class TestByTagsAlone:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"property_filter": False}
-
-    async def test_sql_is_refused_in_apaches_words(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        with pytest.raises(CallRefused) as caught:
-            broker.bind(PullHandler.pull)(ask(expression_type="SQL92", subscription="a > 1"), peer)
-        assert caught.value.code == ResponseCode.SYSTEM_ERROR
-        assert caught.value.remark == (
-            "The broker does not support consumer to filter message by SQL92"
-        )
+@pytest.mark.parametrize("settings", [{"property_filter": False}])
+async def test_sql_is_refused_in_apaches_words(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    with refuses(ResponseCode.SYSTEM_ERROR) as caught:
+        broker.ask(ask(expression_type="SQL92", subscription="a > 1"))
+    assert caught.value.remark == (
+        "The broker does not support consumer to filter message by SQL92"
+    )
 
 
 @pytest.mark.parametrize("kind", [None, "", "TAG"])
-async def test_tags_need_not_be_named_as_such(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], kind: str | None
-) -> None:
-    stored("a")
-    reply: Any = broker.bind(PullHandler.pull)(ask(expression_type=kind, subscription="a"), peer)
-    assert bodies(reply) == [b"a"]
+async def test_tags_need_not_be_named_as_such(broker: LocalBroker, kind: str | None) -> None:
+    stored(broker, "a")
+    assert bodies(broker.ask(ask(expression_type=kind, subscription="a"))) == [b"a"]
 
 
-async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
+async def test_a_forbidden_group_or_topic_is_named_by_its_kind(broker: LocalBroker) -> None:
+    stored(broker, "a")
     broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
-    reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
+    reply = broker.ask(ask())
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
     broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
-    reply = broker.bind(PullHandler.pull)(ask(consumer_group="other"), peer)
+    reply = broker.ask(ask(consumer_group="other"))
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
 
@@ -472,64 +352,48 @@ class TestByHeartbeat:
     """Without its own expression a pull means what the group's members said."""
 
     @staticmethod
-    def listen(broker: Broker, peer: FakePeer, expression: str, **fields: Any) -> None:
+    def listen(broker: LocalBroker, expression: str, **fields: Any) -> None:
         wants = Subscription(topic="orders", sub_string=expression, sub_version=5, **fields)
-        model = MessageModel.BROADCASTING
-        data = ConsumerData(
-            group_name="billing", message_model=model, subscription_data_set=[wants]
-        )
-        broker.tables.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
+        data = heartbeat_of("c", wants, message_model=MessageModel.BROADCASTING)
+        broker.tables.clients.beat(broker.peer, data)
 
-    async def test_the_groups_expression_counts(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a", "b")
-        self.listen(broker, peer, "b")
-        reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=0, sub_version=5), peer)
-        assert bodies(reply) == [b"b"]
+    async def test_the_groups_expression_counts(self, broker: LocalBroker) -> None:
+        stored(broker, "a", "b")
+        self.listen(broker, "b")
+        assert bodies(broker.ask(ask(sys_flag=0, sub_version=5))) == [b"b"]
 
     @pytest.mark.parametrize("sql", ["", "TAGS is not null"])
-    async def test_a_member_whose_pulls_always_find_messages_owns_its_queue(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None], sql: str
-    ) -> None:
-        stored("a", "b")
+    async def test_a_busy_member_owns_its_queue(self, broker: LocalBroker, sql: str) -> None:
+        stored(broker, "a", "b")
         kind: dict[str, Any] = {"expression_type": "SQL92"} if sql else {}
-        self.listen(broker, peer, sql or "*", **kind)
+        self.listen(broker, sql or "*", **kind)
         owners = broker.coordination.handover.owners
         assert owners("billing", "orders", 0) == []
         for flags in (0, SUSPEND):
-            reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=flags, max_msg_nums=1), peer)
+            reply = broker.ask(ask(sys_flag=flags, max_msg_nums=1))
             assert bodies(await reply if sql else reply) == [b"a"]
         assert owners("billing", "orders", 0) == ["c"]
-        broker.bind(PullHandler.pull)(ask(), FakePeer())
+        broker.ask(ask(), FakePeer())
         assert owners("billing", "orders", 0) == ["c"], "a stranger's pull does not count"
 
-    async def test_codes_of_a_heartbeat_are_not_believed(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("tagA")
-        self.listen(broker, peer, "tagA", code_set=[0])  # as the C++ client sends it
-        reply: Any = broker.bind(PullHandler.pull)(ask(sys_flag=0), peer)
-        assert bodies(reply) == [b"tagA"]
+    async def test_codes_of_a_heartbeat_are_not_believed(self, broker: LocalBroker) -> None:
+        stored(broker, "tagA")
+        self.listen(broker, "tagA", code_set=[0])  # as the C++ client sends it
+        assert bodies(broker.ask(ask(sys_flag=0))) == [b"tagA"]
 
-    async def test_a_topic_without_subscription_is_refused(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
+    async def test_a_topic_without_subscription_is_refused(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
         broker.tables.topics.put(TopicConfig(topic_name="other"), 0)
-        self.listen(broker, peer, "*")
-        code = refused(broker, peer, topic="other", sys_flag=0)
+        self.listen(broker, "*")
+        code = refused(broker, topic="other", sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
-    async def test_newer_tags_than_the_heartbeats_get_everything_and_the_client_compares_them(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a", "b")
-        self.listen(broker, peer, "b")
+    async def test_newer_tags_than_the_heartbeats_get_everything(self, broker: LocalBroker) -> None:
+        stored(broker, "a", "b")
+        self.listen(broker, "b")
         for expression_type in ("TAG", "", None):
             newer = ask(sub_version=6, sys_flag=0, expression_type=expression_type)
-            reply: Any = broker.bind(PullHandler.pull)(newer, peer)
-            assert bodies(reply) == [b"a", b"b"]
+            assert bodies(broker.ask(newer)) == [b"a", b"b"]
 
     @pytest.mark.parametrize(
         ("before", "now"),
@@ -541,72 +405,48 @@ class TestByHeartbeat:
         ],
     )
     async def test_a_newer_version_that_the_client_cannot_filter_itself_is_refused(
-        self,
-        broker: Broker,
-        peer: FakePeer,
-        stored: Callable[..., None],
-        before: dict[str, Any],
-        now: dict[str, Any],
+        self, broker: LocalBroker, before: dict[str, Any], now: dict[str, Any]
     ) -> None:
-        stored("a")
-        self.listen(broker, peer, "a is null", **before)
-        code = refused(broker, peer, **{"sub_version": 6, "sys_flag": 0, **now})
+        stored(broker, "a")
+        self.listen(broker, "a is null", **before)
+        code = refused(broker, **{"sub_version": 6, "sys_flag": 0, **now})
         assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
-    async def test_sql_may_come_with_a_heartbeat(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a", "b")
-        self.listen(broker, peer, "TAGS = 'b'", expression_type="SQL92")
-        reply: Any = await broker.bind(PullHandler.pull)(ask(sys_flag=0), peer)  # type: ignore[misc]
-        assert bodies(reply) == [b"b"]
-        self.listen(broker, peer, "TAGS = ", expression_type="SQL92")
-        assert refused(broker, peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
+    async def test_sql_may_come_with_a_heartbeat(self, broker: LocalBroker) -> None:
+        stored(broker, "a", "b")
+        self.listen(broker, "TAGS = 'b'", expression_type="SQL92")
+        assert bodies(await broker.ask(ask(sys_flag=0))) == [b"b"]
+        self.listen(broker, "TAGS = ", expression_type="SQL92")
+        assert refused(broker, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
 
-    async def test_a_group_that_may_not_broadcast_does_not(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
+    async def test_a_group_that_may_not_broadcast_does_not(self, broker: LocalBroker) -> None:
+        stored(broker, "a")
         group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
         broker.tables.groups.put(group, 0)
-        self.listen(broker, peer, "*")
-        reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
+        self.listen(broker, "*")
+        reply = broker.ask(ask())
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
-        reply = broker.bind(PullHandler.pull)(ask(consumer_group="other"), peer)
-        assert reply.code == 0
+        assert broker.ask(ask(consumer_group="other")).code == 0
 
 
-class TestWriteOnly:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"permission": 2}
-
-    async def test_a_broker_without_read_permission_refuses_pulls(
-        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
-    ) -> None:
-        stored("a")
-        reply: Any = broker.bind(PullHandler.pull)(ask(), peer)
-        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
+@pytest.mark.parametrize("settings", [{"permission": 2}])
+async def test_a_broker_without_read_permission_refuses_pulls(broker: LocalBroker) -> None:
+    stored(broker, "a")
+    reply = broker.ask(ask())
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
 
 
-async def test_clients_in_other_languages_get_as_many_messages_at_once_as_from_apaches_broker(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored(*("red" for _ in range(50)))
-    reply: Any = broker.bind(PullHandler.pull)(ask(max_msg_nums=50), peer)
+async def test_clients_in_other_languages_get_as_many_as_from_apache(broker: LocalBroker) -> None:
+    stored(broker, *("red" for _ in range(50)))
+    reply = broker.ask(ask(max_msg_nums=50))
     assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
-    peer.language = Language.PYTHON
-    reply = broker.bind(PullHandler.pull)(ask(max_msg_nums=50), peer)
-    assert len(bodies(reply)) == 50
+    broker.peer.language = Language.PYTHON
+    assert len(bodies(broker.ask(ask(max_msg_nums=50)))) == 50
 
 
-async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
+async def test_transfer_limits_of_settings_hold_for_other_languages(broker: LocalBroker) -> None:
     def pulled_count(count: int = 50, size: int | None = None) -> int:
-        reply: Any = broker.bind(PullHandler.pull)(
-            ask(max_msg_nums=count, max_msg_bytes=size), peer
-        )
+        reply = broker.ask(ask(max_msg_nums=count, max_msg_bytes=size))
         return len(bodies(reply))
 
     def set_limits(**limits: object) -> None:
@@ -614,7 +454,7 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
             {k: str(v) for k, v in limits.items()}, broker.control.clock.now_ms()
         )
 
-    stored(*("red" for _ in range(50)))
+    stored(broker, *("red" for _ in range(50)))
     size = broker.log.store.end_position // 50
     set_limits(maxTransferCountOnMessageInMemory=40, maxTransferBytesOnMessageInMemory="4MiB")
     assert pulled_count() == 40
@@ -630,124 +470,99 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     set_limits(maxTransferBytesOnMessageInDisk="1MiB")
     assert pulled_count() == 9
     set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
-    reply: Any = broker.bind(PullHandler.pull)(ask(30, max_msg_nums=50), peer)
+    reply = broker.ask(ask(30, max_msg_nums=50))
     assert len(bodies(reply)) == 20, "the newest are in memory"
-    peer.language = Language.PYTHON
+    broker.peer.language = Language.PYTHON
     assert pulled_count() == 50
 
 
 @pytest.mark.parametrize("expression", [" ", "|| ||"])
-async def test_blanks_name_no_tag_and_find_nothing(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], expression: str
-) -> None:
-    stored("red", "blue")
-    reply: Any = broker.bind(PullHandler.pull)(ask(subscription=expression), peer)
+async def test_blanks_name_no_tag_and_find_nothing(broker: LocalBroker, expression: str) -> None:
+    stored(broker, "red", "blue")
+    reply = broker.ask(ask(subscription=expression))
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 @pytest.mark.parametrize("kind", [Pull, LitePull])
 async def test_internal_topics_are_pulled_only_if_the_settings_allow_it(
-    broker: Broker, peer: FakePeer, topic: str, kind: type[Pull]
+    broker: LocalBroker, topic: str, kind: type[Pull]
 ) -> None:
     call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
-    reply: Any = broker.bind(PullHandler.pull)(call, peer)
+    reply = broker.ask(call)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
     assert "read_internal_topics=true" in reply.remark
     broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
-    allowed: Any = broker.bind(PullHandler.pull)(call, peer)
-    assert allowed.code == ResponseCode.PULL_NOT_FOUND
+    assert broker.ask(call).code == ResponseCode.PULL_NOT_FOUND
 
 
 class TestTogether:
     @pytest.fixture
-    def both(self, broker: Broker, peer: FakePeer, message: MakeSend) -> None:
+    def both(self, broker: LocalBroker) -> None:
         """Messages that take turns in two queues."""
         for body in (b"a", b"b", b"c", b"d"):
-            broker.bind(SendHandler.send)(message(body, queue_id=body[0] % 2), peer)
+            broker.send(body, queue_id=body[0] % 2)
 
-    async def test_other_queues_messages_come_too(
-        self, broker: Broker, peer: FakePeer, both: None
-    ) -> None:
+    async def test_other_queues_messages_come_too(self, broker: LocalBroker, both: None) -> None:
         call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = broker.bind(PullHandler.pull)(call, peer)
+        reply = broker.ask(call)
         assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
 
     @pytest.mark.parametrize(
         "body", [b"{}", b"nonsense", b'{"offsets":{}}', b'{"offsets":{"99":0}}']
     )
     async def test_a_malformed_multi_queue_body_is_a_pull_of_one_queue(
-        self, broker: Broker, peer: FakePeer, both: None, body: bytes
+        self, broker: LocalBroker, both: None, body: bytes
     ) -> None:
-        reply: Any = broker.bind(PullHandler.pull)(ask(queue_id=1, body=body), peer)
-        assert bodies(reply) == [b"a", b"c"]
+        assert bodies(broker.ask(ask(queue_id=1, body=body))) == [b"a", b"c"]
 
-    async def test_a_filter_is_for_one_queue(
-        self, broker: Broker, peer: FakePeer, both: None
-    ) -> None:
+    async def test_a_filter_is_for_one_queue(self, broker: LocalBroker, both: None) -> None:
         call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = broker.bind(PullHandler.pull)(call, peer)
-        assert bodies(reply) == []
+        assert bodies(broker.ask(call)) == []
 
 
-async def test_a_pull_that_means_a_deleted_topic_is_refused(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
+async def test_a_pull_that_means_a_deleted_topic_is_refused(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
     before = broker.tables.topics.ids["orders"]
-    assert bodies(broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
+    assert bodies(broker.ask(ask(1, topic_id=before))) == [b"b"]
     broker.make(TopicDeletion).delete(["orders"])
-    stored("c", "d", "e")
+    stored(broker, "c", "d", "e")
     with pytest.raises(CallRefused, match="deleted and made anew"):
-        broker.bind(PullHandler.pull)(ask(1, topic_id=before), peer)
+        broker.ask(ask(1, topic_id=before))
 
 
-async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a")
+async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(broker: LocalBroker) -> None:
+    stored(broker, "a")
     call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.tables.topics.ids["orders"])
-    answer: Any = broker.bind(PullHandler.pull)(call, peer)
+    answer = broker.ask(call)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
     broker.make(TopicDeletion).delete(["orders"])
-    stored("b", "c")
+    stored(broker, "b", "c")
     with pytest.raises(CallRefused, match="deleted and made anew"):
         await waiting
 
 
-async def test_an_apache_reader_of_a_recreated_topic_is_sent_to_its_beginning(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    broker.tables.former_readers.add("orders", [peer], ["billing"])
-    reply: Any = broker.bind(PullHandler.pull)(
-        ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer
-    )
+async def test_an_apache_reader_of_a_new_topic_is_sent_to_its_start(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.tables.former_readers.add("orders", [broker.peer], ["billing"])
+    reply = broker.ask(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1))
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
     assert broker.tables.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
-    assert bodies(broker.bind(PullHandler.pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
+    assert bodies(broker.ask(ask(0))) == [b"a", b"b"]
 
 
-async def test_a_reader_that_names_the_topics_id_is_believed(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    broker.tables.former_readers.add("orders", [peer], ["billing"])
-    reply: Any = broker.bind(PullHandler.pull)(
-        ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer
-    )
+async def test_a_reader_that_names_the_topics_id_is_believed(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.tables.former_readers.add("orders", [broker.peer], ["billing"])
+    reply = broker.ask(ask(1, topic_id=broker.tables.topics.ids.get("orders")))
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.SUCCESS, 2)
 
 
-async def test_a_reader_beyond_the_end_continues_at_its_groups_progress(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None]
-) -> None:
-    stored("a", "b")
-    broker.bind(PullHandler.pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
-    reply: Any = broker.bind(PullHandler.pull)(
-        ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer
-    )
+async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(broker: LocalBroker) -> None:
+    stored(broker, "a", "b")
+    broker.ask(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1))
+    reply = broker.ask(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9))
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
     assert broker.tables.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
 
@@ -761,10 +576,10 @@ async def test_a_reader_beyond_the_end_continues_at_its_groups_progress(
     ],
 )
 async def test_refusals_end_with_apaches_hint(
-    broker: Broker, peer: FakePeer, stored: Callable[..., None], fields: dict[str, Any], says: str
+    broker: LocalBroker, fields: dict[str, Any], says: str
 ) -> None:
     """Genuine clients add one of their own where it lacks."""
-    stored("a")
+    stored(broker, "a")
     with pytest.raises(CallRefused) as refused:
-        broker.bind(PullHandler.pull)(ask(**fields), peer)
+        broker.ask(ask(**fields))
     assert refused.value.remark == f"{says}{HELP}"

@@ -6,10 +6,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, failing, not_none
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
@@ -30,68 +28,55 @@ async def waiting(answer: HandlerReply) -> Any:
     return await answer
 
 
-async def test_a_message_is_stored_and_the_reply_names_queue_and_offset(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
-    reply: Any = broker.bind(SendHandler.send)(message(b"second"), peer)
+async def test_a_message_is_stored_and_the_reply_has_queue_and_offset(broker: LocalBroker) -> None:
+    broker.send()
+    reply = broker.send(b"second")
     assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
     assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
     _, position = parse_offset_message_id(reply.msg_id)
-    record = broker.log.store.message_at(position)
-    assert record is not None
+    record = not_none(broker.log.store.message_at(position))
     assert decode(record).body == b"second"
     assert decode(record).properties.find(reply.transaction_id.encode()) > 0
 
 
-async def test_the_long_names_mean_the_same(broker: Broker, peer: FakePeer) -> None:
+async def test_the_long_names_mean_the_same(broker: LocalBroker) -> None:
     call = SendLongNames(
         producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
     )
-    reply: Any = broker.bind(SendHandler.send)(call, peer)
+    reply = broker.ask(call)
     assert (reply.code, reply.queue_id) == (0, 1)
     assert broker.log.store.bounds("orders", 1) == (0, 1)
 
 
-async def test_a_new_topic_has_the_queue_count_of_its_first_send(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    broker.bind(SendHandler.send)(message(default_topic_queue_nums=3), peer)
-    topic = broker.tables.topics.get("orders")
-    assert topic is not None
+async def test_a_new_topic_has_the_queue_count_of_its_first_send(broker: LocalBroker) -> None:
+    broker.send(default_topic_queue_nums=3)
+    topic = not_none(broker.tables.topics.get("orders"))
     assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
 
 
-async def test_a_negative_queue_means_any(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
-    replies: list[Any] = [
-        broker.bind(SendHandler.send)(message(queue_id=-1), peer) for _ in range(100)
-    ]
+async def test_a_negative_queue_means_any(broker: LocalBroker) -> None:
+    replies: list[Any] = [broker.send(queue_id=-1) for _ in range(100)]
     assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("kind", [Send, SendBatch, SendLongNames])
 async def test_a_batch_is_recognised_by_its_flag_whatever_its_code(
-    broker: Broker, peer: FakePeer, kind: type[Send | SendLongNames]
+    broker: LocalBroker, kind: type[Send | SendLongNames]
 ) -> None:
     fields: dict[str, Any] = {
         "producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1,
     }  # fmt: skip
-    reply: Any = broker.bind(SendHandler.send)(kind(**fields, body=BATCH, batch=True), peer)
+    reply = broker.ask(kind(**fields, body=BATCH, batch=True))
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 0, 1)
-    reply = broker.bind(SendHandler.send)(kind(**fields, body=BATCH), peer)
+    reply = broker.ask(kind(**fields, body=BATCH))
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 2, 0)
     assert broker.log.store.bounds("orders", 0) == (0, 3)
 
 
-async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_a_topic_that_shrinks_takes_what_was_on_its_way(broker: LocalBroker) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
     broker.tables.topics.put(topic, 0)
-    reply: Any = broker.bind(SendHandler.send)(message(queue_id=7), peer)
-    assert reply.code == 0
+    assert broker.send(queue_id=7).code == 0
 
 
 @pytest.mark.parametrize(
@@ -115,77 +100,51 @@ async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
     ],
 )
 async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
-    broker: Broker,
-    peer: FakePeer,
-    message: MakeSend,
-    fields: dict[str, Any],
-    code: int,
-    remark: str,
+    broker: LocalBroker, fields: dict[str, Any], code: int, remark: str
 ) -> None:
     body = fields.pop("body", b"body")
     end = broker.log.store.end_position
-    reply: Any = broker.bind(SendHandler.send)(message(body, **fields), peer)
+    reply = broker.send(body, **fields)
     assert reply.code == code
     assert re.search(remark, reply.remark)
     assert reply.region == "DefaultRegion", "the C++ client looks for it in refusals as well"
     assert broker.log.store.end_position == end
 
 
-async def test_a_topic_without_queues_to_write_to_takes_nothing(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_a_topic_without_queues_to_write_to_takes_nothing(broker: LocalBroker) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
     broker.tables.topics.put(topic, 0)
-    reply: Any = broker.bind(SendHandler.send)(message(queue_id=-1), peer)
-    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert broker.send(queue_id=-1).code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: FakePeer) -> None:
+async def test_a_batch_is_refused_like_a_message(broker: LocalBroker) -> None:
     call = SendBatch(
         batch=True, producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH
     )
-    reply: Any = broker.bind(SendHandler.send)(call, peer)
-    assert reply.code == ResponseCode.INVALID_PARAMETER
+    assert broker.ask(call).code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_full_disk_is_answered_and_reads_go_on(
-    broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.bind(SendHandler.send)(message(), peer)
+    broker.send()
 
-    def refuse(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
-    monkeypatch.setattr(broker.log.store, "append", refuse)
-    reply: Any = broker.bind(SendHandler.send)(message(), peer)
+    monkeypatch.setattr(broker.log.store, "append", failing(StoreFull("the disk is full")))
+    reply = broker.send()
     assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
     assert broker.log.store.read("orders", 0, 0).count == 1
 
 
-class TestWithoutAutomaticCreation:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"auto_create_topic": False}
-
-    async def test_an_unknown_topic_is_answered_with_17(
-        self, broker: Broker, peer: FakePeer, message: MakeSend
-    ) -> None:
-        reply: Any = broker.bind(SendHandler.send)(message(), peer)
-        assert reply.code == ResponseCode.TOPIC_NOT_EXIST
-        assert broker.tables.topics.get("orders") is None
+@pytest.mark.parametrize("settings", [{"auto_create_topic": False}])
+async def test_an_unknown_topic_is_answered_with_17(broker: LocalBroker) -> None:
+    assert broker.send().code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.tables.topics.get("orders") is None
 
 
-class TestReadOnly:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"permission": 4}
-
-    async def test_a_broker_without_write_permission_refuses_messages(
-        self, broker: Broker, peer: FakePeer, message: MakeSend
-    ) -> None:
-        broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-        reply: Any = broker.bind(SendHandler.send)(message(), peer)
-        assert reply.code == ResponseCode.NO_PERMISSION
+@pytest.mark.parametrize("settings", [{"permission": 4}])
+async def test_a_broker_without_write_permission_refuses_messages(broker: LocalBroker) -> None:
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    assert broker.send().code == ResponseCode.NO_PERMISSION
 
 
 class TestSyncFlush:
@@ -193,49 +152,33 @@ class TestSyncFlush:
     def settings(self, tmp_path: Path) -> dict[str, Any]:
         return {"sync_flush": True, "store_dir": tmp_path, "log_file_size": 1 << 20}
 
-    async def test_an_acknowledged_message_is_on_the_disk(
-        self, broker: Broker, peer: FakePeer, message: MakeSend
-    ) -> None:
-        reply = await waiting(broker.bind(SendHandler.send)(message(), peer))
-        assert reply.code == 0
+    async def test_an_acknowledged_message_is_on_the_disk(self, broker: LocalBroker) -> None:
+        assert (await waiting(broker.send())).code == 0
         assert broker.log.store.flushed_position == broker.log.store.end_position
 
-    async def test_a_batch_waits_for_its_last_message(
-        self, broker: Broker, peer: FakePeer, message: MakeSend
-    ) -> None:
-        reply = await waiting(broker.bind(SendHandler.send)(message(BATCH, batch=True), peer))
-        assert reply.code == 0
+    async def test_a_batch_waits_for_its_last_message(self, broker: LocalBroker) -> None:
+        assert (await waiting(broker.send(BATCH, batch=True))).code == 0
         assert broker.log.store.flushed_position == broker.log.store.end_position
 
-    async def test_a_message_with_wait_false_is_answered_before_the_flush(
-        self, broker: Broker, peer: FakePeer, message: MakeSend
-    ) -> None:
-        reply: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
-        assert reply.code == 0
-        reply = broker.bind(SendHandler.send)(
-            message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer
-        )
-        assert reply.code == 0
+    async def test_a_message_may_be_answered_before_the_flush(self, broker: LocalBroker) -> None:
+        assert broker.send(properties="WAIT\x01false\x02").code == 0
+        assert broker.send(BATCH, batch=True, properties="WAIT\x01false\x02").code == 0
 
 
-class TestSlowDisk:
-    @pytest.fixture
-    def settings(self) -> dict[str, Any]:
-        return {"sync_flush": True, "sync_flush_timeout": 20}
-
-    async def test_a_flush_timeout_is_reported_with_queue_and_offset(
-        self, broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        held_up = Event()
-        with monkeypatch.context() as slow:
-            slow.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
-            reply = await waiting(broker.bind(SendHandler.send)(message(), peer))
-        held_up.set()
-        assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert (reply.queue_id, reply.queue_offset) == (0, 0)
-        assert broker.log.store.read("orders", 0, 0).count == 0, "it is not on the disk yet"
-        await broker.log.flush.step()
-        assert broker.log.store.read("orders", 0, 0).count == 1
+@pytest.mark.parametrize("settings", [{"sync_flush": True, "sync_flush_timeout": 20}])
+async def test_a_flush_timeout_is_reported_with_queue_and_offset(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_up = Event()
+    with monkeypatch.context() as slow:
+        slow.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
+        reply = await waiting(broker.send())
+    held_up.set()
+    assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert (reply.queue_id, reply.queue_offset) == (0, 0)
+    assert broker.log.store.read("orders", 0, 0).count == 0, "it is not on the disk yet"
+    await broker.log.flush.step()
+    assert broker.log.store.read("orders", 0, 0).count == 1
 
 
 class TestFailingDisk:
@@ -260,45 +203,39 @@ class TestFailingDisk:
         return failed
 
     async def test_a_failed_flush_leaves_waiting_sends_indefinite_and_later_ones_refused(
-        self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
+        self, broker: LocalBroker, failures: list[Path]
     ) -> None:
-        first = broker.bind(SendHandler.send)(message(b"first"), peer)
-        second = broker.bind(SendHandler.send)(message(BATCH, batch=True), peer)
+        first = broker.send(b"first")
+        second = broker.send(BATCH, batch=True)
         replies = await asyncio.gather(waiting(first), waiting(second))
         assert len(failures) == 1
         assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
         assert "look at the disk, then restart" in replies[0].remark
         end = broker.log.store.end_position
         for answer in (
-            broker.bind(SendHandler.send)(message(), peer),
-            broker.bind(SendHandler.send)(message(BATCH, batch=True), peer),
-            broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer),
+            broker.send(),
+            broker.send(BATCH, batch=True),
+            broker.send(properties="WAIT\x01false\x02"),
         ):
-            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE  # type: ignore[union-attr]
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert broker.log.store.end_position == end
         assert broker.log.store.flushed_position == 0
         assert broker.log.store.read("orders", 0, 0).count == 0, "a restart may not find them"
 
     async def test_a_failed_disk_refuses_later_messages_with_asynchronous_flush_too(
-        self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
+        self, broker: LocalBroker, failures: list[Path]
     ) -> None:
-        reply: Any = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
-        assert reply.code == ResponseCode.SUCCESS
+        assert broker.send(properties="WAIT\x01false\x02").code == ResponseCode.SUCCESS
         with pytest.raises(StoreFailed):
             await broker.log.flush.step()
         assert len(failures) == 1
-        reply = broker.bind(SendHandler.send)(message(properties="WAIT\x01false\x02"), peer)
+        reply = broker.send(properties="WAIT\x01false\x02")
         assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
     async def test_no_checkpoint_covers_lost_messages(
-        self,
-        broker: Broker,
-        peer: FakePeer,
-        message: MakeSend,
-        failures: list[Path],
-        tmp_path: Path,
+        self, broker: LocalBroker, failures: list[Path], tmp_path: Path
     ) -> None:
-        await waiting(broker.bind(SendHandler.send)(message(), peer))
+        await waiting(broker.send())
         assert failures
         with pytest.raises(StoreFailed):
             await broker.log.flush.checkpoint(0)

@@ -2,10 +2,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import LocalBroker, failing, not_none
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.broker.handlers.messages.transaction import TransactionHandler
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.observe.log_lines import LineFilter
@@ -20,29 +18,26 @@ COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 Prepare = Callable[..., EndTransaction]
 
 
-@pytest.fixture
-def prepare(broker: Broker, peer: FakePeer, message: MakeSend) -> Prepare:
+def prepare(
+    broker: LocalBroker, body: bytes = b"m", extra: str = "", **fields: Any
+) -> EndTransaction:
     """Stores a half message; gives the call that commits it."""
-
-    def half(body: bytes = b"m", extra: str = "", **fields: Any) -> EndTransaction:
-        text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
-        now_ms = broker.control.clock.now_ms()
-        arguments = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
-        reply: Any = broker.bind(SendHandler.send)(message(body, **arguments), peer)
-        assert isinstance(reply, SendReply)
-        assert reply.code == ResponseCode.SUCCESS
-        return EndTransaction(
-            producer_group="pg",
-            half_offset=reply.queue_offset,
-            position=parse_offset_message_id(reply.msg_id)[1],
-            commit_or_rollback=COMMIT,
-            msg_id=reply.transaction_id or "",
-        )
-
-    return half
+    text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
+    now_ms = broker.control.clock.now_ms()
+    arguments = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
+    reply = broker.send(body, **arguments)
+    assert isinstance(reply, SendReply)
+    assert reply.code == ResponseCode.SUCCESS
+    return EndTransaction(
+        producer_group="pg",
+        half_offset=reply.queue_offset,
+        position=parse_offset_message_id(reply.msg_id)[1],
+        commit_or_rollback=COMMIT,
+        msg_id=reply.transaction_id or "",
+    )
 
 
-def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
+def bodies(broker: LocalBroker, topic: str = "orders") -> list[bytes]:
     messages = broker.log.store.read(topic, 0, 0, count_max=100)
     return [record.body for part in messages.parts for record in decode_many(part)]
 
@@ -58,41 +53,27 @@ def refusal(act: Callable[..., object], *args: object) -> CallRefused:
     return refused.value
 
 
-async def test_the_reply_to_a_half_message_names_its_queue_and_half_offset(
-    broker: Broker, peer: FakePeer, message: MakeSend
-) -> None:
+async def test_the_reply_to_a_half_message_has_its_queue_and_offset(broker: LocalBroker) -> None:
     text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
     for number in range(2):
-        reply: Any = broker.bind(SendHandler.send)(message(properties=text, queue_id=2), peer)
+        reply = broker.send(properties=text, queue_id=2)
         assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (2, number, "k")
     assert bodies(broker) == []
 
 
-async def test_a_commit_delivers_and_a_roll_back_does_not(
-    broker: Broker, peer: FakePeer, prepare: Prepare
-) -> None:
-    assert broker.bind(TransactionHandler.end)(prepare(b"yes"), peer) is None
-    assert (
-        broker.bind(TransactionHandler.end)(
-            changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer
-        )
-        is None
-    )
-    assert (
-        broker.bind(TransactionHandler.end)(
-            changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer
-        )
-        is None
-    )
+async def test_a_commit_delivers_and_a_roll_back_does_not(broker: LocalBroker) -> None:
+    assert broker.ask(prepare(broker, b"yes")) is None
+    assert broker.ask(changed(prepare(broker, b"no"), commit_or_rollback=ROLL_BACK)) is None
+    assert broker.ask(changed(prepare(broker, b"perhaps"), commit_or_rollback=UNKNOWN)) is None
     assert bodies(broker) == [b"yes"]
 
 
 @pytest.mark.parametrize("how", [1, 4, -8, 2**31 - 1])
-async def test_another_word_is_no_end(
-    broker: Broker, peer: FakePeer, prepare: Prepare, how: int
-) -> None:
+async def test_another_word_is_no_end(broker: LocalBroker, how: int) -> None:
     error = refusal(
-        broker.bind(TransactionHandler.end), changed(prepare(), commit_or_rollback=how), peer
+        broker.bind(TransactionHandler.end),
+        changed(prepare(broker), commit_or_rollback=how),
+        broker.peer,
     )
     assert (error.code, error.remark) == (1, "commitOrRollback field wrong")
     assert bodies(broker) == []
@@ -109,89 +90,80 @@ async def test_another_word_is_no_end(
     ],
 )
 async def test_an_end_that_contradicts_its_half_message_is_refused_in_apaches_words(
-    broker: Broker, peer: FakePeer, prepare: Prepare, fields: dict[str, Any], remark: str
+    broker: LocalBroker, fields: dict[str, Any], remark: str
 ) -> None:
-    call = prepare()
+    call = prepare(broker)
     for how in (COMMIT, ROLL_BACK):
         error = refusal(
             broker.bind(TransactionHandler.end),
             changed(call, commit_or_rollback=how, **fields),
-            peer,
+            broker.peer,
         )
         assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert broker.bind(TransactionHandler.end)(call, peer) is None
+    assert broker.ask(call) is None
 
 
 async def test_an_end_that_comes_twice_is_refused(
-    broker: Broker, peer: FakePeer, prepare: Prepare, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    call = prepare()
-    broker.bind(TransactionHandler.end)(call, peer)
+    call = prepare(broker)
+    broker.ask(call)
     for fields in ({}, {"commit_or_rollback": ROLL_BACK}, {"from_transaction_check": True}):
         assert "ended before" in (
-            refusal(broker.bind(TransactionHandler.end), changed(call, **fields), peer).remark or ""
+            refusal(
+                broker.bind(TransactionHandler.end), changed(call, **fields), broker.peer
+            ).remark
+            or ""
         )
     assert bodies(broker) == [b"m"]
     assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
 
 
 async def test_a_client_that_ends_what_has_ended_again_and_again_fills_no_log(
-    broker: Broker, peer: FakePeer, prepare: Prepare, caplog: pytest.LogCaptureFixture
+    broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.handler.addFilter(line_filter := LineFilter())  # as each server's process has it
     try:
-        broker.bind(TransactionHandler.end)(call := prepare(), peer)
+        broker.ask(call := prepare(broker))
         for _ in range(BURST + 100):
-            refusal(broker.bind(TransactionHandler.end), call, peer)
+            refusal(broker.bind(TransactionHandler.end), call, broker.peer)
     finally:
         caplog.handler.removeFilter(line_filter)
     assert caplog.text.count("has ended before") == BURST
 
 
-async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
-    broker: Broker, peer: FakePeer, prepare: Prepare
-) -> None:
-    late = prepare(extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
-    error = refusal(broker.bind(TransactionHandler.end), late, peer)
+async def test_an_end_after_its_senders_time_waits_for_the_check(broker: LocalBroker) -> None:
+    late = prepare(broker, extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
+    error = refusal(broker.bind(TransactionHandler.end), late, broker.peer)
     assert error.code == ResponseCode.ILLEGAL_OPERATION
-    assert (
-        broker.bind(TransactionHandler.end)(changed(late, from_transaction_check=True), peer)
-        is None
-    )
-    soon = prepare(b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
-    assert broker.bind(TransactionHandler.end)(soon, peer) is None
+    assert broker.ask(changed(late, from_transaction_check=True)) is None
+    soon = prepare(broker, b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
+    assert broker.ask(soon) is None
     assert bodies(broker) == [b"m", b"2"]
 
 
-async def test_a_transaction_committed_before_is_not_delivered_again(
-    broker: Broker, peer: FakePeer, prepare: Prepare
-) -> None:
+async def test_a_transaction_committed_before_is_not_delivered_again(broker: LocalBroker) -> None:
     """A half message that its producer, who got no answer, had sent once more."""
-    first, second = prepare(), prepare()
-    broker.bind(TransactionHandler.end)(second, peer)
-    assert (
-        broker.bind(TransactionHandler.end)(changed(first, from_transaction_check=True), peer)
-        is None
-    )
+    first, second = prepare(broker), prepare(broker)
+    broker.ask(second)
+    assert broker.ask(changed(first, from_transaction_check=True)) is None
     assert bodies(broker) == [b"m"]
     assert "ended before" in (
-        refusal(broker.bind(TransactionHandler.end), first, peer).remark or ""
+        refusal(broker.bind(TransactionHandler.end), first, broker.peer).remark or ""
     )
 
 
-async def test_an_end_waits_until_the_key_index_has_caught_up(
-    broker: Broker, peer: FakePeer, prepare: Prepare, message: MakeSend
-) -> None:
-    first, second = prepare(), prepare()
-    broker.bind(TransactionHandler.end)(second, peer)
+async def test_an_end_waits_until_the_key_index_has_caught_up(broker: LocalBroker) -> None:
+    first, second = prepare(broker), prepare(broker)
+    broker.ask(second)
     for number in range(600):
-        broker.bind(SendHandler.send)(message(b"%d" % number, properties="", topic="others"), peer)
-    waiting = broker.bind(TransactionHandler.end)(changed(first, from_transaction_check=True), peer)
+        broker.send(b"%d" % number, properties="", topic="others")
+    waiting = broker.ask(changed(first, from_transaction_check=True))
     assert isinstance(waiting, Awaitable)
     assert await waiting is None
     assert bodies(broker) == [b"m"]
     assert "ended before" in (
-        refusal(broker.bind(TransactionHandler.end), first, peer).remark or ""
+        refusal(broker.bind(TransactionHandler.end), first, broker.peer).remark or ""
     )
 
 
@@ -203,66 +175,52 @@ async def test_an_end_waits_until_the_key_index_has_caught_up(
     ],
 )
 async def test_a_commit_that_could_not_be_stored_can_be_repeated(
-    broker: Broker,
-    peer: FakePeer,
-    prepare: Prepare,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    code: int,
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
-    call = prepare()
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
+    call = prepare(broker)
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.log.ingest, "reappend", fail)
-        assert refusal(broker.bind(TransactionHandler.end), call, peer).code == code
-    assert broker.bind(TransactionHandler.end)(call, peer) is None
+        patched.setattr(broker.log.ingest, "reappend", failing(error))
+        assert refusal(broker.bind(TransactionHandler.end), call, broker.peer).code == code
+    assert broker.ask(call) is None
     assert bodies(broker) == [b"m"]
 
 
 async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
-    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = prepare()
-    half = broker.delivery.transactions.queue.find(call.position)
-    assert half is not None
+    call = prepare(broker)
+    half = not_none(broker.delivery.transactions.queue.find(call.position))
     monkeypatch.setattr(broker.delivery.transactions.queue, "find", lambda _: half)
     for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
         half.properties["REAL_TOPIC"] = topic
         assert "Find prepared" in (
-            refusal(broker.bind(TransactionHandler.end), call, peer).remark or ""
+            refusal(broker.bind(TransactionHandler.end), call, broker.peer).remark or ""
         )
 
 
-async def test_a_half_message_that_was_given_up_can_be_put_back(
-    broker: Broker, peer: FakePeer, prepare: Prepare
-) -> None:
-    call = prepare()
-    half = broker.delivery.transactions.queue.find(call.position)
-    assert half is not None
+async def test_a_half_message_that_was_given_up_can_be_put_back(broker: LocalBroker) -> None:
+    call = prepare(broker)
+    half = not_none(broker.delivery.transactions.queue.find(call.position))
     broker.delivery.transactions.give_up(half)
-    assert "ended before" in (refusal(broker.bind(TransactionHandler.end), call, peer).remark or "")
+    assert "ended before" in (
+        refusal(broker.bind(TransactionHandler.end), call, broker.peer).remark or ""
+    )
     (position,) = [
         record.position
         for part in broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
         for record in decode_many(part)
     ]
-    message_id = broker.log.ingest.message_id(position)
-    assert broker.bind(TransactionHandler.resume)(ResumeCheck(msg_id=message_id), peer) is None
-    resumed = broker.delivery.transactions.queue.at(1)
-    assert resumed is not None
-    moved = changed(call, half_offset=1, position=resumed.record.position)
-    assert broker.bind(TransactionHandler.end)(moved, peer) is None
+    assert broker.ask(ResumeCheck(msg_id=broker.log.ingest.message_id(position))) is None
+    resumed = not_none(broker.delivery.transactions.queue.at(1))
+    assert broker.ask(changed(call, half_offset=1, position=resumed.record.position)) is None
     assert bodies(broker) == [b"m"]
 
 
 async def test_a_message_that_was_put_back_is_answered_once_it_is_as_safe_as_a_send(
-    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.delivery.transactions.queue.find(prepare().position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(prepare(broker).position))
     broker.delivery.transactions.give_up(half)
     messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
     (record,) = [record for part in messages.parts for record in decode_many(part)]
@@ -275,36 +233,34 @@ async def test_a_message_that_was_put_back_is_answered_once_it_is_as_safe_as_a_s
     monkeypatch.setattr(acknowledgements, "is_needed", True)
     monkeypatch.setattr(acknowledgements, "status", status)
     call = ResumeCheck(msg_id=broker.log.ingest.message_id(record.position))
-    waiting: Any = broker.bind(TransactionHandler.resume)(call, peer)
+    waiting = broker.ask(call)
     await waiting
     assert waited_for == [broker.log.store.end_position]
 
 
 async def test_only_half_messages_given_up_are_put_back(
-    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.log.ingest.message_id(prepare().position)
+    half = broker.log.ingest.message_id(prepare(broker).position)
     for message_id in (None, "", "short", "X" * 32, "0" * 32, "F" * 32, half):
         error = refusal(
-            broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), peer
+            broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), broker.peer
         )
         assert error.code == ResponseCode.SYSTEM_ERROR
     assert broker.delivery.transactions.queue.bounds() == (0, 1)
 
 
 async def test_a_disk_that_takes_nothing_puts_nothing_back(
-    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.delivery.transactions.queue.find(prepare().position)
-    assert half is not None
+    half = not_none(broker.delivery.transactions.queue.find(prepare(broker).position))
     broker.delivery.transactions.give_up(half)
     messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
     (record,) = [record for part in messages.parts for record in decode_many(part)]
     message_id = broker.log.ingest.message_id(record.position)
 
-    def full(*_: object, **__: object) -> None:
-        raise StoreFull("the disk is full")
-
-    monkeypatch.setattr(broker.log.ingest, "reappend", full)
-    error = refusal(broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), peer)
+    monkeypatch.setattr(broker.log.ingest, "reappend", failing(StoreFull("the disk is full")))
+    error = refusal(
+        broker.bind(TransactionHandler.resume), ResumeCheck(msg_id=message_id), broker.peer
+    )
     assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

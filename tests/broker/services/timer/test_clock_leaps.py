@@ -1,30 +1,27 @@
 """What was sent while the clock was ahead comes after its delay, and nothing comes early."""
 
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.broker.services.conftest import TimerHarness
 
 from roquet.model.errors import StoreFull
 from roquet.store.timer.wheel import SLOTS_PER_STEP
-
-if TYPE_CHECKING:
-    from tests.broker.services.conftest import TimerHarness
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def _delayed(harness: "TimerHarness", body: bytes, delay_ms: int) -> None:
+def _delayed(harness: TimerHarness, body: bytes, delay_ms: int) -> None:
     harness.send(body, {"TIMER_DELAY_MS": str(delay_ms)})
 
 
-def _set(harness: "TimerHarness", by_ms: int) -> None:
+def _set(harness: TimerHarness, by_ms: int) -> None:
     """Set the wall clock; the stopwatch goes on."""
     harness.clock.shift_wall_time(by_ms)
 
 
-def _settle(harness: "TimerHarness") -> None:
+def _settle(harness: TimerHarness) -> None:
     """Steps and saves, as the loops do them, until the timer has followed the clock."""
     while (at := harness.step()) is not None:
         harness.save()
@@ -33,9 +30,9 @@ def _settle(harness: "TimerHarness") -> None:
 
 
 @pytest.fixture
-def running(new_harness: "type[TimerHarness]") -> "TimerHarness":
+def running() -> TimerHarness:
     """A timer that has work, under a right clock."""
-    harness = new_harness()
+    harness = TimerHarness()
     harness.after(b"first", 500)
     harness.wait(2_000)
     return harness
@@ -45,7 +42,7 @@ def running(new_harness: "type[TimerHarness]") -> "TimerHarness":
 @pytest.mark.parametrize("delay", [5_000, 2 * DAY_MS + HOUR_MS], ids=str)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_delay_that_began_while_the_clock_was_ahead_lasts_no_longer(
-    running: "TimerHarness", ahead: int, delay: int, restarted: bool
+    running: TimerHarness, ahead: int, delay: int, restarted: bool
 ) -> None:
     harness = running
     _set(harness, ahead)
@@ -68,7 +65,7 @@ def test_a_delay_that_began_while_the_clock_was_ahead_lasts_no_longer(
     assert harness.timer.behind == harness.timings.total == 0
 
 
-def test_a_delivery_time_is_the_senders_whatever_the_clock_was(running: "TimerHarness") -> None:
+def test_a_delivery_time_is_the_senders_whatever_the_clock_was(running: TimerHarness) -> None:
     harness = running
     at = harness.clock.now_ms() + 3 * HOUR_MS
     _set(harness, HOUR_MS)
@@ -83,7 +80,7 @@ def test_a_delivery_time_is_the_senders_whatever_the_clock_was(running: "TimerHa
 
 
 def test_a_clock_that_is_wrongly_set_back_for_a_while_brings_nothing_early(
-    running: "TimerHarness",
+    running: TimerHarness,
 ) -> None:
     harness = running
     _delayed(harness, b"delayed", HOUR_MS)
@@ -98,9 +95,7 @@ def test_a_clock_that_is_wrongly_set_back_for_a_while_brings_nothing_early(
     assert harness.bodies() == [b"first", b"delayed"]
 
 
-def test_messages_of_before_the_leap_and_of_after_it_wait_as_they_should(
-    running: "TimerHarness",
-) -> None:
+def test_messages_before_the_leap_and_after_it_wait_as_they_should(running: TimerHarness) -> None:
     """Those of one second on the wheel, too."""
     harness = running
     _delayed(harness, b"before", 3 * HOUR_MS)
@@ -124,7 +119,7 @@ def test_messages_of_before_the_leap_and_of_after_it_wait_as_they_should(
     assert b"before" in harness.bodies()
 
 
-def test_a_recall_finds_a_message_that_was_written_again(running: "TimerHarness") -> None:
+def test_a_recall_finds_a_message_that_was_written_again(running: TimerHarness) -> None:
     harness = running
     _set(harness, HOUR_MS)
     harness.wait(1_000)
@@ -141,7 +136,7 @@ def test_a_recall_finds_a_message_that_was_written_again(running: "TimerHarness"
     assert harness.bodies() == [b"first"]
 
 
-def test_many_messages_are_written_again_in_small_steps(running: "TimerHarness") -> None:
+def test_many_messages_are_written_again_in_small_steps(running: TimerHarness) -> None:
     harness = running
     _set(harness, DAY_MS)
     harness.wait(1_000)
@@ -160,7 +155,7 @@ def test_many_messages_are_written_again_in_small_steps(running: "TimerHarness")
 
 
 def test_a_full_disk_is_waited_for_and_brings_nothing_twice(
-    running: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    running: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = running
     _set(harness, HOUR_MS)
@@ -187,10 +182,8 @@ def test_a_full_disk_is_waited_for_and_brings_nothing_twice(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kills_and_leaps_lose_nothing_and_keep_no_message_for_hours(
-    new_harness: "type[TimerHarness]", seed: int
-) -> None:
-    harness, random, ahead = new_harness(), Random(seed), 0
+def test_kills_and_leaps_lose_nothing_and_keep_no_message_for_hours(seed: int) -> None:
+    harness, random, ahead = TimerHarness(), Random(seed), 0
     sent = []
     for number in range(60):
         sent.append(b"%d" % number)

@@ -2,17 +2,16 @@
 
 import logging
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.broker.conftest import failing
+from tests.broker.services.conftest import TimerHarness
 
-from roquet.broker.services.timer import deliveries, intake
+from roquet.broker.services.delayed_delivery import STEP_COUNT
+from roquet.broker.services.timer import deliveries
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.store.timer.layout import TimerSlot, TimerUnit
-
-if TYPE_CHECKING:
-    from tests.broker.services.conftest import TimerHarness
 
 TIMER = "rmq_sys_wheel_timer"
 START = 1_700_000_000_000
@@ -23,9 +22,7 @@ SHORT = 3 * HOUR_MS
 
 
 @pytest.mark.parametrize("delay", [1, 999, 1_000, 1_001, 1_500, 2_000, 59_999, 3_600_000])
-def test_a_message_is_delivered_at_its_time_and_not_before(
-    harness: "TimerHarness", delay: int
-) -> None:
+def test_a_message_is_delivered_at_its_time(harness: TimerHarness, delay: int) -> None:
     harness.after(b"one", delay)
     harness.settle()
     harness.wait(delay - 1)
@@ -35,9 +32,7 @@ def test_a_message_is_delivered_at_its_time_and_not_before(
     assert [record.stored_ms for record in harness.records()] == [START + delay]
 
 
-def test_a_delivered_message_has_the_properties_that_apaches_broker_sets(
-    harness: "TimerHarness",
-) -> None:
+def test_a_delivered_message_has_the_properties_that_apaches_sets(harness: TimerHarness) -> None:
     harness.skip(350)
     harness.send(
         b"one", {"KEYS": "k", "TAGS": "red", "TIMER_DELAY_MS": "2000"}, 2,
@@ -63,16 +58,14 @@ def test_a_delivered_message_has_the_properties_that_apaches_broker_sets(
     }
 
 
-def test_messages_come_in_the_order_of_their_times_and_then_of_their_coming(
-    harness: "TimerHarness",
-) -> None:
+def test_messages_come_in_the_order_of_their_times_then_as_they_came(harness: TimerHarness) -> None:
     for number, delay in enumerate((1_700, 1_200, 3_000, 1_700, 1_100, 2_001)):
         harness.after(b"%d" % number, delay)
     harness.wait(5_000)
     assert harness.bodies() == [b"4", b"1", b"0", b"3", b"5", b"2"]
 
 
-def test_a_message_that_comes_in_the_second_it_is_due_is_in_time(harness: "TimerHarness") -> None:
+def test_a_message_that_comes_in_the_second_it_is_due_is_in_time(harness: TimerHarness) -> None:
     harness.after(b"first", 300)
     harness.after(b"last", 900)
     harness.wait(400)
@@ -83,7 +76,7 @@ def test_a_message_that_comes_in_the_second_it_is_due_is_in_time(harness: "Timer
 
 
 def test_large_messages_come_a_few_at_a_time(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "STEP_BYTES", 1_000)
     for number in range(5):
@@ -98,9 +91,7 @@ def test_large_messages_come_a_few_at_a_time(
     assert counts == [0, 0, 0, 0, 1, 2, 3, 4, 5], "each is looked at, then delivered, by itself"
 
 
-def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(
-    harness: "TimerHarness",
-) -> None:
+def test_overdue_messages_come_at_once_in_the_order_of_their_times(harness: TimerHarness) -> None:
     for number, delay in enumerate((5_000, 9_000_000, 2_000, 7_200_000)):
         harness.after(b"%d" % number, delay)
     harness.settle()
@@ -112,7 +103,7 @@ def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(
 
 
 def test_empty_seconds_of_a_long_pause_are_not_examined_one_by_one(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined, slot = list[int](), harness.timers.slot
 
@@ -130,9 +121,7 @@ def test_empty_seconds_of_a_long_pause_are_not_examined_one_by_one(
     assert harness.timers.read_ms == START + 24 * HOUR_MS
 
 
-def test_a_recalled_message_is_not_delivered_however_many_wait(
-    harness: "TimerHarness",
-) -> None:
+def test_a_recalled_message_is_not_delivered_however_many_wait(harness: TimerHarness) -> None:
     """What takes it back is stored behind a flood, and their second comes before that is taken."""
     harness.after(b"on the wheel", 5_000)
     harness.settle()
@@ -151,16 +140,14 @@ def test_a_recalled_message_is_not_delivered_however_many_wait(
     assert harness.bodies() == [b"kept", b"late"]
 
 
-def test_under_a_flood_messages_are_late_by_what_waits_and_not_by_more_and_more(
-    harness: "TimerHarness",
-) -> None:
+def test_under_a_flood_messages_are_late_by_what_waits_alone(harness: TimerHarness) -> None:
     for second in range(10):
         harness.after(b"%d" % second, 1_000 * second + 500)
     harness.settle()
     for _ in range(1_500):  # what 2.4 s take
         harness.after(b"flood", 60_000)
     for _ in range(100):
-        for _ in range(intake.STEP_COUNT):
+        for _ in range(STEP_COUNT):
             harness.after(b"flood", 60_000)
         harness.skip(100)
         harness.step()
@@ -168,10 +155,8 @@ def test_under_a_flood_messages_are_late_by_what_waits_and_not_by_more_and_more(
     assert harness.bodies() == [b"%d" % second for second in range(6)]
 
 
-def test_a_normal_restart_delivers_nothing_twice_and_nothing_late(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(slots=256)
+def test_a_normal_restart_delivers_nothing_twice_and_nothing_late() -> None:
+    harness = TimerHarness(slots=256)
     for number in range(20):
         harness.after(b"%d" % number, 1_000 + 100 * number)
     for _ in range(12):
@@ -181,8 +166,8 @@ def test_a_normal_restart_delivers_nothing_twice_and_nothing_late(
     assert harness.bodies() == [b"%d" % number for number in range(20)]
 
 
-def test_a_kill_repeats_some_deliveries_and_loses_none(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness(slots=256)
+def test_a_kill_repeats_some_deliveries_and_loses_none() -> None:
+    harness = TimerHarness(slots=256)
     for number in range(20):
         harness.after(b"%d" % number, 1_000 + 100 * number)
     harness.settle()
@@ -196,8 +181,8 @@ def test_a_kill_repeats_some_deliveries_and_loses_none(new_harness: "type[TimerH
     assert list(dict.fromkeys(harness.bodies())) == [b"%d" % number for number in range(20)]
 
 
-def test_a_far_message_is_written_again_on_its_way(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness(retention_ms=SHORT)
+def test_a_far_message_is_written_again_on_its_way() -> None:
+    harness = TimerHarness(retention_ms=SHORT)
     harness.after(b"one", 3 * HOUR_MS - 500)
     harness.settle()
     harness.wait(HOUR_MS)
@@ -213,8 +198,8 @@ def test_a_far_message_is_written_again_on_its_way(new_harness: "type[TimerHarne
     assert harness.records()[0].stored_ms == START + 3 * HOUR_MS - 500
 
 
-def test_any_time_is_reached_in_stages(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness(timer_max_delay=40 * 24 * HOUR_MS, retention_ms=SHORT)
+def test_any_time_is_reached_in_stages() -> None:
+    harness = TimerHarness(timer_max_delay=40 * 24 * HOUR_MS, retention_ms=SHORT)
     harness.after(b"far", 40 * 24 * HOUR_MS)
     harness.after(b"one", 15 * HOUR_MS)
     harness.wait(15 * HOUR_MS - 1)
@@ -230,7 +215,7 @@ def test_any_time_is_reached_in_stages(new_harness: "type[TimerHarness]") -> Non
 class TestTakenBack:
     """Messages whose senders have changed their minds."""
 
-    def test_a_recalled_message_is_never_delivered(self, harness: "TimerHarness") -> None:
+    def test_a_recalled_message_is_never_delivered(self, harness: TimerHarness) -> None:
         harness.after(b"one", 5_000)
         harness.after(b"two", 5_000)
         harness.wait(2_000)
@@ -239,16 +224,14 @@ class TestTakenBack:
         assert harness.bodies() == [b"two"]
         assert harness.timings.total == 0
 
-    def test_a_recall_in_the_second_of_delivery_may_be_in_time(
-        self, harness: "TimerHarness"
-    ) -> None:
+    def test_a_recall_in_the_second_of_delivery_may_be_in_time(self, harness: TimerHarness) -> None:
         harness.after(b"one", 4_800)
         harness.wait(4_000)
         harness.recall(b"one", START + 4_001)
         harness.wait(10_000)
         assert harness.bodies() == []
 
-    def test_a_recall_after_the_delivery_has_no_effect(self, harness: "TimerHarness") -> None:
+    def test_a_recall_after_the_delivery_has_no_effect(self, harness: TimerHarness) -> None:
         harness.after(b"one", 1_500)
         harness.after(b"two", 1_900)
         harness.wait(1_600)
@@ -256,17 +239,15 @@ class TestTakenBack:
         harness.wait(10_000)
         assert harness.bodies() == [b"one", b"two"]
 
-    def test_another_topic_s_message_of_the_same_key_stays(self, harness: "TimerHarness") -> None:
+    def test_another_topic_s_message_of_the_same_key_stays(self, harness: TimerHarness) -> None:
         harness.after(b"one", 5_000)
         harness.recall(b"one", START + 4_001, topic="bills")
         harness.wait(10_000)
         assert harness.bodies() == [b"one"]
         assert harness.bodies("bills") == []
 
-    def test_a_far_one_meets_what_takes_it_back_in_its_own_second(
-        self, new_harness: "type[TimerHarness]"
-    ) -> None:
-        harness = new_harness(retention_ms=SHORT)
+    def test_a_far_one_meets_what_takes_it_back_in_its_own_second(self) -> None:
+        harness = TimerHarness(retention_ms=SHORT)
         harness.after(b"one", 5 * HOUR_MS)
         harness.wait(HOUR_MS // 2)
         harness.recall(b"one", START + 5 * HOUR_MS)
@@ -275,13 +256,13 @@ class TestTakenBack:
         assert len(harness.bodies(TIMER)) > 2
         assert harness.timings.total == 0
 
-    def test_a_recall_in_the_format_of_5_4_is_read(self, harness: "TimerHarness") -> None:
+    def test_a_recall_in_the_format_of_5_4_is_read(self, harness: TimerHarness) -> None:
         harness.after(b"one", 5_000)
         harness.recall(b"orders+one", START + 4_001)
         harness.wait(10_000)
         assert harness.bodies() == []
 
-    def test_a_kill_between_changes_nothing(self, harness: "TimerHarness") -> None:
+    def test_a_kill_between_changes_nothing(self, harness: TimerHarness) -> None:
         harness.after(b"one", 5_000)
         harness.recall(b"one", START + 4_001)
         harness.wait(1_000)
@@ -291,17 +272,14 @@ class TestTakenBack:
 
 
 def test_a_store_that_is_full_keeps_the_message_waiting(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for body in (b"one", b"two"):
         harness.after(body, 1_000)
     harness.settle()
 
-    def full(*_: object) -> None:
-        raise StoreFull("no room")
-
     harness.skip(1_500)
-    monkeypatch.setattr(harness.store, "append", full)
+    monkeypatch.setattr(harness.store, "append", failing(StoreFull("no room")))
     with pytest.raises(StoreFull):
         harness.settle()
     with pytest.raises(StoreFull):
@@ -311,7 +289,7 @@ def test_a_store_that_is_full_keeps_the_message_waiting(
     assert harness.bodies() == [b"one", b"two"]
 
 
-def test_a_queue_and_a_topic_that_are_gone_are_replaced(harness: "TimerHarness") -> None:
+def test_a_queue_and_a_topic_that_are_gone_are_replaced(harness: TimerHarness) -> None:
     harness.after(b"one", 1_000, queue_id=3)
     harness.after(b"two", 1_000, topic="bills", queue_id=1)
     harness.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0)
@@ -323,12 +301,12 @@ def test_a_queue_and_a_topic_that_are_gone_are_replaced(harness: "TimerHarness")
 
 @pytest.mark.parametrize("topic", ["", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", TIMER])
 def test_a_message_for_nowhere_does_not_hold_up_the_others(
-    harness: "TimerHarness", topic: str, caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 1_000)
     (record,) = harness.records(TIMER)
     lost = {"TIMER_OUT_MS": str(START)} | ({"REAL_TOPIC": topic} if topic else {})
-    harness.ingest.reappend(record, topic=TIMER, queue_id=0, properties=lost, reconsume_times=0)
+    harness.ingest.reappend(record, topic=TIMER, properties=lost)
     harness.after(b"two", 1_000)
     with caplog.at_level(logging.WARNING):
         harness.wait(1_000)
@@ -337,9 +315,7 @@ def test_a_message_for_nowhere_does_not_hold_up_the_others(
     assert harness.bodies() == [b"one", b"two"]
 
 
-def test_properties_that_leave_no_room_for_more_are_delivered_as_they_are(
-    harness: "TimerHarness",
-) -> None:
+def test_properties_without_room_for_more_are_delivered_as_they_are(harness: TimerHarness) -> None:
     big = "x" * (32_767 - 180)
     harness.send(b"one", {"P": big, "TIMER_DELIVER_MS": str(START + 1_000)})
     harness.wait(1_000)
@@ -349,7 +325,7 @@ def test_properties_that_leave_no_room_for_more_are_delivered_as_they_are(
 
 
 def test_a_message_that_cannot_be_delivered_is_logged_and_skipped(
-    harness: "TimerHarness", caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 1_000, topic="../etc")
     harness.after(b"two", 1_000)
@@ -367,7 +343,7 @@ def test_a_message_that_cannot_be_delivered_is_logged_and_skipped(
     ],
 )
 def test_a_unit_whose_message_is_gone_does_not_hold_up_the_others(
-    harness: "TimerHarness", unit: TimerUnit, warning: str, caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, unit: TimerUnit, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 2_000)
     harness.settle()
@@ -377,7 +353,7 @@ def test_a_unit_whose_message_is_gone_does_not_hold_up_the_others(
     assert harness.bodies() == [b"one"]
 
 
-def test_a_record_of_another_topic_is_not_delivered(harness: "TimerHarness") -> None:
+def test_a_record_of_another_topic_is_not_delivered(harness: TimerHarness) -> None:
     plain = harness.send(b"plain").appended
     harness.after(b"one", 2_000)
     harness.settle()
@@ -387,7 +363,7 @@ def test_a_record_of_another_topic_is_not_delivered(harness: "TimerHarness") -> 
 
 
 def test_a_damaged_record_is_logged_and_skipped(
-    harness: "TimerHarness", caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = [harness.after(body, 1_000).appended for body in (b"one", b"two")]
     harness.settle()
@@ -401,9 +377,7 @@ def test_a_damaged_record_is_logged_and_skipped(
     assert harness.bodies() == [b"two"]
 
 
-def test_a_broken_chain_of_units_is_logged(
-    harness: "TimerHarness", caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_chain_is_logged(harness: TimerHarness, caplog: pytest.LogCaptureFixture) -> None:
     for body in (b"one", b"two", b"three"):
         harness.after(body, 2_000)
     harness.settle()
@@ -414,7 +388,7 @@ def test_a_broken_chain_of_units_is_logged(
     assert harness.bodies() == [b"three"]
 
 
-def test_a_timed_revive_message_is_passed_to_the_revive_service(harness: "TimerHarness") -> None:
+def test_a_timed_revive_message_is_passed_to_the_revive_service(harness: TimerHarness) -> None:
     topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
     harness.after(b"note", 1_000, topic=topic, queue_id=3)
     harness.wait(1_000)
@@ -422,7 +396,7 @@ def test_a_timed_revive_message_is_passed_to_the_revive_service(harness: "TimerH
     assert (record.body, queue_id, offset) == (b"note", 3, 0)
 
 
-def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: "TimerHarness") -> None:
+def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: TimerHarness) -> None:
     count, spread = 2_000, 1_200
     for number in range(count):
         harness.after(b"%d" % number, 10_000 + number * spread // count)
@@ -440,9 +414,7 @@ def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: "TimerHar
     ]
 
 
-def test_a_unit_that_leads_to_a_message_of_a_later_second_delivers_nothing(
-    harness: "TimerHarness",
-) -> None:
+def test_a_unit_of_a_message_of_a_later_second_delivers_nothing(harness: TimerHarness) -> None:
     stored = harness.after(b"later", 60_000).appended
     harness.settle()
     slot_ms = START + 5_000

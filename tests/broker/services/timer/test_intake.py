@@ -1,10 +1,12 @@
 """Intake: each message to the second that it waits for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.broker.conftest import failing, not_none
+from tests.broker.services.conftest import TimerHarness
 
-from roquet.broker.services.timer import intake
+from roquet.broker.services.delayed_delivery import STEP_COUNT
 from roquet.broker.services.timer.deliveries import TimerDeliveries
 from roquet.broker.services.timer.intake import TimerIntake
 from roquet.model.errors import StoreFull
@@ -14,22 +16,17 @@ from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
 
-if TYPE_CHECKING:
-    from tests.broker.services.conftest import TimerHarness
-
 TIMER = "rmq_sys_wheel_timer"
 START = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
-def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: "TimerHarness") -> None:
+def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: TimerHarness) -> None:
     harness.skip(352)
     stored = harness.send(b"one", {"TIMER_DELAY_MS": "2000"}).appended
     harness.settle()
-    slot = harness.timers.slot(START + 2_000)
-    assert slot is not None
-    unit = harness.timers.unit(slot.last)
-    assert unit is not None
+    slot = not_none(harness.timers.slot(START + 2_000))
+    unit = not_none(harness.timers.unit(slot.last))
     assert (unit.before, unit.magic, unit.write_ms, unit.slot_ms) == (-1, 1, START, START + 2_000)
     assert (unit.position, unit.size) == (stored.position, stored.size)
     assert unit.topic_hash == hash_code("orders")
@@ -37,7 +34,7 @@ def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: "TimerHar
     assert harness.timer.behind == 0
 
 
-def test_a_step_takes_some_and_says_when_there_are_more(harness: "TimerHarness") -> None:
+def test_a_step_takes_some_and_says_when_there_are_more(harness: TimerHarness) -> None:
     for number in range(100):
         harness.after(b"%d" % number, 5_000)
     assert harness.timer.behind == 100
@@ -47,11 +44,11 @@ def test_a_step_takes_some_and_says_when_there_are_more(harness: "TimerHarness")
     assert harness.timer.behind == 0
 
 
-def test_the_taken_time_never_exceeds_the_clock(harness: "TimerHarness") -> None:
+def test_the_taken_time_never_exceeds_the_clock(harness: TimerHarness) -> None:
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     timer_intake.step(harness.clock.now_ms())
     assert timer_intake.taken_ms == START
-    for _ in range(10 * intake.STEP_COUNT):
+    for _ in range(10 * STEP_COUNT):
         harness.after(b"one", 60_000)
     harness.skip(100)
     taken_ms = []
@@ -65,7 +62,7 @@ def test_the_taken_time_never_exceeds_the_clock(harness: "TimerHarness") -> None
     assert timer_intake.taken_ms == harness.clock.now_ms()
 
 
-def test_nothing_is_on_the_disk_before_the_first_message(harness: "TimerHarness") -> None:
+def test_nothing_is_on_the_disk_before_the_first_message(harness: TimerHarness) -> None:
     harness.send(b"plain")
     assert harness.step() is None
     harness.save()
@@ -74,12 +71,12 @@ def test_nothing_is_on_the_disk_before_the_first_message(harness: "TimerHarness"
 
 @pytest.mark.parametrize("text", [None, "x", "-5", "9" * 30])
 def test_a_message_without_a_time_does_not_hold_up_the_others(
-    harness: "TimerHarness", text: str | None, caplog: pytest.LogCaptureFixture
+    harness: TimerHarness, text: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 1_000)
     (record,) = harness.records(TIMER)
     spoilt = {"REAL_TOPIC": "orders"} | ({} if text is None else {"TIMER_OUT_MS": text})
-    harness.ingest.reappend(record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0)
+    harness.ingest.reappend(record, topic=TIMER, properties=spoilt)
     harness.after(b"two", 1_000)
     harness.wait(1_000)
     assert harness.bodies() == [b"one", b"two"]
@@ -87,7 +84,7 @@ def test_a_message_without_a_time_does_not_hold_up_the_others(
     assert harness.set_aside.total == 1
 
 
-def test_a_message_whose_second_is_over_comes_at_once(harness: "TimerHarness") -> None:
+def test_a_message_whose_second_is_over_comes_at_once(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.settle()
     harness.after(b"late", 1_000)
@@ -98,9 +95,7 @@ def test_a_message_whose_second_is_over_comes_at_once(harness: "TimerHarness") -
     assert harness.properties()[0]["TIMER_ENQUEUE_MS"] == str(2**63 - 1)
 
 
-def test_a_recall_that_comes_too_late_is_logged(
-    harness: "TimerHarness", caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_late_recall_is_logged(harness: TimerHarness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     harness.after(b"one", 60_000)
     harness.settle()
@@ -112,10 +107,8 @@ def test_a_recall_that_comes_too_late_is_logged(
     assert harness.bodies() == []
 
 
-def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(retention_ms=3 * HOUR_MS)
+def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing() -> None:
+    harness = TimerHarness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 1_000)
     harness.wait(10 * HOUR_MS)
     harness.clock.shift_wall_time(-10 * HOUR_MS)
@@ -124,14 +117,11 @@ def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
     assert harness.bodies() == [b"one", b"two"]
 
 
-def test_another_retention_has_messages_wait_in_shorter_ways(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(retention_ms=3 * HOUR_MS)
+def test_another_retention_has_messages_wait_in_shorter_ways() -> None:
+    harness = TimerHarness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 2 * HOUR_MS)
     harness.settle()
-    fault = harness.timer.retention_fault(2 * HOUR_MS)
-    assert fault is not None
+    fault = not_none(harness.timer.retention_fault(2 * HOUR_MS))
     assert "for longer than 7200000 ms of retention" in fault
     assert harness.timer.retention_fault(3 * HOUR_MS) is None
     harness.timer.configure(HOUR_MS)
@@ -143,7 +133,7 @@ def test_another_retention_has_messages_wait_in_shorter_ways(
     assert int(harness.properties()[1]["TIMER_ROLL_TIMES"]) >= 4
 
 
-def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") -> None:
+def test_a_clock_that_was_set_back_makes_nothing_early(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.wait(60_500)
     assert harness.bodies() == [b"first"]
@@ -155,9 +145,7 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") 
     assert harness.records()[1].stored_ms >= wanted
 
 
-def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_another_in_the_log(
-    harness: "TimerHarness",
-) -> None:
+def test_a_message_of_a_second_left_behind_gets_another_in_the_log(harness: TimerHarness) -> None:
     """Replicas take what waits for an earlier second than their master's for delivered."""
     harness.after(b"first", 60_000)
     harness.wait(60_500)
@@ -173,10 +161,8 @@ def test_a_message_for_a_second_that_a_clock_set_back_has_left_behind_gets_anoth
     assert harness.bodies() == [b"first", b"second"]
 
 
-def test_no_slot_is_reused_before_its_delivery_is_saved(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(slots=256)
+def test_no_slot_is_reused_before_its_delivery_is_saved() -> None:
+    harness = TimerHarness(slots=256)
     harness.after(b"old", 10_000)
     harness.settle()
     harness.save()
@@ -184,8 +170,7 @@ def test_no_slot_is_reused_before_its_delivery_is_saved(
     harness.skip(250_000)
     harness.open()
     harness.after(b"new", 16_000)
-    at = harness.step()
-    assert at is not None
+    assert harness.step() is not None
     assert harness.bodies() == []
     harness.settle()
     assert harness.bodies() == [b"old"]
@@ -197,15 +182,10 @@ def test_no_slot_is_reused_before_its_delivery_is_saved(
     assert harness.bodies() == [b"old", b"new"]
 
 
-def test_a_full_disk_holds_up_and_loses_nothing(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_nothing(harness: TimerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.after(b"one", 1_000)
 
-    def full(*_: object) -> None:
-        raise StoreFull("no room")
-
-    monkeypatch.setattr(harness.timers, "add", full)
+    monkeypatch.setattr(harness.timers, "add", failing(StoreFull("no room")))
     with pytest.raises(StoreFull):
         harness.step()
     monkeypatch.undo()
@@ -213,9 +193,7 @@ def test_a_full_disk_holds_up_and_loses_nothing(
     assert harness.bodies() == [b"one"]
 
 
-def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
-    harness: "TimerHarness",
-) -> None:
+def test_a_lost_wheel_is_made_again_without_what_was_delivered(harness: TimerHarness) -> None:
     harness.after(b"delivered", 1_000)
     harness.after(b"waiting", 60_000)
     harness.wait(5_000)
@@ -228,7 +206,7 @@ def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
     assert harness.bodies() == [b"delivered", b"waiting"]
 
 
-def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: "TimerHarness") -> None:
+def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: TimerHarness) -> None:
     for number in range(5):
         harness.after(b"%d" % number, 30_000)
     harness.settle()
@@ -241,7 +219,7 @@ def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: "Time
     assert harness.bodies() == [b"%d" % number for number in range(5)]
 
 
-def test_progress_beyond_the_topic_begins_within_it(harness: "TimerHarness") -> None:
+def test_progress_beyond_the_topic_begins_within_it(harness: TimerHarness) -> None:
     harness.timers.advance_offset(10**9)
     harness.step()
     harness.after(b"one", 1_000)
@@ -250,7 +228,7 @@ def test_progress_beyond_the_topic_begins_within_it(harness: "TimerHarness") -> 
 
 
 def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
-    harness: "TimerHarness",
+    harness: TimerHarness,
 ) -> None:
     """The clock was set back for a moment: the timers followed it, and one message was sent."""
     harness.after(b"before", 1_000)
@@ -272,7 +250,7 @@ def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
 
 
 def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_for(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = type(harness.timers).add
     errors: list[Exception] = [StoreFull("full"), ValueError("odd")]
@@ -297,9 +275,7 @@ def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_fo
     assert harness.bodies() == [b"two", b"one"]
 
 
-def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
-    harness: "TimerHarness",
-) -> None:
+def test_a_replica_leaves_its_master_what_cannot_wait_on_the_wheel(harness: TimerHarness) -> None:
     harness.send(b"never", {"TIMER_DELIVER_MS": str(START + 60_000)})
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.follow(1, START + 120_000)
@@ -308,8 +284,8 @@ def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
     assert harness.timers.offset == 1
 
 
-def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness(slots=60)
+def test_a_replica_waits_for_a_place_on_the_wheel() -> None:
+    harness = TimerHarness(slots=60)
     harness.after(b"far", 3_600_000)
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.follow(1, START)
@@ -318,9 +294,7 @@ def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarnes
     assert harness.timers.offset == 0
 
 
-def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
-    harness: "TimerHarness",
-) -> None:
+def test_what_was_delivered_at_once_comes_again_and_not_what_waits(harness: TimerHarness) -> None:
     harness.skip(500)
     for number in range(100):
         harness.after(b"now %d" % number, 1)
@@ -334,7 +308,7 @@ def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
     assert len(taken_again(harness, 101)) == before + 40
 
 
-def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> list[Record]:
+def taken_again(harness: TimerHarness, offset: int, reached_ms: int = 0) -> list[Record]:
     """Let a new master take its former messages from an offset on; gives all that is delivered."""
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.untaken, harness.timers.reached_ms = offset, reached_ms
@@ -343,9 +317,7 @@ def taken_again(harness: "TimerHarness", offset: int, reached_ms: int = 0) -> li
     return harness.records("orders")
 
 
-def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
-    harness: "TimerHarness",
-) -> None:
+def test_a_message_confirmed_after_its_second_is_delivered_again(harness: TimerHarness) -> None:
     harness.after(b"first", 60_000)
     harness.settle()
     harness.after(b"confirmed late", 3_000)
@@ -359,9 +331,7 @@ def test_a_message_that_was_confirmed_after_its_second_is_delivered_again(
     assert len(taken_again(harness, 0)) == 3, "the wheel goes on behind its second"
 
 
-def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_others(
-    harness: "TimerHarness",
-) -> None:
+def test_undeliverable_untaken_messages_are_set_aside(harness: TimerHarness) -> None:
     harness.after(b"one", 1)
     (record,) = harness.records(TIMER)
     good = decode_properties(record.properties)
@@ -370,9 +340,7 @@ def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_oth
         good | {"TIMER_OUT_MS": "x"},
         good | {"TIMER_OUT_MS": "9" * 18},
     ):
-        harness.ingest.reappend(
-            record, topic=TIMER, queue_id=0, properties=spoilt, reconsume_times=0
-        )
+        harness.ingest.reappend(record, topic=TIMER, properties=spoilt)
     harness.skip(1_000)
     harness.after(b"two", 1)
     harness.wait(2_000)
@@ -383,7 +351,7 @@ def test_untaken_messages_that_cannot_be_delivered_are_set_aside_and_stop_no_oth
 
 
 def test_a_full_disk_delivers_no_untaken_message_twice(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
         harness.after(b"%d" % number, 1)

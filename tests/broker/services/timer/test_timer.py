@@ -3,17 +3,16 @@
 import asyncio
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.broker.conftest import failing
+from tests.broker.services.conftest import TimerHarness
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.delay.timer import floor_ms
 from roquet.store.timer.layout import TimerCheckpoint, TimerUnit
 from roquet.testing.clock import in_virtual_time, this_loop
-
-if TYPE_CHECKING:
-    from tests.broker.services.conftest import TimerHarness
 
 START = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -21,9 +20,9 @@ TIMER = "rmq_sys_wheel_timer"
 ROOT = Path("/data")
 
 
-def test_a_day_of_delivery_times(new_harness: "type[TimerHarness]") -> None:
+def test_a_day_of_delivery_times() -> None:
     """Whatever was sent comes once, at its time; the process stops in order now and then."""
-    harness, random = new_harness(), Random(4)
+    harness, random = TimerHarness(), Random(4)
     wanted: dict[bytes, int] = {}
     for number in range(400):
         harness.wait(random.randrange(2 * DAY_MS // 800))
@@ -42,10 +41,8 @@ def test_a_day_of_delivery_times(new_harness: "type[TimerHarness]") -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(
-    new_harness: "type[TimerHarness]", seed: int
-) -> None:
-    harness, random = new_harness(slots=256), Random(seed)
+def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(seed: int) -> None:
+    harness, random = TimerHarness(slots=256), Random(seed)
     wanted: dict[bytes, int] = {}
     for number in range(60):
         body, delay = b"%d" % number, random.randrange(1, 9_000)
@@ -69,10 +66,8 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("ahead", [61_000, HOUR_MS, 3 * DAY_MS], ids=["minute", "hour", "days"])
-def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(
-    new_harness: "type[TimerHarness]", ahead: int
-) -> None:
-    harness = new_harness(slots=256)
+def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(ahead: int) -> None:
+    harness = TimerHarness(slots=256)
     harness.after(b"before", 1_000)
     harness.wait(2_000)
     harness.skip(ahead)
@@ -91,10 +86,8 @@ def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(
     assert len(harness.bodies()) == 3
 
 
-def test_a_message_delivered_under_a_fast_clock_does_not_come_again(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(slots=256)
+def test_a_message_delivered_under_a_fast_clock_does_not_come_again() -> None:
+    harness = TimerHarness(slots=256)
     for number in range(200):
         harness.after(b"%d" % number, number * 500)
     harness.wait(80_200)
@@ -105,10 +98,8 @@ def test_a_message_delivered_under_a_fast_clock_does_not_come_again(
     assert sorted(map(int, harness.bodies())) == list(range(200))
 
 
-def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness(slots=256)
+def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one() -> None:
+    harness = TimerHarness(slots=256)
     harness.after(b"first", 1_000)
     harness.wait(2_000)
     harness.skip(256_000)
@@ -124,10 +115,8 @@ def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
-    new_harness: "type[TimerHarness]", seed: int
-) -> None:
-    harness, random = new_harness(slots=256), Random(seed)
+def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(seed: int) -> None:
+    harness, random = TimerHarness(slots=256), Random(seed)
     wanted: dict[bytes, int] = {}
     for number in range(80):
         body, delay = b"%d" % number, random.randrange(1, 9_000)
@@ -152,7 +141,7 @@ def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
 class RunningTimer:
     """A tower whose timer runs by itself in virtual time."""
 
-    def __init__(self, harness: "TimerHarness") -> None:
+    def __init__(self, harness: TimerHarness) -> None:
         self.harness = harness
         harness.clock = this_loop().clock
         harness.open()
@@ -170,14 +159,14 @@ class RunningTimer:
 
 
 @pytest.fixture
-def idle(new_harness: "type[TimerHarness]") -> "TimerHarness":
+def idle() -> TimerHarness:
     """Not yet opened by the process under test."""
-    harness = new_harness(slots=256)
+    harness = TimerHarness(slots=256)
     harness.stop()
     return harness
 
 
-def test_the_timer_wakes_for_new_and_for_due_messages(idle: "TimerHarness") -> None:
+def test_the_timer_wakes_for_new_and_for_due_messages(idle: TimerHarness) -> None:
     @in_virtual_time
     async def live() -> list[int]:
         running = RunningTimer(idle)
@@ -194,7 +183,7 @@ def test_the_timer_wakes_for_new_and_for_due_messages(idle: "TimerHarness") -> N
     assert idle.bodies() == [b"two", b"one"]
 
 
-def test_a_trouble_passes(idle: "TimerHarness", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trouble_passes(idle: TimerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     @in_virtual_time
     async def live() -> None:
         running = RunningTimer(idle)
@@ -216,7 +205,7 @@ def test_a_trouble_passes(idle: "TimerHarness", monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_running_timer_follows_a_clock_that_was_set_back(
-    idle: "TimerHarness", caplog: pytest.LogCaptureFixture
+    idle: TimerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     @in_virtual_time
     async def live() -> list[int]:
@@ -234,7 +223,7 @@ def test_a_running_timer_follows_a_clock_that_was_set_back(
     assert caplog.text.count("the clock was set back by 3599000") == 1
 
 
-def test_a_message_delivered_under_a_fast_clock_cannot_be_recalled(harness: "TimerHarness") -> None:
+def test_a_message_delivered_under_a_fast_clock_cannot_be_recalled(harness: TimerHarness) -> None:
     harness.after(b"one", 10_000)
     harness.wait(10_500)
     harness.clock.shift_wall_time(-5_000)
@@ -254,7 +243,7 @@ def test_a_message_delivered_under_a_fast_clock_cannot_be_recalled(harness: "Tim
     assert fault(START + 11_001) is None
 
 
-def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: "TimerHarness") -> None:
+def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: TimerHarness) -> None:
     @in_virtual_time
     async def live() -> None:
         running = RunningTimer(idle)
@@ -272,7 +261,7 @@ def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: "TimerHarness") -> N
     assert idle.bodies() == [b"near", b"far"]
 
 
-async def test_progress_is_saved_after_the_messages(harness: "TimerHarness") -> None:
+async def test_progress_is_saved_after_the_messages(harness: TimerHarness) -> None:
     harness.after(b"one", 1_000)
     harness.wait(1_000)
     assert harness.store.flushed_position < harness.store.end_position
@@ -287,15 +276,12 @@ async def test_progress_is_saved_after_the_messages(harness: "TimerHarness") -> 
 
 
 async def test_progress_is_not_saved_when_the_messages_are_not(
-    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.after(b"one", 60_000)
     harness.settle()
 
-    def broken() -> int:
-        raise StoreError("the disk is gone")
-
-    monkeypatch.setattr(harness.store, "flush_log", broken)
+    monkeypatch.setattr(harness.store, "flush_log", failing(StoreError("the disk is gone")))
     with pytest.raises(StoreError):
         await harness.timer.save(harness.clock.now_ms())
     assert harness.timers.unsaved
@@ -305,16 +291,14 @@ async def test_progress_is_not_saved_when_the_messages_are_not(
     assert harness.timers.offset == 1
 
 
-def test_entries_of_deleted_messages_are_removed_from_the_timer_log(
-    harness: "TimerHarness",
-) -> None:
+def test_entries_of_deleted_messages_are_removed_from_the_timer_log(harness: TimerHarness) -> None:
     asked: list[int] = []
     harness.timers.expire = asked.append  # type: ignore[method-assign, assignment]
     harness.timer.expire()
     assert asked == [0]
 
 
-def test_a_unit_knows_the_offset_of_its_message(harness: "TimerHarness") -> None:
+def test_a_unit_knows_the_offset_of_its_message(harness: TimerHarness) -> None:
     from roquet.broker.services.timer.timer import offset_of
 
     harness.after(b"zero", 1_000)
@@ -325,8 +309,8 @@ def test_a_unit_knows_the_offset_of_its_message(harness: "TimerHarness") -> None
     assert offset_of(harness.store, TimerUnit(1, 0, 0, plain.position, plain.size, 0)) is None
 
 
-def test_a_replica_takes_over_where_its_master_was(new_harness: "type[TimerHarness]") -> None:
-    harness = new_harness()
+def test_a_replica_takes_over_where_its_master_was() -> None:
+    harness = TimerHarness()
     delivered = harness.after(b"delivered", 2_000)
     harness.after(b"waits", 60_000)
     start = harness.clock.now_ms()
@@ -342,9 +326,7 @@ def test_a_replica_takes_over_where_its_master_was(new_harness: "type[TimerHarne
     assert delivered.appended.queue_offset == 0
 
 
-def test_a_replica_puts_no_message_on_the_wheel_that_its_master_has_not(
-    harness: "TimerHarness",
-) -> None:
+def test_a_replica_puts_nothing_on_the_wheel_that_its_master_has_not(harness: TimerHarness) -> None:
     for number in range(100):
         harness.after(b"%d" % number, 60_000)
     read_ms = harness.clock.now_ms()
@@ -357,7 +339,7 @@ def test_a_replica_puts_no_message_on_the_wheel_that_its_master_has_not(
     assert sorted(harness.bodies()) == sorted(b"%d" % number for number in range(100))
 
 
-def test_the_progress_of_a_master_is_saved_now_and_then(harness: "TimerHarness") -> None:
+def test_the_progress_of_a_master_is_saved_now_and_then(harness: TimerHarness) -> None:
     harness.after(b"one", 60_000)
     harness.skip(20_000)
     progress = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
@@ -367,9 +349,7 @@ def test_the_progress_of_a_master_is_saved_now_and_then(harness: "TimerHarness")
     assert harness.timer.behind == 0
 
 
-def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not_taken_it(
-    harness: "TimerHarness",
-) -> None:
+def test_what_was_delivered_comes_again_if_the_next_master_lacked_it(harness: TimerHarness) -> None:
     harness.skip(500)
     for number in range(3):
         harness.after(b"%d" % number, 1)
@@ -383,9 +363,7 @@ def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
 
 
-def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
-    harness: "TimerHarness",
-) -> None:
+def test_that_is_remembered_if_the_process_is_killed_before_it_leads(harness: TimerHarness) -> None:
     harness.after(b"waits", 60_000)
     harness.settle()
     safe_ms = harness.clock.now_ms()
@@ -409,7 +387,7 @@ def test_that_is_remembered_when_the_process_is_killed_before_it_leads(
 @pytest.mark.parametrize(("ahead_ms", "late_ms"), [(80_000, 0), (30_000, 30_000)])
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_what_waits_in_a_second_that_a_wrong_clock_had_passed_comes_if_nobody_has_taken_it(
-    harness: "TimerHarness", ahead_ms: int, late_ms: int, *, is_killed: bool
+    harness: TimerHarness, ahead_ms: int, late_ms: int, *, is_killed: bool
 ) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
@@ -429,10 +407,8 @@ def test_what_waits_in_a_second_that_a_wrong_clock_had_passed_comes_if_nobody_ha
     assert harness.bodies() == [b"first", b"waits"]
 
 
-def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for_over(
-    new_harness: "type[TimerHarness]",
-) -> None:
-    harness = new_harness()
+def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for_over() -> None:
+    harness = TimerHarness()
     harness.after(b"waits", 10_000)
     harness.settle()
     ahead = TimerCheckpoint(read_ms=harness.clock.now_ms() + 80_000, master_offset=0)
@@ -442,7 +418,7 @@ def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for
     told = harness.timer.checkpoint
     assert (told.master_offset, told.read_ms) == (1, floor_ms(ahead.read_ms))
     harness.wait(1_000)
-    replica = new_harness()
+    replica = TimerHarness()
     replica.clock = harness.clock
     replica.files = harness.files.copy()
     for directory in (ROOT, ROOT / "timerlog", ROOT / "config"):
@@ -456,9 +432,7 @@ def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for
     assert replica.bodies() == [b"waits"]
 
 
-def test_a_broker_that_leads_again_does_not_go_on_following_a_clock_of_its_last_lead(
-    harness: "TimerHarness",
-) -> None:
+def test_a_broker_that_leads_again_follows_no_clock_of_its_last_lead(harness: TimerHarness) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
     harness.after(b"next", 3_000)
@@ -475,9 +449,7 @@ def test_a_broker_that_leads_again_does_not_go_on_following_a_clock_of_its_last_
     assert harness.bodies() == [b"first", b"next", b"next"], "its first delivery may be lost"
 
 
-def test_what_was_delivered_at_once_by_a_clock_that_was_ahead_comes_again_in_its_time(
-    harness: "TimerHarness",
-) -> None:
+def test_what_a_clock_that_was_ahead_delivered_comes_in_its_time(harness: TimerHarness) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
     safe = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
@@ -496,7 +468,7 @@ def test_what_was_delivered_at_once_by_a_clock_that_was_ahead_comes_again_in_its
     assert harness.bodies() == [b"first", b"early", b"early"]
 
 
-def cut(harness: "TimerHarness", end: int) -> None:
+def cut(harness: TimerHarness, end: int) -> None:
     """Cut the log in front of a timed message, as a replica's."""
     (first,) = (record for record in harness.records(TIMER) if record.queue_offset == end)
     harness.store.raw.truncate(first.position)
@@ -504,7 +476,7 @@ def cut(harness: "TimerHarness", end: int) -> None:
 
 @pytest.mark.parametrize("killed", ["never", "before the cut", "behind it"])
 def test_messages_that_came_in_the_place_of_those_cut_wait_like_any(
-    harness: "TimerHarness", killed: str
+    harness: TimerHarness, killed: str
 ) -> None:
     for number in range(5):
         harness.after(b"old %d" % number, 60_000)
@@ -529,9 +501,7 @@ def test_messages_that_came_in_the_place_of_those_cut_wait_like_any(
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_what_was_delivered_before_a_cut_is_not_delivered_again(
-    harness: "TimerHarness", is_killed: bool
-) -> None:
+def test_what_came_before_a_cut_does_not_come_again(harness: TimerHarness, is_killed: bool) -> None:
     harness.after(b"delivered", 1_000)
     harness.after(b"waits", 60_000)
     harness.wait(5_000)
@@ -547,7 +517,7 @@ def test_what_was_delivered_before_a_cut_is_not_delivered_again(
     assert harness.bodies() == [b"delivered", b"waits", b"new"]
 
 
-def test_a_cut_behind_all_that_was_taken_changes_nothing(harness: "TimerHarness") -> None:
+def test_a_cut_behind_all_that_was_taken_changes_nothing(harness: TimerHarness) -> None:
     harness.after(b"one", 60_000)
     harness.settle()
     harness.save()
@@ -557,9 +527,7 @@ def test_a_cut_behind_all_that_was_taken_changes_nothing(harness: "TimerHarness"
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_what_was_taken_stays_so_while_it_is_not_shown(
-    harness: "TimerHarness", leads: bool
-) -> None:
+def test_what_was_taken_stays_so_while_it_is_not_shown(harness: TimerHarness, leads: bool) -> None:
     for number in range(3):
         harness.after(b"%d" % number, 60_000)
     harness.settle()
@@ -577,7 +545,7 @@ def test_what_was_taken_stays_so_while_it_is_not_shown(
     assert sorted(harness.bodies()) == [b"0", b"1", b"2"]
 
 
-def test_a_topic_that_lost_its_end_goes_on_there(harness: "TimerHarness") -> None:
+def test_a_topic_that_lost_its_end_goes_on_there(harness: TimerHarness) -> None:
     for number in range(3):
         harness.after(b"%d" % number, 1_000)
     harness.wait(5_000)

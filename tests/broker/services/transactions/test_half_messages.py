@@ -3,32 +3,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.broker.conftest import not_none, refuses
+from tests.broker.log_harness import LogHarness
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.services.transactions import half_messages
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
-from roquet.store.config import StoreConfig
-from roquet.store.store import Draft, Store
-from roquet.testing.clock import VirtualClock
+from roquet.store.store import Draft
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import POSITION_AT, Record, decode
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
 COMMIT = 8
 
 
-class HalfQueueHarness:
+class HalfQueueHarness(LogHarness):
     """A store with half messages, and what comes of them."""
 
     def __init__(self) -> None:
-        self.store = Store.open(None, SMALL, now_ms=0)
-        origin = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1)
-        clock = VirtualClock()
-        self.ingest = Ingest(self.store, BrokerConfig(), clock, origin, lambda *_: None)
+        super().__init__()
         self.queue = HalfQueue(self.store)
 
     def append(
@@ -37,26 +31,21 @@ class HalfQueueHarness:
         extra = fields.pop("extra", "")
         text = f"PGROUP\x01g\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02UNIQ_KEY\x01{key}\x02{extra}"
         draft = Draft(topic, 0, body, text.encode(), **fields)
-        raw = self.store.message_at(self.store.append(draft, 1_000).position)
-        assert raw is not None
+        raw = not_none(self.store.message_at(self.store.append(draft, 1_000).position))
         return decode(raw)
 
     def half(self, **fields: Any) -> HalfMessage:
-        half = self.queue.find(self.append(**fields).position)
-        assert half is not None
-        return half
+        return not_none(self.queue.find(self.append(**fields).position))
 
 
 @pytest.fixture
 def harness() -> Iterator[HalfQueueHarness]:
     harness = HalfQueueHarness()
     yield harness
-    harness.store.close(0)
+    harness.close()
 
 
-def test_a_half_message_is_found_by_its_position_and_by_its_offset(
-    harness: HalfQueueHarness,
-) -> None:
+def test_a_half_message_is_found_by_position_and_by_offset(harness: HalfQueueHarness) -> None:
     harness.append(topic="t")
     first, second = harness.half(body=b"1"), harness.half(body=b"2")
     assert (first.offset, second.offset) == (0, 1)
@@ -103,11 +92,9 @@ def test_facts_of_a_half_message_for_its_checks(harness: HalfQueueHarness) -> No
 def test_a_body_that_looks_like_a_half_message_is_not_one(harness: HalfQueueHarness) -> None:
     """Whoever could name it would end others' transactions, or have us count to its offset."""
     first = harness.half()
-    raw = harness.store.message_at(first.record.position)
-    assert raw is not None
+    raw = not_none(harness.store.message_at(first.record.position))
     carrier = harness.append(topic="t", body=b"mark" + raw)
-    whole = harness.store.message_at(carrier.position)
-    assert whole is not None
+    whole = not_none(harness.store.message_at(carrier.position))
     at = whole.index(b"mark") + 4
     place = harness.store.end_position + at
     forged = raw[:POSITION_AT] + place.to_bytes(8, "big") + raw[POSITION_AT + 8 :]
@@ -173,9 +160,7 @@ def test_the_new_offset_of_a_half_message_is_found(harness: HalfQueueHarness) ->
     assert harness.queue.put_back_since(moved[1]) == []
 
 
-def test_the_original_of_a_half_message_put_back_is_known_also_from_apaches_broker(
-    harness: HalfQueueHarness,
-) -> None:
+def test_the_original_is_known_also_from_apaches_broker(harness: HalfQueueHarness) -> None:
     first = harness.half()
     assert not harness.queue.was_settled(first)
     position = first.record.position
@@ -204,9 +189,8 @@ def test_an_incomplete_key_index_decides_nothing(
     harness.append(topic="t", sys_flag=COMMIT)
     monkeypatch.setattr(half_messages, "INDEX_STEPS", 1)
     monkeypatch.setattr(half_messages, "INDEX_COUNT", 1)
-    with pytest.raises(CallRefused) as refused:
+    with refuses(ResponseCode.SYSTEM_BUSY):
         harness.queue.was_delivered(half)
-    assert refused.value.code == ResponseCode.SYSTEM_BUSY
     harness.store.dispatch()
     assert harness.queue.was_delivered(half)
 
@@ -253,9 +237,7 @@ def test_the_newest_messages_of_a_key_are_examined(
     assert not harness.queue.was_delivered(half)
 
 
-def test_one_that_replicas_do_not_have_yet_is_found_by_its_position(
-    harness: HalfQueueHarness,
-) -> None:
+def test_one_that_replicas_do_not_have_is_found_by_position(harness: HalfQueueHarness) -> None:
     half = harness.half()
     harness.store.set_confirmed(half.record.position)
     assert harness.queue.at(half.offset) is None

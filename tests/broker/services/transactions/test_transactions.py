@@ -2,68 +2,38 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.broker.conftest import failing, not_none
+from tests.broker.log_harness import HOST, HOST_V6, LogHarness
 
-from roquet.broker.filtering.filter_cache import FilterCache
-from roquet.broker.ingest.append import BrokerOrigin, Ingest
-from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import SetAside
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
-from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.transactions import transactions as module
 from roquet.broker.services.transactions.half_messages import HalfMessage
 from roquet.broker.services.transactions.transactions import GROUP, Transactions
-from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.ordered_pops import OrderedPops
 from roquet.broker.tables.request_modes import RequestModes
-from roquet.broker.tables.topics import Topics
 from roquet.model.errors import MessageIllegal, StoreFull
-from roquet.model.topic import TopicConfig
-from roquet.store.config import StoreConfig
-from roquet.store.store import Draft, Store
-from roquet.testing.clock import VirtualClock
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
 
 HALF, OPS = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
-HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
-HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
 
 
-class TransactionsHarness:
-    """Transactions with all that they need, in memory."""
+class TransactionsHarness(LogHarness):
+    """Transactions with all that they need."""
 
     def __init__(self, host: bytes = HOST, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.config = BrokerConfig(**settings)
-        self.settings = RuntimeSettings(self.config)
-        self.store = Store.open(None, SMALL, now_ms=0)
-        self.topics = Topics(None, self.config, 0)
-        self.topics.put(TopicConfig(topic_name="t", read_queue_nums=4, write_queue_nums=4), 0)
-        origin = BrokerOrigin(store_host=host, pid=7, seed=1)
-        self.ingest = Ingest(self.store, self.config, self.clock, origin, lambda *_: None)
+        super().__init__("t", host, **settings)
         self.offsets = ConsumerOffsets(None)
-        self.message_log = MessageLog(
-            store=self.store, ingest=self.ingest, arrivals=LongPolling(self.clock), memory=0,
-            flush=Flush(self.store, self.settings, self.clock), filters=FilterCache(),
-        )  # fmt: skip
         self.tables = BrokerTables(
             topics=self.topics, groups=Groups(None, self.settings, 0), offsets=self.offsets,
             request_modes=RequestModes(None), ordered_pops=OrderedPops(None),
             delay_offsets=DelayOffsets(None),
         )  # fmt: skip
-        self.destinations = Destinations(
-            topics=self.topics, clock=self.clock, settings=self.settings
-        )
-        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.transactions = self.started()
 
     def started(self) -> Transactions:
@@ -85,13 +55,8 @@ class TransactionsHarness:
         fields_of_draft = {"born_ms": 5, "flag": 3, "reconsume_times": 1, **fields}
         raw = text.encode("utf-8", "surrogateescape")
         draft = Draft(HALF, 0, body, raw, hash_code("red"), **fields_of_draft)
-        half = self.transactions.queue.find(self.store.append(draft, self.clock.now_ms()).position)
-        assert half is not None
-        return half
-
-    def records(self, topic: str, queue_id: int = 0) -> list[Record]:
-        messages = self.store.read(topic, queue_id, 0, count_max=1_000)
-        return [record for part in messages.parts for record in decode_many(part)]
+        position = self.store.append(draft, self.clock.now_ms()).position
+        return not_none(self.transactions.queue.find(position))
 
     def ops(self) -> bytes:
         return b"".join(record.body for record in self.records(OPS))
@@ -104,7 +69,7 @@ class TransactionsHarness:
 def harness() -> Iterator[TransactionsHarness]:
     harness = TransactionsHarness()
     yield harness
-    harness.store.close(0)
+    harness.close()
 
 
 def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> None:
@@ -122,9 +87,7 @@ def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> 
     assert harness.transactions.current(half) is None
 
 
-def test_bytes_that_are_not_utf_8_are_kept_by_a_commit_a_check_and_what_is_put_back(
-    harness: TransactionsHarness,
-) -> None:
+def test_bytes_that_are_not_utf_8_are_kept_in_all_copies(harness: TransactionsHarness) -> None:
     half = harness.half(extra="a\x01\udcb1\udcea\x02")
     again = harness.transactions.put_back(half, {"TRANSACTION_CHECK_TIMES": "1"})
     harness.transactions.commit(again)
@@ -153,11 +116,8 @@ def test_a_transaction_whose_end_cannot_be_stored_stays_open(
 ) -> None:
     half = harness.half()
 
-    def full(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(harness.store, "append", full)
+        patched.setattr(harness.store, "append", failing(StoreFull("the disk is full")))
         with pytest.raises(StoreFull):
             harness.transactions.commit(half)
         with pytest.raises(StoreFull):
@@ -185,26 +145,20 @@ def test_a_half_message_that_was_put_back_stands_at_the_end(harness: Transaction
     assert harness.transactions.current(half) is None
 
 
-def test_half_messages_given_up_are_kept_in_a_topic_of_their_own(
-    harness: TransactionsHarness,
-) -> None:
+def test_half_messages_given_up_are_kept_in_their_own_topic(harness: TransactionsHarness) -> None:
     half = harness.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
     harness.transactions.give_up(half)
     (record,) = harness.records(GIVEN_UP)
     assert decode_properties(record.properties) == half.properties
-    topic = harness.topics.get(GIVEN_UP)
-    assert topic is not None
+    topic = not_none(harness.topics.get(GIVEN_UP))
     assert (topic.read_queue_nums, topic.perm) == (1, 6)
     harness.transactions.resume(record)
-    resumed = harness.transactions.queue.at(1)
-    assert resumed is not None
+    resumed = not_none(harness.transactions.queue.at(1))
     assert resumed.properties["TRANSACTION_CHECK_TIMES"] == "0"
     assert harness.transactions.current(resumed) == resumed
 
 
-def test_op_messages_equal_those_of_apaches_broker(
-    harness: TransactionsHarness,
-) -> None:
+def test_op_messages_equal_those_of_apaches_broker(harness: TransactionsHarness) -> None:
     for number in range(3):
         harness.transactions.roll_back(harness.half(b"%d" % number))
     assert harness.ops() == b""
@@ -227,7 +181,7 @@ def test_many_ends_are_written_at_once() -> None:
     assert {record.sys_flag for record in harness.records(OPS)} == {16 | 32}
     harness.transactions.step()
     assert harness.ops().endswith(b"9,10,11,")
-    harness.store.close(0)
+    harness.close()
 
 
 def test_progress_says_what_is_ended_and_which_ops_are_needed(harness: TransactionsHarness) -> None:
@@ -288,9 +242,7 @@ def test_ops_of_other_kinds_are_left_out(harness: TransactionsHarness) -> None:
     assert [restarted.current(half) is None for half in halves] == [False, True, True, False]
 
 
-def test_an_op_message_with_another_tag_ends_nothing_and_the_others_count(
-    harness: TransactionsHarness,
-) -> None:
+def test_an_op_message_with_another_tag_ends_nothing(harness: TransactionsHarness) -> None:
     halves = [harness.half(b"%d" % number) for number in range(3)]
     harness.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01d\x02", 100), 5)
     harness.store.append(Draft(OPS, 0, b"1,", b"TAGS\x01\xff\x02", 100), 5)
@@ -306,11 +258,8 @@ def test_op_messages_that_cannot_be_stored_are_logged_once_and_kept(
     monkeypatch.setattr(module, "PENDING_MAX", 3)
     halves = [harness.half(b"%d" % number) for number in range(6)]
 
-    def full(*_: object) -> None:
-        raise StoreFull("the disk is full")
-
     with monkeypatch.context() as patched:
-        patched.setattr(harness.store, "append", full)
+        patched.setattr(harness.store, "append", failing(StoreFull("the disk is full")))
         for half in halves[:3]:
             harness.transactions.roll_back(half)
             harness.transactions.step()

@@ -6,20 +6,23 @@ The gaps `policies` and `passwords` bring these back. Every success has the rema
 broker.
 """
 
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from roquet.access.gaps import AccessGap
 from roquet.access.translation import acl_info, policy_changes, user_change, user_info
 from roquet.broker.access.access_control import AccessControl
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
+from roquet.broker.refusals import invalid_parameter, no_permission, system_error
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
 from roquet.observe.log_lines import AUDIT
 from roquet.rules.access import changes
-from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
+from roquet.rules.access.changes import AccessChangeRefused, UserChange
 from roquet.wire.call import Reply
 from roquet.wire.calls.access import (
     SUCCESS_REMARK,
@@ -51,32 +54,24 @@ BLANK: Final = "The username is blank"
 
 Change = Callable[[AccessTables], AccessTables]
 
+UserPut = Callable[[AccessTables, User | None, str, UserChange], AccessTables]
+
 AclChange = CreateAcl | UpdateAcl | DeleteAcl
 
 
-class AccessHandler:
+class AccessHandler(BrokerComponent, frozen=True):
     """Manages users and their ACLs."""
 
-    __slots__ = ("_access", "_settings")
-
-    def __init__(self, control: ControlPlane, access: AccessControl) -> None:
-        self._settings, self._access = control.settings, access
+    control: ControlPlane
+    access: AccessControl
 
     async def create_user(self, call: CreateUser, peer: Peer) -> Reply:
         """Create a user."""
-        caller = self._caller(call)
-        name, body = _named(call.username), _user(call)
-        wanted = user_change(body)
-        change: Change = lambda tables: changes.create_user(tables, caller, name, wanted)  # noqa: E731
-        return await self._change(change, f"user {name} created", caller, peer)
+        return await self._put_user(call, changes.create_user, "created", peer)
 
     async def update_user(self, call: UpdateUser, peer: Peer) -> Reply:
         """Change a user's password, type or status."""
-        caller = self._caller(call)
-        name, body = _named(call.username), _user(call)
-        wanted = user_change(body)
-        change: Change = lambda tables: changes.update_user(tables, caller, name, wanted)  # noqa: E731
-        return await self._change(change, f"user {name} changed", caller, peer)
+        return await self._put_user(call, changes.update_user, "changed", peer)
 
     async def delete_user(self, call: DeleteUser, peer: Peer) -> Reply:
         """Delete a user and its ACL."""
@@ -87,7 +82,7 @@ class AccessHandler:
     def get_user(self, call: GetUser, _peer: Peer) -> Reply:
         """Return one user."""
         caller, name = self._caller(call), _named(call.username)
-        user = self._access.tables.users.get(name)
+        user = self.access.tables.users.get(name)
         if user is None:
             return Reply(remark=SUCCESS_REMARK)
         shown = user_info(user, with_password=self._sees_passwords(caller))
@@ -98,7 +93,7 @@ class AccessHandler:
         sees = self._sees_passwords(self._caller(call))
         shown = [
             user_info(user, with_password=sees)
-            for name, user in sorted(self._access.tables.users.items())
+            for name, user in sorted(self.access.tables.users.items())
             if (call.filter or "") in name
         ]
         return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
@@ -108,14 +103,17 @@ class AccessHandler:
         caller = self._acl_changer(call)
         body = decode_body(call.body, AclInfo) if call.body else AclInfo()
         if not body.policies:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
-        name, wanted = _checked_acl(body, call.subject)
+            raise system_error("The body of acl is null")
+        with _refusing():  # the body's subject wins over the header's
+            name, wanted = changes.subject_name(body.subject or call.subject), policy_changes(body)
         change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
         return await self._change(change, f"acl of {name} changed", caller, peer)
 
     async def delete_acl(self, call: DeleteAcl, peer: Peer) -> Reply:
         """Delete an ACL, or one entry of it."""
-        caller, name = self._acl_changer(call), _subject(call.subject)
+        caller = self._acl_changer(call)
+        with _refusing():
+            name = changes.subject_name(call.subject)
         resource, policy = call.resource, call.policy_type
         change: Change = lambda tables: changes.delete_acl(tables, name, resource, policy)  # noqa: E731
         text = f"acl of {name} deleted" + (f" for {resource}" if resource else "")
@@ -124,11 +122,9 @@ class AccessHandler:
     def get_acl(self, call: GetAcl, _peer: Peer) -> Reply:
         """Return the ACL of a user."""
         self._check_on(call.code)
-        name = _subject(call.subject)
-        try:
-            acl = changes.known_acl(self._access.tables, name)
-        except AccessChangeRefused as error:
-            _refuse_change(error)
+        with _refusing():
+            name = changes.subject_name(call.subject)
+            acl = changes.known_acl(self.access.tables, name)
         body = b"" if acl is None else codec.dumps(acl_info(name, acl))
         return Reply(remark=SUCCESS_REMARK, body=body)
 
@@ -137,18 +133,25 @@ class AccessHandler:
         self._check_on(call.code)
         infos = [
             acl_info(name, acl, call.resource_filter or "")
-            for name, acl in sorted(self._access.tables.acls.items())
+            for name, acl in sorted(self.access.tables.acls.items())
             if (call.subject_filter or "") in changes.SUBJECT_PREFIX + name
         ]
         shown = [info for info in infos if info.policies]
         return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
 
+    async def _put_user(
+        self, call: CreateUser | UpdateUser, put: UserPut, done: str, peer: Peer
+    ) -> Reply:
+        caller, name = self._caller(call), _named(call.username)
+        if not call.body:
+            raise system_error("The body of user is null")
+        wanted = user_change(decode_body(call.body, UserInfo))
+        change: Change = lambda tables: put(tables, caller, name, wanted)  # noqa: E731
+        return await self._change(change, f"user {name} {done}", caller, peer)
+
     async def _change(self, change: Change, done: str, caller: User | None, peer: Peer) -> Reply:
-        """Make a change and note who made it."""
-        try:
-            await self._access.change(change)
-        except AccessChangeRefused as error:
-            _refuse_change(error)
+        with _refusing():
+            await self.access.change(change)
         who = caller.name if caller else "nobody"
         log.info("%s by %s from %s", done, who, peer.address, extra=AUDIT)
         return Reply(remark=SUCCESS_REMARK)
@@ -156,64 +159,38 @@ class AccessHandler:
     def _caller(
         self, call: CreateUser | UpdateUser | DeleteUser | GetUser | ListUsers | AclChange
     ) -> User | None:
-        """The user who signed the request."""
         self._check_on(call.code)
-        return self._access.tables.users.get(call.access_key or "")
+        return self.access.tables.users.get(call.access_key or "")
 
     def _acl_changer(self, call: AclChange) -> User | None:
         """The user who changes an ACL. CallRefused for a normal one."""
         caller = self._caller(call)
-        if not (
-            self._is_open(
-                AccessGap.POLICIES,
-            )
-            or (caller is not None and caller.is_super)
-        ):
-            raise CallRefused(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
+        if not (self._is_open(AccessGap.POLICIES) or (caller is not None and caller.is_super)):
+            raise no_permission(changes.ACL_NOT_BY_NORMAL_USERS)
         return caller
 
     def _sees_passwords(self, caller: User | None) -> bool:
-        return self._is_open(
-            AccessGap.PASSWORDS,
-        ) or (caller is not None and caller.is_super)
+        return self._is_open(AccessGap.PASSWORDS) or (caller is not None and caller.is_super)
 
     def _is_open(self, gap: AccessGap) -> bool:
-        return gap in self._settings.config.access_compatibility
+        return gap in self.control.config.access_compatibility
 
     def _check_on(self, code: int) -> None:
-        if not self._access.is_enabled:
+        if not self.access.is_enabled:
             raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
 
 
 def _named(username: str | None) -> str:
     if not username:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, BLANK)
+        raise invalid_parameter(BLANK)
     return username
 
 
-def _user(call: CreateUser | UpdateUser) -> UserInfo:
-    """The body of a request. CallRefused without one."""
-    if not call.body:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, "The body of user is null")
-    return decode_body(call.body, UserInfo)
-
-
-def _checked_acl(body: AclInfo, subject: str | None) -> tuple[str, PolicyChanges]:
-    """The user's name and the changes of a body, whose subject wins over the header's."""
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuse a request for a change that may not be made."""
     try:
-        return changes.subject_name(body.subject or subject), policy_changes(body)
+        yield
     except AccessChangeRefused as error:
-        _refuse_change(error)
-
-
-def _subject(subject: str | None) -> str:
-    try:
-        return changes.subject_name(subject)
-    except AccessChangeRefused as error:
-        _refuse_change(error)
-
-
-def _refuse_change(error: AccessChangeRefused) -> NoReturn:
-    is_system_error = error.is_system_error
-    code = ResponseCode.SYSTEM_ERROR if is_system_error else ResponseCode.NO_PERMISSION
-    raise CallRefused(code, str(error)) from error
+        refusal = system_error if error.is_system_error else no_permission
+        raise refusal(str(error)) from error

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.progress import BrokerProgress
@@ -22,21 +23,14 @@ TOGETHER: Final = 4
 """Topics deleted before others have their turn: each takes a few flushes of the disk."""
 
 
-class CleaningHandler:
+class CleaningHandler(BrokerComponent, frozen=True):
     """Deletes what is no longer needed."""
 
-    __slots__ = ("_clock", "_deletion", "_log", "_progress", "_settings", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        tables: BrokerTables,
-        control: ControlPlane,
-        progress: BrokerProgress,
-        deletion: TopicDeletion,
-    ) -> None:
-        self._log, self._tables, self._clock = log, tables, control.clock
-        self._settings, self._progress, self._deletion = control.settings, progress, deletion
+    log: MessageLog
+    tables: BrokerTables
+    control: ControlPlane
+    progress: BrokerProgress
+    deletion: TopicDeletion
 
     async def clean_queues(self, _call: CleanQueues, _peer: Peer) -> Reply:
         """Delete queue entries of messages that retention has deleted.
@@ -46,16 +40,16 @@ class CleaningHandler:
         """
 
         def is_gone(topic: str, queue_id: int) -> bool:
-            config = self._tables.topics.get(topic)
+            config = self.tables.topics.get(topic)
             if config is None:
-                return not is_system_topic(topic, self._settings.config)
+                return not is_system_topic(topic, self.control.config)
             return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
-        store = self._log.store
+        store = self.log.store
         if spent := store.expired_queues(is_gone):
             for place in spent:
-                self._tables.offsets.remove_queue(*place)
-            self._progress.save()
+                self.tables.offsets.remove_queue(*place)
+            self.progress.save()
             for place in spent:
                 store.remove_queue(*place)
             log.info("%d queues without messages are deleted", len(spent))
@@ -74,12 +68,10 @@ class CleaningHandler:
         strays = self._strays()
         for start in range(0, len(strays), TOGETHER):
             # Some may have been created meanwhile.
-            self._deletion.delete(
-                self._strays(strays[start : start + TOGETHER]),
-            )
+            self.deletion.delete(self._strays(strays[start : start + TOGETHER]))
             await asyncio.sleep(0)
         if strays:
-            await self._deletion.clear_removed()
+            await self.deletion.clear_removed()
             log.info("the queues of %d topics without settings are deleted", len(strays))
         return Reply()
 
@@ -87,21 +79,21 @@ class CleaningHandler:
         """Of these topics, or of all with queues: those without settings and messages."""
         return [
             topic
-            for topic in (self._log.store.topics() if topics is None else topics)
-            if self._tables.topics.get(topic) is None
-            and not is_system_topic(topic, self._settings.config)
+            for topic in (self.log.store.topics() if topics is None else topics)
+            if self.tables.topics.get(topic) is None
+            and not is_system_topic(topic, self.control.config)
             and not self._has_messages(topic)
         ]
 
     def _has_messages(self, topic: str) -> bool:
-        bounds = (self._log.store.bounds(topic, n) for n in self._log.store.queue_ids(topic))
+        bounds = (self.log.store.bounds(topic, n) for n in self.log.store.queue_ids(topic))
         return any(least < end for least, end in bounds)
 
     async def delete_expired(self, _call: DeleteExpired, _peer: Peer) -> Reply:
         """Delete expired files of the log, at any hour."""
         try:
-            await self._log.flush.checkpoint(self._clock.now_ms(), at_once=True)
+            await self.log.flush.checkpoint(self.control.clock.now_ms(), at_once=True)
         except StoreError as error:  # perhaps a full disk: files before the last checkpoint can go
             log.warning("nothing behind the last checkpoint is deleted: %s", error)
-        self._log.store.expire(self._clock.now_ms(), at_once=True)
+        self.log.store.expire(self.control.clock.now_ms(), at_once=True)
         return Reply()

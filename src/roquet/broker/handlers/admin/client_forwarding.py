@@ -4,9 +4,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.reading_checks import ReadingChecks
+from roquet.broker.refusals import system_error
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallError, CallRefused, CallTimeout, RecordError
 from roquet.net.router import HandlerReply, Peer
@@ -23,16 +25,13 @@ VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: the first version whose clients know these requests."""
 
 
-class ClientForwardingHandler:
+class ClientForwardingHandler(BrokerComponent, frozen=True):
     """Forwards requests of operators to members of a group."""
 
-    __slots__ = ("_log", "_reading", "_settings", "_tables")
-
-    def __init__(
-        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, reading: ReadingChecks
-    ) -> None:
-        self._log, self._tables, self._settings = log, tables, control.settings
-        self._reading = reading
+    log: MessageLog
+    tables: BrokerTables
+    control: ControlPlane
+    reading: ReadingChecks
 
     def running_info(self, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
         """Return the running info of one member."""
@@ -40,12 +39,12 @@ class ClientForwardingHandler:
 
     def consume_directly(self, call: ConsumeDirectly, _peer: Peer) -> HandlerReply:
         """Let one member handle one message; the record is sent with the request."""
-        topic = self._tables.topics.get(call.topic) if call.topic else None
-        group = self._tables.groups.get(call.consumer_group)
+        topic = self.tables.topics.get(call.topic) if call.topic else None
+        group = self.tables.groups.get(call.consumer_group)
         record = self._record(call.msg_id)
         whole = replace(
             call,
-            broker_name=self._settings.config.broker_name,
+            broker_name=self.control.config.broker_name,
             topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
             group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
             body=record,
@@ -57,13 +56,11 @@ class ClientForwardingHandler:
         try:
             _, position = parse_offset_message_id(message_id or "")
         except RecordError as error:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        record = self._log.store.message_at(position) if position >= 0 else None
+            raise system_error(str(error)) from error
+        record = self.log.store.message_at(position) if position >= 0 else None
         if record is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
-            )
-        self._reading.check_delivered(decode(record).topic)
+            raise system_error(f"can not find message by the offset, {position}")
+        self.reading.check_delivered(decode(record).topic)
         return bytes(record)
 
     async def _relay(self, call: Call[Any], group: str, client_id: str) -> Reply:
@@ -79,29 +76,22 @@ class ClientForwardingHandler:
                 f"consumer <{group}> <{client_id}> Timeout: {error}",
             ) from error
         except CallError as error:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"invoke consumer <{group}> <{client_id}> Exception: {error}",
+            raise system_error(
+                f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             ) from error
         return Reply(code=answer.code, remark=answer.remark, body=answer.body)
 
     def _member(self, group: str, client_id: str) -> Peer:
         """The connection of a member. CallRefused if it is offline or its version too old."""
-        members = self._tables.clients.consumers(group)
-        peers = (
-            [m.peer for m in members.members.values() if m.client_id == client_id]
-            if members
-            else []
-        )
+        members = self.tables.clients.consumers(group)
+        known = members.members.values() if members else ()
+        peers = [member.peer for member in known if member.client_id == client_id]
         if not peers:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
-            )
+            raise system_error(f"The Consumer <{group}> <{client_id}> not online")
         peer = peers[-1]  # the latest: one that reconnects may be on two
         if peer.version < VERSION_MIN:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"The Consumer <{client_id}> Version <{peer.version}> too low to finish, "
-                "please upgrade it to V3_1_8_SNAPSHOT",
+                "please upgrade it to V3_1_8_SNAPSHOT"
             )
         return peer

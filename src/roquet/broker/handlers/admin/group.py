@@ -2,13 +2,13 @@
 
 import msgspec
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
-from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import check_queues, each_queue, written
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.tables.broker_tables import BrokerTables
-from roquet.broker.tables.clients import ConsumerGroup, GroupMember
+from roquet.broker.tables.clients import ConsumerGroup, GroupMember, language_of
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
@@ -25,34 +25,24 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.codes import ResponseCode
 
 
-class GroupHandler:
+class GroupHandler(BrokerComponent, frozen=True):
     """Reports the members and the progress of groups."""
 
-    __slots__ = ("_coordination", "_progress", "_settings", "_statistics", "_tables")
-
-    def __init__(
-        self,
-        tables: BrokerTables,
-        coordination: GroupCoordination,
-        control: ControlPlane,
-        progress: BrokerProgress,
-    ) -> None:
-        self._tables, self._coordination, self._settings = tables, coordination, control.settings
-        self._statistics, self._progress = control.statistics, progress
+    tables: BrokerTables
+    coordination: GroupCoordination
+    control: ControlPlane
+    progress: BrokerProgress
 
     def connections(self, call: GetConnections, _peer: Peer) -> HandlerReply:
         """Return the members of a group."""
         name = call.consumer_group
-        group = self._tables.clients.consumers(name)
+        group = self.tables.clients.consumers(name)
         if group is None:
             raise CallRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
             )
-        strategies = (
-            self._coordination.rebalance.assignments.strategies(name)
-            if call.with_subscriptions
-            else {}
-        )
+        assignments = self.coordination.rebalance.assignments
+        strategies = assignments.strategies(name) if call.with_subscriptions else {}
         members = [
             _connection(
                 member,
@@ -76,15 +66,15 @@ class GroupHandler:
     def stats(self, call: GetConsumeStats, _peer: Peer) -> HandlerReply:
         """Return a group's progress in its queues on this broker, and its rate."""
         group = call.consumer_group
-        topics = self._topics(call, self._tables.clients.consumers(group))
+        topics = self._topics(call, self.tables.clients.consumers(group))
         counts = {topic: self._queue_count(topic) for topic in topics}
         check_queues(sum(counts.values()))
         queues = [
-            MessageQueue(topic, self._settings.config.broker_name, number)
+            MessageQueue(topic, self.control.config.broker_name, number)
             for topic, count in counts.items()
             for number in range(count)
         ]
-        tps = sum((self._statistics.consume_tps(topic, group) for topic in topics), 0.0)
+        tps = sum((self.control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
         decisions = self._decisions(group) if call.with_owners else None
         return each_queue(
             queues,
@@ -103,35 +93,34 @@ class GroupHandler:
         Our own commands also get topics that it subscribes to without progress.
         """
         wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
-        topics = wanted or set(self._tables.offsets.topics(call.consumer_group))
+        topics = wanted or set(self.tables.offsets.topics(call.consumer_group))
         if members is not None and members.subscriptions:
             topics = {
-                t for t in topics if not self._progress.has_unsubscribed(call.consumer_group, t)
+                t for t in topics if not self.progress.has_unsubscribed(call.consumer_group, t)
             }
             if call.with_owners and not wanted:
                 topics.update(members.subscriptions)
         return sorted(topics)
 
     def _queue_count(self, topic: str) -> int:
-        config = self._tables.topics.get(topic)
+        config = self.tables.topics.get(topic)
         return config.read_queue_nums if config else 0
 
     def _queue_progress(self, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
         group = call.consumer_group
-        progress = self._progress.of_queue(group, topic, number)
+        progress = self.progress.of_queue(group, topic, number)
         if not call.with_owners:
             return progress
         return msgspec.structs.replace(progress, owners=self._owners(group, topic, number))
 
     def _owners(self, group: str, topic: str, number: int) -> list[str] | None:
         """The active members of a queue; None for a group that pops."""
-        if self._coordination.request_mode(topic, group).mode == POP:
+        if self.coordination.request_mode(topic, group).mode == POP:
             return None
-        return self._coordination.handover.owners(group, topic, number)
+        return self.coordination.handover.owners(group, topic, number)
 
     def _decisions(self, group: str) -> list[TopicAssignment]:
-        """The latest assignments of a group, by topic."""
-        snapshots = self._coordination.rebalance.assignments.of(group)
+        snapshots = self.coordination.rebalance.assignments.of(group)
         return [
             TopicAssignment(topic=topic, strategy=s.strategy, number=s.number, owners=s.owners)
             for topic, s in snapshots.items()

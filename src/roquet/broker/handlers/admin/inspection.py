@@ -4,22 +4,23 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, each_queue, in_slices
+from roquet.broker.refusals import system_error
+from roquet.broker.replication.copies.metadata_copy import table_editions
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.clients import language_of
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
-from roquet.model.errors import CallRefused
 from roquet.model.subscription import SQL92
 from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import ClientConnection, TopicList
-from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.replication.table_editions import TableEditions, parse_editions
 
@@ -34,32 +35,20 @@ ENTRIES_MAX: Final = 4_096
 """Entries of one reply: half a megabyte of JSON, encoded in about 20 ms."""
 
 
-class InspectionHandler:
+class InspectionHandler(BrokerComponent, frozen=True):
     """Lists producers, subscriptions, queue entries and tables."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_replication", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        tables: BrokerTables,
-        control: ControlPlane,
-        replication: Replication,
-    ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
-        self._replication = replication
+    log: MessageLog
+    delivery: DeliveryServices
+    tables: BrokerTables
+    control: ControlPlane
+    replication: Replication
 
     def producers(self, call: calls.GetProducers, _peer: Peer) -> Reply:
         """Return the members of a producer group."""
-        members = self._tables.clients.producer_ids(call.producer_group)
+        members = self.tables.clients.producer_ids(call.producer_group)
         if members is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{call.producer_group}] not exist"
-            )
+            raise system_error(f"the producer group[{call.producer_group}] not exist")
         connections = [
             ClientConnection(
                 client_id=client_id,
@@ -73,8 +62,8 @@ class InspectionHandler:
 
     def all_producers(self, _call: calls.GetAllProducers, _peer: Peer) -> HandlerReply:
         """Return the members of all producer groups."""
-        clients = self._tables.clients
-        ahead_ms = self._control.clock.now_ms() - self._control.clock.monotonic_ms()
+        clients = self.tables.clients
+        ahead_ms = self.control.clock.now_ms() - self.control.clock.monotonic_ms()
 
         def members(group: str) -> tuple[str, list[calls.ProducerInfo]]:
             found = [
@@ -96,19 +85,19 @@ class InspectionHandler:
     def groups_of_topic(self, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
         """Return the groups that subscribe to a topic or have progress in it."""
         groups = {
-            *self._tables.clients.listeners(call.topic),
-            *self._tables.offsets.groups_of(call.topic),
+            *self.tables.clients.listeners(call.topic),
+            *self.tables.offsets.groups_of(call.topic),
         }
         return Reply(body=codec.dumps(calls.GroupList(group_list=sorted(groups))))
 
     def topics_of_group(self, call: calls.GetTopicsOfGroup, _peer: Peer) -> Reply:
         """Return the topics in which a group has progress."""
-        topics = sorted(self._tables.offsets.topics(call.group))
-        return Reply(body=codec.dumps(TopicList(topic_list=topics, broker_addr=self._log.address)))
+        topics = sorted(self.tables.offsets.topics(call.group))
+        return Reply(body=codec.dumps(TopicList(topic_list=topics, broker_addr=self.log.address)))
 
     def subscription(self, call: calls.GetSubscription, _peer: Peer) -> Reply:
         """Return the subscription of an online group to a topic."""
-        wish = self._tables.clients.subscription(call.group, call.topic)
+        wish = self.tables.clients.subscription(call.group, call.topic)
         answer = calls.SubscriptionAnswer(
             group=call.group, topic=call.topic, subscription_data=wish
         )
@@ -116,7 +105,7 @@ class InspectionHandler:
 
     def system_topics(self, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
         """Return the system topics."""
-        topics = sorted(system_topic_names(self._control.settings.config))
+        topics = sorted(system_topic_names(self.control.config))
         return Reply(body=codec.dumps(TopicList(topic_list=topics)))
 
     def entries(self, call: calls.GetEntries, _peer: Peer) -> Reply:
@@ -125,10 +114,10 @@ class InspectionHandler:
         For an offset outside the queue the reply is a success with a remark, as in the genuine
         broker.
         """
-        queue_stats, topic, queue_id = self._log.store.queue_stats, call.topic, call.queue_id
+        queue_stats, topic, queue_id = self.log.store.queue_stats, call.topic, call.queue_id
         if not queue_stats.has(topic, queue_id):
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-        least, end = self._log.store.bounds(topic, queue_id)
+            raise system_error(f"{queue_id}@{topic} is not exist!")
+        least, end = self.log.store.bounds(topic, queue_id)
         if not least <= call.index < end:
             return Reply(remark=f"Index {call.index} of {queue_id}@{topic} is not exist!")
         count = min(max(call.count, 0), ENTRIES_MAX)
@@ -141,7 +130,7 @@ class InspectionHandler:
                 for position, size, code in rows
             ],
             filter_data=self._filter_data(call),
-            subscription_data=self._tables.clients.subscription(call.consumer_group or "", topic),
+            subscription_data=self.tables.clients.subscription(call.consumer_group or "", topic),
         )
         return Reply(body=codec.dumps(answer))
 
@@ -149,7 +138,7 @@ class InspectionHandler:
         """The genuine broker's text for a group's filter: "null" when it filters by tags."""
         if call.consumer_group is None:
             return None
-        wish = self._tables.clients.subscription(call.consumer_group, call.topic)
+        wish = self.tables.clients.subscription(call.consumer_group, call.topic)
         if wish is None:
             return f"{call.consumer_group}@{call.topic} is not online!"
         if wish.expression_type != SQL92:
@@ -168,23 +157,23 @@ class InspectionHandler:
         """Return the committed and pulled offsets of all groups; to a replica, what has changed."""
         if call.known_editions is not None:
             answer = await self._changed_offsets(call, peer)
-            if self._replication.role.current.is_master:
+            if self.replication.role.current.is_master:
                 return answer
             return msgspec.structs.replace(answer, log_end=None)  # it may be cut from here on
         handled = await in_slices(
-            list(self._tables.offsets.by_place()), lambda row: (row[0], dict(row[1]))
+            list(self.tables.offsets.by_place()), lambda row: (row[0], dict(row[1]))
         )
         pulled = await in_slices(
-            list(self._control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
+            list(self.control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
         )
         rows = dict(handled)
-        self._delivery.checkpoints.lower(rows)
+        self.delivery.checkpoints.lower(rows)
         body = calls.AllOffsets(
             offset_table=rows,
             pull_offset_table={
                 f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in pulled if queues
             },
-            data_version=self._tables.offsets.version,
+            data_version=self.tables.offsets.version,
         )
         count = sum(len(queues) for queues in rows.values()) + len(pulled)
         return calls.AllOffsetsReply(body=await dumped(count, body))
@@ -199,59 +188,51 @@ class InspectionHandler:
         known = parse_editions(call.known_editions or "")
         now = self._editions()
         if known is not None and known.started_ms == now.started_ms:
-            with self._tables.change_waiters.place() as is_free:
+            with self.tables.change_waiters.place() as is_free:
                 if is_free:
                     self._note_copied(call, peer, now)
                     now = await self._wait_for_change(call, known)
-                    self._tables.replica_copies.answered(peer, self._control.clock.monotonic_ms())
-            rows = self._tables.offsets.changed_since(known.offsets)
+                    self.tables.replica_copies.answered(peer, self.control.clock.monotonic_ms())
+            rows = self.tables.offsets.changed_since(known.offsets)
         else:
-            places = list(self._tables.offsets.by_place())
+            places = list(self.tables.offsets.by_place())
             rows = dict(await in_slices(places, lambda row: (row[0], dict(row[1]))))
-        self._delivery.checkpoints.lower(rows)
-        log_end = self._log.store.end_position  # only now: the log must hold what the rows count
-        answer = calls.AllOffsets(offset_table=rows, data_version=self._tables.offsets.version)
+        self.delivery.checkpoints.lower(rows)
+        log_end = self.log.store.end_position  # only now: the log must hold what the rows count
+        answer = calls.AllOffsets(offset_table=rows, data_version=self.tables.offsets.version)
         count = sum(len(queues) for queues in rows.values())
         body = await dumped(count, answer)
         return calls.AllOffsetsReply(editions=now.text, log_end=log_end, body=body)
 
     def _note_copied(self, call: calls.GetAllOffsets, peer: Peer, now: TableEditions) -> None:
-        """Note what a replica has copied, if it says so."""
         copied = parse_editions(call.copied_editions or "")
         if copied is not None and copied.started_ms == now.started_ms:
-            self._tables.replica_copies.asks(peer, topics=copied.topics, groups=copied.groups)
+            self.tables.replica_copies.asks(peer, topics=copied.topics, groups=copied.groups)
 
     async def _wait_for_change(
         self, call: calls.GetAllOffsets, known: TableEditions
     ) -> TableEditions:
         """The editions once they are others than the replica's, or at its deadline."""
-        deadline_ms = self._control.clock.monotonic_ms() + min(
+        deadline_ms = self.control.clock.monotonic_ms() + min(
             call.wait_millis or 0, CHANGE_WAIT_MS_MAX
         )
         while (
             (now := self._editions()) == known
-            and self._control.clock.monotonic_ms() < deadline_ms
-            and not self._log.arrivals.is_closed
+            and self.control.clock.monotonic_ms() < deadline_ms
+            and not self.log.arrivals.is_closed
         ):
-            await self._control.clock.sleep(CHANGE_LOOK_MS)
+            await self.control.clock.sleep(CHANGE_LOOK_MS)
         return now
 
     def _editions(self) -> TableEditions:
-        tables = self._tables
-        return TableEditions(
-            started_ms=self._control.statistics.boot_ms,
-            topics=tables.topics.edition,
-            groups=tables.groups.edition,
-            offsets=tables.offsets.edition,
-            request_modes=tables.request_modes.edition,
-        )
+        return table_editions(self.tables, self.control.statistics.boot_ms)
 
     def delay_offsets(self, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
         """Return the progress of each delay level that was used."""
-        table = self._delivery.checkpoints.safe_progress().delays
+        table = self.delivery.checkpoints.safe_progress().delays
         used = {level: offset for level, offset in table.offset_table.items() if offset}
         return Reply(body=codec.dumps(msgspec.structs.replace(table, offset_table=used)))
 
     def request_modes(self, _call: calls.GetRequestModes, _peer: Peer) -> Reply:
         """Return the request modes that operators have set."""
-        return Reply(body=codec.dumps(self._tables.request_modes.content()))
+        return Reply(body=codec.dumps(self.tables.request_modes.content()))

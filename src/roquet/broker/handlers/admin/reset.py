@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeGuard
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import dumped, in_slices
 from roquet.broker.operations.progress import BrokerProgress
+from roquet.broker.refusals import no_group, no_topic, system_error
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import GroupMember
 from roquet.log_records import logger
@@ -38,16 +40,13 @@ STATUS_TIMEOUT_MS: Final = 5_000
 TOO_OLD: Final = "the client does not support this feature. version={}"
 
 
-class ResetHandler:
+class ResetHandler(BrokerComponent, frozen=True):
     """Sets the progress of groups."""
 
-    __slots__ = ("_log", "_progress", "_settings", "_tables")
-
-    def __init__(
-        self, log: MessageLog, tables: BrokerTables, control: ControlPlane, progress: BrokerProgress
-    ) -> None:
-        self._log, self._tables, self._settings = log, tables, control.settings
-        self._progress = progress
+    log: MessageLog
+    tables: BrokerTables
+    control: ControlPlane
+    progress: BrokerProgress
 
     async def reset(self, call: calls.ResetOffset, _peer: Peer) -> Reply:
         """Reset a group's offsets in a topic."""
@@ -55,11 +54,11 @@ class ResetHandler:
             "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
             call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
         )  # fmt: skip
-        if self._settings.config.server_side_reset:
+        if self.control.config.server_side_reset:
             offsets = await self._reset(call)
         else:
             offsets = await self._tell(call)
-        name = self._settings.config.broker_name
+        name = self.control.config.broker_name
         table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
         return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
@@ -70,40 +69,35 @@ class ResetHandler:
         group, topic = call.group, call.topic
         targets = await self._wanted(call, self._topic_of(call))
         if not targets:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+            raise system_error("No queues to reset.")
         self._topic_of(call)  # the topic may have been deleted meanwhile
-        before = {
-            queue_id: self._tables.offsets.get(group, topic, queue_id) for queue_id in targets
-        }
+        before = {queue_id: self.tables.offsets.get(group, topic, queue_id) for queue_id in targets}
         for queue_id, offset in targets.items():
-            self._tables.offsets.commit(group, topic, queue_id, offset)
-            self._tables.offset_resets.put(group, topic, queue_id, offset)
-            self._tables.ordered_pops.free(group, topic, queue_id)
+            self.tables.offsets.commit(group, topic, queue_id, offset)
+            self.tables.offset_resets.put(group, topic, queue_id, offset)
+            self.tables.ordered_pops.free(group, topic, queue_id)
         try:
-            await self._progress.save_in_threads()
+            await self.progress.save_in_threads()
         except Exception:
             self._undo(call, before)
             raise
-        self._log.arrivals.look_again([topic])
+        self.log.arrivals.look_again([topic])
         return targets
 
     def _topic_of(self, call: calls.ResetOffset) -> TopicConfig:
         """The topic's settings. Raises CallRefused unless there are the topic and the group."""
-        config = self._tables.topics.get(call.topic)
+        config = self.tables.topics.get(call.topic)
         if config is None:
-            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {call.topic} does not exist")
-        if self._tables.groups.get(call.group) is None:
-            raise CallRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {call.group} does not exist"
-            )
+            raise no_topic(f"Topic {call.topic} does not exist")
+        if self.tables.groups.get(call.group) is None:
+            raise no_group(f"Group {call.group} does not exist")
         return config
 
     def _undo(self, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
-        """Undo a reset in the queues whose readers do not know it yet."""
         group, topic = call.group, call.topic
         for queue_id, offset in before.items():
-            if self._tables.offset_resets.take(group, topic, queue_id) is not None:
-                self._tables.offsets.restore(group, topic, queue_id, offset)
+            if self.tables.offset_resets.take(group, topic, queue_id) is not None:
+                self.tables.offsets.restore(group, topic, queue_id, offset)
 
     async def _wanted(self, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
         if call.queue_id < 0:
@@ -111,37 +105,34 @@ class ResetHandler:
             at_time = partial(self._at_time, call.topic, ms=call.timestamp)
             return dict(zip(queue_ids, await in_slices(queue_ids, at_time), strict=True))
         if call.queue_id >= config.read_queue_nums:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"No queues to reset. Topic {call.topic} has {config.read_queue_nums} queues here, "
-                f"and no queue {call.queue_id}",
+                f"and no queue {call.queue_id}"
             )
         if not _is_offset(call.offset):
             return {call.queue_id: self._at_time(call.topic, call.queue_id, ms=call.timestamp)}
-        least, end = self._log.store.bounds(call.topic, call.queue_id)
+        least, end = self.log.store.bounds(call.topic, call.queue_id)
         if not least <= call.offset <= end + 1:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"Target offset {call.offset} not in consume queue range [{least}-{end}]",
+            raise system_error(
+                f"Target offset {call.offset} not in consume queue range [{least}-{end}]"
             )
         return {call.queue_id: min(call.offset, end)}
 
     def _at_time(self, topic: str, queue_id: int, *, ms: int) -> int:
         """The offset of the first message at a time or later; the queue's end without one."""
         if ms < 0:
-            return self._log.store.bounds(topic, queue_id)[1]
-        return self._log.store.offset_by_time(topic, queue_id, ms)
+            return self.log.store.bounds(topic, queue_id)[1]
+        return self.log.store.offset_by_time(topic, queue_id, ms)
 
     # -- by the members --------------------------------------------------------------------------
 
     async def _tell(self, call: calls.ResetOffset) -> Mapping[int, int]:
         """Send the offsets to every member; returns them by queue."""
         topic, group = call.topic, call.group
-        config = self._tables.topics.get(topic)
+        config = self.tables.topics.get(topic)
         if config is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+            raise system_error(
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             )
         targets = await self._targets(call, config)
         members = self._members(group)
@@ -153,7 +144,7 @@ class ResetHandler:
             )
         for member in members:
             _check_version(member.peer)
-        name = self._settings.config.broker_name
+        name = self.control.config.broker_name
         # Encoded once for all members: there may be thousands, and as many queues.
         bodies = {
             as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)
@@ -177,13 +168,11 @@ class ResetHandler:
         here; ours also supports one queue and an offset, which needs no force.
         """
         progress = [
-            self._tables.offsets.get(call.group, call.topic, n)
+            self.tables.offsets.get(call.group, call.topic, n)
             for n in range(config.read_queue_nums)
         ]
         if all(committed is None for committed in progress):
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist"
-            )
+            raise system_error(f"THe consumer group <{call.group}> not exist")
         targets = await self._wanted(call, config)
         if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
             return targets
@@ -198,10 +187,7 @@ class ResetHandler:
         """Return the offsets that the members of a group report; silent members are left out."""
         members = self._members(call.group)
         if not members:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"No Any Consumer online in the consumer group: [{call.group}]",
-            )
+            raise system_error(f"No Any Consumer online in the consumer group: [{call.group}]")
         addressed = [m for m in members if not call.client_addr or m.client_id == call.client_addr]
         for member in addressed:
             _check_version(member.peer)
@@ -211,7 +197,7 @@ class ResetHandler:
         return Reply(body=codec.dumps(ClientStatus(consumer_table=table)))
 
     def _members(self, group: str) -> Sequence[GroupMember]:
-        consumers = self._tables.clients.consumers(group)
+        consumers = self.tables.clients.consumers(group)
         return list(consumers.members.values()) if consumers else []
 
     # -- offsets of another group ----------------------------------------------------------------
@@ -219,16 +205,16 @@ class ResetHandler:
     async def clone(self, call: calls.CloneOffsets, _peer: Peer) -> Reply:
         """Copy the offsets of one group to another."""
         for topic in self._cloned(call):
-            self._tables.offsets.clone(call.src_group, call.dest_group, topic)
-        await self._progress.save_in_threads()
+            self.tables.offsets.clone(call.src_group, call.dest_group, topic)
+        await self.progress.save_in_threads()
         return Reply()
 
     def _cloned(self, call: calls.CloneOffsets) -> Iterable[str]:
         """The topics to copy, which exist; unless `offline` the source group subscribes to them."""
-        for topic in [call.topic] if call.topic else self._tables.offsets.topics(call.src_group):
-            if self._tables.topics.get(topic) is None:
+        for topic in [call.topic] if call.topic else self.tables.offsets.topics(call.src_group):
+            if self.tables.topics.get(topic) is None:
                 log.warning("no topic %s: no progress of it is cloned", topic)
-            elif not call.offline and self._progress.has_unsubscribed(call.src_group, topic):
+            elif not call.offline and self.progress.has_unsubscribed(call.src_group, topic):
                 log.warning("group %s does not listen to %s: not cloned", call.src_group, topic)
             else:
                 yield topic
@@ -263,4 +249,4 @@ async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQ
 
 def _check_version(peer: Peer) -> None:
     if peer.version < VERSION_TOLD:
-        raise CallRefused(ResponseCode.SYSTEM_ERROR, TOO_OLD.format(peer.version))
+        raise system_error(TOO_OLD.format(peer.version))

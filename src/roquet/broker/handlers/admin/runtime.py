@@ -9,6 +9,7 @@ from typing import Final
 
 from roquet import __version__
 from roquet.broker import admission
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
@@ -38,26 +39,17 @@ POOLS: Final[Mapping[str, str]] = {
 """The genuine broker's thread pools, and our limits for the same requests."""
 
 
-class RuntimeHandler:
+class RuntimeHandler(BrokerComponent, frozen=True):
     """Reports the runtime info of this broker."""
 
-    __slots__ = ("_control", "_delivery", "_log", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        tables: BrokerTables,
-        control: ControlPlane,
-    ) -> None:
-        self._log = log
-        self._delivery = delivery
-        self._tables = tables
-        self._control = control
+    log: MessageLog
+    delivery: DeliveryServices
+    tables: BrokerTables
+    control: ControlPlane
 
     async def runtime_info(self, _call: GetRuntimeInfo, _peer: Peer) -> Reply:
         """Return the runtime info."""
-        await self._control.sampler.look()
+        await self.control.sampler.look()
         table = {
             **self._identity(),
             **self._rates(),
@@ -72,19 +64,19 @@ class RuntimeHandler:
         return Reply(body=codec.dumps(KVTable(table=table)))
 
     def _identity(self) -> dict[str, str]:
-        boot_ms = self._control.statistics.boot_ms
+        boot_ms = self.control.statistics.boot_ms
         return {
             "brokerActive": "true",
             "brokerVersionDesc": VERSION_NAME,
             "roquetVersion": __version__,
             "bootTimestamp": str(boot_ms),
-            "runtime": lasted(self._control.clock.now_ms() - boot_ms),
+            "runtime": lasted(self.control.clock.now_ms() - boot_ms),
             "startAcceptSendRequestTimeStamp": "0",
         }
 
     def _rates(self) -> dict[str, str]:
         """Rates a second in the last ten seconds, minute and ten minutes."""
-        statistics = self._control.statistics
+        statistics = self.control.statistics
         puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
         def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
@@ -100,7 +92,7 @@ class RuntimeHandler:
         }
 
     def _totals(self) -> dict[str, str]:
-        statistics = self._control.statistics
+        statistics = self.control.statistics
         puts, put, get = statistics.broker_puts, statistics.put_total, statistics.get_total
         return {
             "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
@@ -121,19 +113,15 @@ class RuntimeHandler:
         }
 
     def _disk(self) -> dict[str, str]:
-        store, usage = self._log.store, self._log.store.disk
+        store, usage = self.log.store, self.log.store.disk
         ratio = f"{usage.ratio:.2f}"
-        log_dir = (
-            self._control.settings.config.store_dir / "commitlog"
-            if self._control.settings.config.store_dir
-            else "memory"
-        )
+        store_dir = self.control.config.store_dir
+        log_dir = store_dir / "commitlog" if store_dir else "memory"
         return {
             "commitLogMinOffset": str(store.begin_position),
             "commitLogMaxOffset": str(store.end_position),
-            "commitLogConfirmedOffset": str(
-                store.confirmed_position
-            ),  # ours: readers see no further
+            # Ours: readers see no further.
+            "commitLogConfirmedOffset": str(store.confirmed_position),
             "commitLogDirCapacity": f"Total : {sized(usage.total)}, Free : {sized(usage.free)}.",
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{log_dir}": ratio,
@@ -149,7 +137,7 @@ class RuntimeHandler:
     def _timer(self) -> dict[str, str]:
         return {
             "timerReadBehind": "0",
-            "timerOffsetBehind": str(self._delivery.timer.behind),
+            "timerOffsetBehind": str(self.delivery.timer.behind),
             "timerCongestNum": "0",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
@@ -160,7 +148,7 @@ class RuntimeHandler:
 
         A genuine broker has no such keys; ours has them only if there are any.
         """
-        kept = self._delivery.set_aside
+        kept = self.delivery.set_aside
         if not kept.total:
             return {}
         counts = {f"setAside_{name}": str(count) for name, count in sorted(kept.counts.items())}
@@ -170,26 +158,26 @@ class RuntimeHandler:
         """The progress of each delay level, and the end of its queue."""
         return {
             f"scheduleMessageOffset_{level}": (
-                f"{offset},{self._log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
+                f"{offset},{self.log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
             )
-            for level, offset in self._tables.delay_offsets.used().items()
+            for level, offset in self.tables.delay_offsets.used().items()
         }
 
     def _pools(self) -> Iterator[tuple[str, str]]:
         for name, kind in POOLS.items():
-            gate = self._control.admission.gates[kind]
+            gate = self.control.admission.gates[kind]
             # Pulls that wait for new messages do not wait for the broker.
             count = 0 if kind == admission.PULL else gate.count
             yield f"{name}ThreadPoolQueueSize", str(count)
             yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
             yield f"{name}ThreadPoolQueueHeadWaitTimeMills", str(gate.waited_ms)
-        gate = self._control.admission.gates[admission.TRANSACTION]
+        gate = self.control.admission.gates[admission.TRANSACTION]
         yield "EndTransactionQueueSize", str(gate.count)
         yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
 
     def _slow_requests(self) -> dict[str, str]:
         """Ours: requests that held up all others, if there were any."""
-        share = self._control.slow_requests
+        share = self.control.slow_requests
         if not share.count:
             return {}
         return {

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.ingest.destination import QUEUES_MAX
@@ -12,6 +13,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import page, written
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.broker.operations.topic_deletion import TopicDeletion
+from roquet.broker.refusals import invalid_parameter, no_group, no_topic, system_error
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.saved_table import TableChange
@@ -30,35 +32,28 @@ from roquet.wire.calls.bodies import (
     TopicConfigs,
     TopicsOfBroker,
 )
-from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.codes import Language
 from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 
-class TopicHandler:
+class TopicHandler(BrokerComponent, frozen=True):
     """Creates, deletes and lists topics and groups."""
 
-    __slots__ = ("_control", "_coordination", "_deletion", "_log", "_progress", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        tables: BrokerTables,
-        coordination: GroupCoordination,
-        control: ControlPlane,
-        progress: BrokerProgress,
-        deletion: TopicDeletion,
-    ) -> None:
-        self._log, self._tables, self._coordination = log, tables, coordination
-        self._control, self._progress, self._deletion = control, progress, deletion
+    log: MessageLog
+    tables: BrokerTables
+    coordination: GroupCoordination
+    control: ControlPlane
+    progress: BrokerProgress
+    deletion: TopicDeletion
 
     async def create_topic(self, call: calls.CreateTopic, _peer: Peer) -> Reply:
         """Create or change a topic; replicas and name servers know it before the reply."""
         if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
             fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
+            raise system_error(fault)
         made = TopicConfig(
             topic_name=call.topic,
             read_queue_nums=call.read_queue_nums,
@@ -81,25 +76,24 @@ class TopicHandler:
 
     async def _put(self, checked: Callable[[], list[TopicConfig]]) -> Reply:
         """Store settings of topics, which are checked when no other change is under way."""
-        topics = self._tables.topics
-        await topics.change(lambda: topics.begin_put(checked(), self._control.clock.now_ms()))
+        topics = self.tables.topics
+        await topics.change(lambda: topics.begin_put(checked(), self.control.clock.now_ms()))
         await self._topics_copied()
-        await self._control.registration.wait_registered()
+        await self.control.registration.wait_registered()
         return Reply()
 
     async def _topics_copied(self) -> None:
-        """Wait until replicas know the topics."""
-        topics = self._tables.topics
-        await self._tables.replica_copies.reach(self._control.clock, topics=topics.edition)
+        topics = self.tables.topics
+        await self.tables.replica_copies.reach(self.control.clock, topics=topics.edition)
 
     async def delete_topic(self, call: calls.DeleteTopic, _peer: Peer) -> Reply:
         """Delete a topic with its messages, its groups' progress and its POP retry topics."""
         if not call.topic or call.topic.isspace():
             raise _invalid("The specified topic is blank.")
         self._check_topic(call.topic)
-        await self._log.flush.step()  # most of the log is on the disk: the next steps are quick
-        self._deletion.delete_with_retries(call.topic)
-        await self._deletion.clear_removed()
+        await self.log.flush.step()  # most of the log is on the disk: the next steps are quick
+        self.deletion.delete_with_retries(call.topic)
+        await self.deletion.clear_removed()
         await self._topics_copied()
         return Reply()
 
@@ -108,21 +102,15 @@ class TopicHandler:
 
         With the ids of topics, and with the first page the deleted ones: a replica follows both.
         """
-        table = self._tables.topics.content()
+        table = self.tables.topics.content()
         version, configs = table.data_version, table.topic_config_table
-        some = page(
-            configs,
-            version,
-            first=call.topic_seq,
-            most=call.max_topic_num,
-            seen_version=call.data_version,
-        )
-        ids, is_first = self._tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
+        some = page(configs, version, call.topic_seq, call.max_topic_num, call.data_version)
+        ids, is_first = self.tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
         body = TopicsOfBroker(
             topic_config_table=some,
             data_version=version,
             topic_ids={name: ids[name] for name in some if name in ids},
-            deleted_topics=dict(self._log.store.deleted_topics) if is_first else None,
+            deleted_topics=dict(self.log.store.deleted_topics) if is_first else None,
         )
         count = len(configs)
         return written(
@@ -131,10 +119,10 @@ class TopicHandler:
 
     def topic(self, call: calls.GetTopic, _peer: Peer) -> Reply:
         """One topic's settings."""
-        config = self._tables.topics.get(call.topic)
+        config = self.tables.topics.get(call.topic)
         if config is None:
             fault = f"No topic in this broker. topic: {call.topic}"
-            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, fault)
+            raise no_topic(fault)
         return Reply(body=codec.dumps(config))
 
     async def create_group(self, call: calls.CreateGroup, _peer: Peer) -> Reply:
@@ -154,13 +142,13 @@ class TopicHandler:
         return await self._groups_copied()
 
     async def _change_groups(self, begin: Callable[[Groups, int], TableChange]) -> None:
-        groups, now_ms = self._tables.groups, self._control.clock.now_ms
+        groups, now_ms = self.tables.groups, self.control.clock.now_ms
         await groups.change(lambda: begin(groups, now_ms()))
 
     async def _groups_copied(self) -> Reply:
         """Wait until replicas know the groups; a plain success."""
-        groups = self._tables.groups
-        await self._tables.replica_copies.reach(self._control.clock, groups=groups.edition)
+        groups = self.tables.groups
+        await self.tables.replica_copies.reach(self.control.clock, groups=groups.edition)
         return Reply()
 
     async def delete_group(self, call: calls.DeleteGroup, _peer: Peer) -> Reply:
@@ -170,14 +158,14 @@ class TopicHandler:
         await self._change_groups(
             lambda groups, now_ms: groups.begin_remove(call.group_name, now_ms)
         )
-        self._tables.ordered_pops.forget(group=call.group_name)
-        self._tables.offset_resets.forget(group=call.group_name)
-        self._control.statistics.forget(group=call.group_name)
-        self._log.counts.forget(group=call.group_name)
-        self._coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
+        self.tables.ordered_pops.forget(group=call.group_name)
+        self.tables.offset_resets.forget(group=call.group_name)
+        self.control.statistics.forget(group=call.group_name)
+        self.log.counts.forget(group=call.group_name)
+        self.coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
         if call.clean_offset:
-            self._tables.offsets.remove_group(call.group_name)
-            await self._progress.save_in_threads()
+            self.tables.offsets.remove_group(call.group_name)
+            await self.progress.save_in_threads()
         return await self._groups_copied()
 
     async def forbid_group(self, call: ForbidGroup, _peer: Peer) -> Reply:
@@ -188,22 +176,16 @@ class TopicHandler:
                 lambda groups, now_ms: groups.begin_forbid(group, topic, now_ms, readable=readable)
             )
             if not readable:
-                self._log.arrivals.look_again([topic])
-        may_read = self._tables.groups.may_read(group, topic)
+                self.log.arrivals.look_again([topic])
+        may_read = self.tables.groups.may_read(group, topic)
         body = GroupForbidden(group=group, topic=topic, readable=may_read)
         return Reply(remark="", body=codec.dumps(body))
 
     def groups(self, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
         """Return all consumer groups of this broker, or a page of them."""
-        table = self._tables.groups.content()
-        configs = table.subscription_group_table
-        some = page(
-            configs,
-            table.data_version,
-            first=call.group_seq,
-            most=call.max_group_num,
-            seen_version=call.data_version,
-        )
+        table = self.tables.groups.content()
+        version, configs = table.data_version, table.subscription_group_table
+        some = page(configs, version, call.group_seq, call.max_group_num, call.data_version)
         body = msgspec.structs.replace(table, subscription_group_table=some)
         count = len(configs)
         return written(
@@ -217,23 +199,23 @@ class TopicHandler:
         defaults, as from a genuine broker, which creates it at this request. Ours ask whether it
         exists.
         """
-        config = self._tables.groups.get(call.group)
+        config = self.tables.groups.get(call.group)
         if config is None and peer.language != Language.PYTHON:
-            config = self._tables.groups.default(call.group)
+            config = self.tables.groups.default(call.group)
         if config is None:
             fault = f"No group in this broker. group: {call.group}"
-            raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, fault)
+            raise no_group(fault)
         return Reply(body=codec.dumps(config))
 
     def _check_topic(self, topic: str) -> None:
         if fault := names.topic_remark(topic):
             raise _invalid(fault)
-        if is_system_topic(topic, self._control.settings.config):
+        if is_system_topic(topic, self.control.config):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
     def _checked(self, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
         """The settings that a topic gets. CallRefused for illegal ones."""
-        name, known = topic.topic_name, self._tables.topics.get(topic.topic_name)
+        name, known = topic.topic_name, self.tables.topics.get(topic.topic_name)
         self._check_topic(name)
         if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
             raise _invalid(f"the topic name {name} lacks its group")
@@ -259,7 +241,7 @@ class TopicHandler:
             raise _invalid(fault)
         if not any(key[:1] in ("+", "-") for key in group.attributes):
             return group
-        known = self._tables.groups.get(group.group_name)
+        known = self.tables.groups.get(group.group_name)
         attributes = dict(known.attributes) if known else {}
         for key, value in group.attributes.items():
             if key.startswith("-"):
@@ -275,4 +257,4 @@ def _signed(topic: TopicConfig) -> dict[str, str]:
 
 
 def _invalid(remark: str) -> CallRefused:
-    return CallRefused(ResponseCode.INVALID_PARAMETER, remark)
+    return invalid_parameter(remark)

@@ -8,8 +8,10 @@ unknown strategy is refused with a remark.
 from collections.abc import Sequence
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
+from roquet.broker.refusals import invalid_parameter, no_group, no_permission, no_topic
 from roquet.broker.services.peer_brokers import TopicLocation
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
@@ -40,16 +42,12 @@ NAME_LENGTH_MAX: Final = 255
 """Characters of a strategy's name or a client's id that a remark repeats."""
 
 
-class AssignmentHandler:
+class AssignmentHandler(BrokerComponent, frozen=True):
     """Divides queues among the members of a group."""
 
-    __slots__ = ("_clock", "_coordination", "_settings", "_tables")
-
-    def __init__(
-        self, tables: BrokerTables, coordination: GroupCoordination, control: ControlPlane
-    ) -> None:
-        self._tables, self._coordination, self._clock = tables, coordination, control.clock
-        self._settings = control.settings
+    tables: BrokerTables
+    coordination: GroupCoordination
+    control: ControlPlane
 
     def query(self, call: QueryAssignment, _peer: Peer) -> HandlerReply:
         """Return the queues of one member."""
@@ -62,37 +60,34 @@ class AssignmentHandler:
         body = decode_body(call.body, RequestMode)
         topic, group = body.topic, body.consumer_group
         if is_retry(topic):
-            raise CallRefused(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
+            raise no_permission(f"retry topic {topic} is always pulled")
         if is_system_group(group):
-            raise CallRefused(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
-        if self._tables.topics.get(topic) is None:
-            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if self._tables.groups.find(group, self._clock.now_ms()) is None:
-            raise CallRefused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
-            )
+            raise no_permission(f"group {group} is the system's own")
+        if self.tables.topics.get(topic) is None:
+            raise no_topic(f"Topic {topic} not exist!")
+        if self.tables.groups.find(group, self.control.clock.now_ms()) is None:
+            raise no_group(f"Group {group} not exist!")
         if body.mode not in (PULL, POP):
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"mode {body.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
+            raise invalid_parameter(
+                f"mode {body.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}"
             )
-        await self._tables.request_modes.change(lambda: self._tables.request_modes.begin_put(body))
-        self._coordination.notify([group])
+        await self.tables.request_modes.change(lambda: self.tables.request_modes.begin_put(body))
+        self.coordination.notify([group])
         return Reply()
 
     async def _answer(self, body: AssignmentQuery) -> Reply:
-        home = await self._coordination.peer_brokers.home(body.topic)
+        home = await self.coordination.peer_brokers.home(body.topic)
         if home is None:
             return _reply(None)
-        mode = self._coordination.request_mode(body.topic, body.consumer_group)
+        mode = self.coordination.request_mode(body.topic, body.consumer_group)
         if body.message_model is MessageModel.BROADCASTING:
             return _reply(home.queues, mode.mode)
-        group = self._tables.clients.consumers(body.consumer_group)
+        group = self.tables.clients.consumers(body.consumer_group)
         if group is None or body.message_model is not MessageModel.CLUSTERING:
             return _reply(None)
         members = group.client_ids
         if body.client_id in members:
-            self._coordination.rebalance.assignments.note_strategy(
+            self.coordination.rebalance.assignments.note_strategy(
                 body.consumer_group, body.client_id, body.strategy_name
             )
         if not home.queues:
@@ -101,7 +96,7 @@ class AssignmentHandler:
         if body.strategy_name in BROKER_DECIDED:
             shares, number = await self._decided(body, home)
         else:
-            shares = self._coordination.rebalance.by_rule(
+            shares = self.coordination.rebalance.by_rule(
                 body.consumer_group, body.topic, body.strategy_name, home
             )
         mine = shares.get(body.client_id, ())
@@ -115,14 +110,14 @@ class AssignmentHandler:
         self, body: AssignmentQuery, home: TopicLocation
     ) -> tuple[GroupAssignment, int | None]:
         """The assignment that this broker decides, and the number of the decision."""
-        name = self._settings.config.broker_name
+        name = self.control.config.broker_name
         if home.first != name:
             raise CallRefused(
                 ResponseCode.NOT_LEADER_FOR_QUEUE,
                 f"{home.first}, not {name}, divides the queues of topic {body.topic}: it is the "
                 "first by name of the brokers that hold it",
             )
-        snapshot = await self._coordination.rebalance.decide(
+        snapshot = await self.coordination.rebalance.decide(
             body.consumer_group, body.topic, body.strategy_name, home
         )
         return ({}, None) if snapshot is None else (snapshot.shares, snapshot.number)
@@ -131,15 +126,12 @@ class AssignmentHandler:
 def _check_query(body: AssignmentQuery) -> None:
     for name in ("topic", "consumer_group", "client_id"):
         if not getattr(body, name):
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER, f"{name} is missing: who asks for what?"
-            )
+            raise invalid_parameter(f"{name} is missing: who asks for what?")
     known = (*STRATEGIES, *sorted(BROKER_DECIDED))
     if body.message_model is MessageModel.CLUSTERING and body.strategy_name not in known:
-        raise CallRefused(
-            ResponseCode.INVALID_PARAMETER,
+        raise invalid_parameter(
             f"strategy {body.strategy_name[:NAME_LENGTH_MAX]!r} is unknown here; "
-            f"there is {', '.join(known)}",
+            f"there is {', '.join(known)}"
         )
 
 

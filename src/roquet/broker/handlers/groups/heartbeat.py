@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.filtering.filter_cache import HEARTBEAT_SIZE_MAX, TAG_TYPES
 from roquet.broker.filtering.tag_expressions import parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.refusals import system_error
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, FieldError
+from roquet.model.errors import FieldError
 from roquet.model.names import retry_topic
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
@@ -20,7 +22,6 @@ from roquet.rules.liveness import LastSeen
 from roquet.wire.call import Reply
 from roquet.wire.calls import heartbeat as calls
 from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
-from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
@@ -42,84 +43,74 @@ SUBSCRIPTIONS_MAX: Final = 4_096
 """Subscriptions in one heartbeat: a topic and its retry topic per group, with much reserve."""
 
 
-class HeartbeatHandler:
+class HeartbeatHandler(BrokerComponent, frozen=True):
     """Registers clients and the groups that they are in."""
 
-    __slots__ = ("_clock", "_coordination", "_log", "_settings", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        tables: BrokerTables,
-        coordination: GroupCoordination,
-        control: ControlPlane,
-    ) -> None:
-        self._log, self._tables, self._coordination = log, tables, coordination
-        self._clock, self._settings = control.clock, control.settings
+    log: MessageLog
+    tables: BrokerTables
+    coordination: GroupCoordination
+    control: ControlPlane
 
     def heartbeat(self, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
         """Register a client and its subscriptions; notifies its groups of a change."""
         data = decode_body(call.body, HeartbeatData)
         _check_names(data)
         self._check_counts(data, peer)
-        if peer not in self._tables.clients:
-            peer.on_close(self._coordination.forget)
-        limit_ms = self._settings.config.client_silence
-        self._tables.clients.seen(
-            peer, LastSeen(seen_ms=self._clock.monotonic_ms(), limit_ms=limit_ms)
+        if peer not in self.tables.clients:
+            peer.on_close(self.coordination.forget)
+        limit_ms = self.control.config.client_silence
+        self.tables.clients.seen(
+            peer, LastSeen(seen_ms=self.control.clock.monotonic_ms(), limit_ms=limit_ms)
         )
         if data.without_sub:
-            known = self._tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
+            known = self.tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
             return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
         self._make_groups(data)
         left = HEARTBEAT_SIZE_MAX
         for consumer in data.consumer_data_set:
             wishes = consumer.subscription_data_set
-            left = self._log.filters.precompile(
-                self._settings.config, consumer.group_name, wishes, left
+            left = self.log.filters.precompile(
+                self.control.config, consumer.group_name, wishes, left
             )
-        is_checked = self._settings.config.authentication_enabled  # else anybody's word
+        is_checked = self.control.config.authentication_enabled  # else anybody's word
         user = call.access_key if is_checked and call.access_key else ""
-        changed = self._tables.clients.beat(peer, data, user)
+        changed = self.tables.clients.beat(peer, data, user)
         for consumer in data.consumer_data_set:
             self._look_for_factions(consumer.group_name)
-        self._coordination.notify(changed)
+        self.coordination.notify(changed)
         return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
 
     def unregister(self, call: calls.Unregister, peer: Peer) -> Reply:
         """Remove a client from a group."""
         group = call.consumer_group
-        member = self._tables.clients.member(group, peer) if group else None
-        if self._tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
-            self._coordination.member_left(group, member or call.client_id)
-            self._coordination.notify([group])
+        member = self.tables.clients.member(group, peer) if group else None
+        if self.tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
+            self.coordination.member_left(group, member or call.client_id)
+            self.coordination.notify([group])
         return Reply()
 
     def consumers(self, call: calls.GetConsumers, _peer: Peer) -> Reply:
         """Return the client ids of a group's members."""
-        group = self._tables.clients.consumers(call.consumer_group)
+        group = self.tables.clients.consumers(call.consumer_group)
         if group is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
-            )
+            raise system_error(f"no consumer for this group, {call.consumer_group}")
         return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
 
     def check_subscription(self, call: calls.CheckSubscription, _peer: Peer) -> Reply:
         """Check a filter expression. CallRefused for one with an error."""
-        subscription = (
-            decode_body(call.body, CheckClientBody).subscription_data if call.body else None
-        )
+        body = decode_body(call.body, CheckClientBody) if call.body else None
+        subscription = body.subscription_data if body else None
         if subscription is not None:
             kind, expression = subscription.expression_type, subscription.sub_string
             if kind in TAG_TYPES:
                 parse_tag_codes(expression)
             else:
-                self._log.filters.find(self._settings.config, kind, expression)
+                self.log.filters.find(self.control.config, kind, expression)
         return Reply()
 
     def _look_for_factions(self, name: str) -> None:
         """Warn once when a group's members begin to have different subscriptions."""
-        group = self._tables.clients.consumers(name)
+        group = self.tables.clients.consumers(name)
         if group is None or not group.is_changed:
             return
         group.is_changed = False
@@ -130,27 +121,23 @@ class HeartbeatHandler:
         group.is_divided = is_divided
 
     def _make_groups(self, data: HeartbeatData) -> None:
-        """Create the settings and the retry topic of each new group."""
-        now_ms = self._clock.now_ms()
-        groups = self._tables.groups.announce(
-            (c.group_name for c in data.consumer_data_set), now_ms
-        )
+        now_ms = self.control.clock.now_ms()
+        groups = self.tables.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
         topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
-        self._tables.topics.announce_for_groups(topics, now_ms)
+        self.tables.topics.announce_for_groups(topics, now_ms)
 
     def _check_counts(self, data: HeartbeatData, peer: Peer) -> None:
         """CallRefused for a heartbeat over the limits, before any work is done for it."""
         wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
-        producers, consumers = self._tables.clients.group_counts(peer, data)
+        producers, consumers = self.tables.clients.group_counts(peer, data)
         for count, limit, what in (
             (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
             (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
             (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
         ):
             if count > limit:
-                raise CallRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients",
+                raise system_error(
+                    f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients"
                 )
 
 
@@ -185,5 +172,4 @@ def _difference(group: ConsumerGroup) -> str:
 
 
 def _shortened(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
-    """The subscriptions to some topics, shortened for a log line."""
     return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}

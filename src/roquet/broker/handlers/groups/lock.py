@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.operations.large_replies import written
 from roquet.broker.replication.replication import Replication
@@ -21,15 +22,12 @@ QUEUES_MAX: Final = 16_384
 IN_DOUBT: Final = "another broker may lead by now: no lock is granted before that is known"
 
 
-class LockHandler:
+class LockHandler(BrokerComponent, frozen=True):
     """Grants and releases locks of queues."""
 
-    __slots__ = ("_clock", "_replication", "_tables")
-
-    def __init__(
-        self, tables: BrokerTables, control: ControlPlane, replication: Replication
-    ) -> None:
-        self._tables, self._clock, self._replication = tables, control.clock, replication
+    tables: BrokerTables
+    control: ControlPlane
+    replication: Replication
 
     def lock(self, call: LockQueues, _peer: Peer) -> HandlerReply:
         """Lock queues for one member; the reply lists those that it holds now.
@@ -41,8 +39,8 @@ class LockHandler:
         body = _lock_body(call)
         held: list[MessageQueue] = []
         if self._may_grant(body):
-            now_ms = self._clock.monotonic_ms()
-            held = self._tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+            now_ms = self.control.clock.monotonic_ms()
+            held = self.tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
         return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
 
     def _may_grant(self, body: LockBody) -> bool:
@@ -51,15 +49,15 @@ class LockHandler:
         Apache's brokers with lockInStrictMode ask all members of a group for their votes
         (onlyThisBroker), and count them.
         """
-        role = self._replication.role.current
+        role = self.replication.role.current
         if role.is_master and role.is_fenced:
             raise CallRefused(ResponseCode.SYSTEM_BUSY, IN_DOUBT)
-        return role.is_master or self._replication.acts_as_master or body.only_this_broker
+        return role.is_master or self.replication.acts_as_master or body.only_this_broker
 
     def unlock(self, call: UnlockQueues, _peer: Peer) -> Reply:
         """Unlock queues of a member."""
         body = _lock_body(call)
-        self._tables.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+        self.tables.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
         return Reply()
 
 

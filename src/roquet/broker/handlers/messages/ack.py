@@ -8,10 +8,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.safe_replies import SafeReplies
+from roquet.broker.refusals import invalid_parameter, no_topic
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
@@ -45,21 +47,14 @@ ACKS_MAX = 4_096
 """Most pops that one batch acknowledges."""
 
 
-class AckHandler:
+class AckHandler(BrokerComponent, frozen=True):
     """Settles popped messages, or changes when they are redelivered."""
 
-    __slots__ = ("_clock", "_delivery", "_log", "_replies", "_settings", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        tables: BrokerTables,
-        control: ControlPlane,
-        replies: SafeReplies,
-    ) -> None:
-        self._log, self._delivery, self._tables = log, delivery, tables
-        self._clock, self._settings, self._replies = control.clock, control.settings, replies
+    log: MessageLog
+    delivery: DeliveryServices
+    tables: BrokerTables
+    control: ControlPlane
+    replies: SafeReplies
 
     def ack(self, call: Ack, _peer: Peer) -> HandlerReply:
         """Acknowledge a message: it is not redelivered."""
@@ -70,15 +65,13 @@ class AckHandler:
                 (call.consumer_group, call.topic, call.queue_id), call.offset, handle.pop_ms
             )
             return Reply()
-        checkpoint = self._delivery.revive.in_flight.find(_key(call, handle))
+        checkpoint = self.delivery.revive.in_flight.find(_key(call, handle))
         if checkpoint is None:
             return self._too_late(handle)
         if not checkpoint.bit(call.offset):
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out"
-            )
-        self._delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
-        return self._replies.when_safe(Reply())
+            raise invalid_parameter("the receipt handle's pop did not give this out")
+        self.delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
+        return self.replies.when_safe(Reply())
 
     def batch_ack(self, call: BatchAck, _peer: Peer) -> HandlerReply:
         """Acknowledge messages of several pops; those that are too late are skipped."""
@@ -86,35 +79,31 @@ class AckHandler:
         if not body.acks:
             return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
         if len(body.acks) > ACKS_MAX:
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} pops: {ACKS_MAX} are allowed"
-            )
-        bits = [
-            decode_bits(acked.bits) for acked in body.acks
-        ]  # all can be decoded, or none counts
+            raise invalid_parameter(f"{len(body.acks)} pops: {ACKS_MAX} are allowed")
+        # All can be decoded, or none counts.
+        bits = [decode_bits(acked.bits) for acked in body.acks]
         for acked, its_bits in zip(body.acks, bits, strict=True):
             topic = stored_topic(acked.topic, acked.group, acked.retry)
             if acked.revive_queue == ORDER_QUEUE:
                 self._ack_many_ordered(acked, topic, its_bits)
                 continue
             key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
-            if (checkpoint := self._delivery.revive.in_flight.find(key)) is not None:
-                self._delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
-        return self._replies.when_safe(Reply())
+            if (checkpoint := self.delivery.revive.in_flight.find(key)) is not None:
+                self.delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
+        return self.replies.when_safe(Reply())
 
     def change_invisible(self, call: ChangeInvisible, _peer: Peer) -> HandlerReply:
         """Change when a message is redelivered: store a new checkpoint, then close the old one."""
         call, handle = self._checked(call)
         self._check_offset(call)
-        now_ms = self._clock.now_ms()
+        now_ms = self.control.clock.now_ms()
         if not 0 < call.invisible_time <= LONG_MAX - now_ms:
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER,
-                f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+            raise invalid_parameter(
+                f"invisibleTime {call.invisible_time} is not a time in ms over 0"
             )
         if handle.revive_queue == ORDER_QUEUE:
             return self._change_ordered(call, handle, now_ms)
-        checkpoint = self._delivery.revive.in_flight.find(_key(call, handle))
+        checkpoint = self.delivery.revive.in_flight.find(_key(call, handle))
         bit = checkpoint.bit(call.offset) if checkpoint else 0
         if checkpoint is None or not checkpoint.left & bit:
             return ChangeInvisibleReply(
@@ -127,25 +116,25 @@ class AckHandler:
             topic=call.topic,
             queue_id=call.queue_id,
             start=call.offset,
-            pop_ms=self._delivery.revive.fresh_pop_ms(place, now_ms),
+            pop_ms=self.delivery.revive.fresh_pop_ms(place, now_ms),
             invisible_ms=call.invisible_time,
             delivered=1,
             left=1,
-            revive_queue_id=self._delivery.revive.next_revive_queue_id(),
+            revive_queue_id=self.delivery.revive.next_revive_queue_id(),
             revive_offset=0,
         )
-        self._delivery.revive.give(fresh)
-        self._delivery.revive.settle(checkpoint, bit)
+        self.delivery.revive.give(fresh)
+        self.delivery.revive.settle(checkpoint, bit)
         reply = ChangeInvisibleReply(
             pop_time=fresh.pop_ms,
             invisible_time=fresh.invisible_ms,
             revive_qid=fresh.revive_queue_id,
         )
-        return self._replies.when_safe(reply)
+        return self.replies.when_safe(reply)
 
     def _too_late(self, handle: ReceiptHandle) -> Reply:
         """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
-        if self._clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+        if self.control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
             return Reply()
         return Reply(
             code=ResponseCode.NO_MESSAGE,
@@ -157,7 +146,7 @@ class AckHandler:
 
     def _ack_many_ordered(self, acked: PopAck, topic: str, bits: int) -> None:
         place = (acked.group, topic, acked.queue_id)
-        held = self._tables.ordered_pops.get(*place)
+        held = self.tables.ordered_pops.get(*place)
         if held is None or held.pop_ms != acked.pop_ms:
             return  # too late
         for offset in held.offsets:
@@ -166,35 +155,35 @@ class AckHandler:
 
     def _ack_ordered(self, place: tuple[str, str, int], offset: int, pop_ms: int) -> None:
         group, topic, queue_id = place
-        progress = self._tables.offsets.get(*place) or 0
-        held = self._tables.ordered_pops.get(*place)
+        progress = self.tables.offsets.get(*place) or 0
+        held = self.tables.ordered_pops.get(*place)
         reached = acknowledge(held, offset, pop_ms, progress)
         if reached is None:
             raise CallRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
             )
-        self._tables.offsets.commit(*place, reached)
+        self.tables.offsets.commit(*place, reached)
         if held is not None:
-            self._tables.ordered_pops.unsaved = True
+            self.tables.ordered_pops.unsaved = True
             if is_free(held):
-                self._tables.ordered_pops.free(*place)
-                self._log.arrivals.waiters.wake(group, topic, queue_id)
+                self.tables.ordered_pops.free(*place)
+                self.log.arrivals.waiters.wake(group, topic, queue_id)
 
     def _change_ordered(
         self, call: ChangeInvisible, handle: ReceiptHandle, now_ms: int
     ) -> ChangeInvisibleReply:
-        held = self._tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
+        held = self.tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
         if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
             return ChangeInvisibleReply(
                 code=ResponseCode.NO_MESSAGE,
                 remark="the message is not held by this receipt handle",
             )
         held.visible_ms[call.offset] = now_ms + call.invisible_time
-        self._tables.ordered_pops.unsaved = True
+        self.tables.ordered_pops.unsaved = True
         if blocked_until(held, None, now_ms + call.invisible_time) is None:
             # The queue may be free sooner than they expect.
-            self._log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
+            self.log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
         return ChangeInvisibleReply(
             pop_time=handle.pop_ms,
             invisible_time=now_ms + call.invisible_time - handle.pop_ms,
@@ -213,7 +202,7 @@ class AckHandler:
         try:
             handle = decode_receipt_handle(call.extra_info)
         except FieldError as error:
-            raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+            raise invalid_parameter(str(error)) from error
         group = call.consumer_group
         if handle.retry == RETRY_V2 and not names.is_retry(call.topic):
             call = replace(call, topic=stored_topic(call.topic, group, handle.retry))
@@ -225,27 +214,23 @@ class AckHandler:
         )
         fits = (
             (handle.broker, handle.queue_id, handle.offset)
-            == (self._settings.config.broker_name, call.queue_id, call.offset)
+            == (self.control.config.broker_name, call.queue_id, call.offset)
             and handle.start <= handle.offset
             and handle.retry == retry_kind(call.topic)
         )
         if not (is_own and fits):
-            raise CallRefused(
-                ResponseCode.INVALID_PARAMETER,
+            raise invalid_parameter(
                 f"the receipt handle {call.extra_info!r} belongs to another message than offset "
-                f"{call.offset} of {call.topic} queue {call.queue_id}",
+                f"{call.offset} of {call.topic} queue {call.queue_id}"
             )
         return call, handle
 
     def _check_queue(self, call: Ack | ChangeInvisible) -> None:
-        topic = self._tables.topics.get(call.topic)
+        topic = self.tables.topics.get(call.topic)
         if topic is None:
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{call.topic}] not exist, apply first please! {HELP}",
-            )
+            raise no_topic(f"topic[{call.topic}] not exist, apply first please! {HELP}")
         # Also of a queue removed since the pop; Apache's broker refuses, and it comes again.
-        if not 0 <= call.queue_id < topic.read_queue_nums and not self._log.store.queue_stats.has(
+        if not 0 <= call.queue_id < topic.read_queue_nums and not self.log.store.queue_stats.has(
             call.topic, call.queue_id
         ):
             raise CallRefused(
@@ -255,7 +240,7 @@ class AckHandler:
             )
 
     def _check_offset(self, call: Ack | ChangeInvisible) -> None:
-        minimum, maximum = self._log.store.bounds(call.topic, call.queue_id)
+        minimum, maximum = self.log.store.bounds(call.topic, call.queue_id)
         if not minimum <= call.offset < maximum:
             raise CallRefused(
                 ResponseCode.NO_MESSAGE,

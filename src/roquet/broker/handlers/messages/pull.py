@@ -5,6 +5,7 @@ from typing import Final, cast
 
 import msgspec
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
@@ -28,7 +29,7 @@ from roquet.rules.consumption.pull import (
 )
 from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
-from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
 from roquet.wire.request_body import decode_body
 
@@ -53,60 +54,40 @@ CLASS_FILTER: Final = int(PullFlag.CLASS_FILTER)
 PYTHON: Final = int(Language.PYTHON)
 
 
-class PullHandler:
+class PullHandler(BrokerComponent, frozen=True):
     """Answers pulls: reads a queue, or holds the request until a message arrives."""
 
-    __slots__ = (
-        "_control",
-        "_handover",
-        "_log",
-        "_progress",
-        "_reading",
-        "_replica_reads",
-        "_store",
-        "_tables",
-    )
+    log: MessageLog
+    tables: BrokerTables
+    coordination: GroupCoordination
+    control: ControlPlane
+    reading: ReadingChecks
+    progress: BrokerProgress
+    replica_reads: ReplicaReads
 
-    def __init__(
-        self,
-        log: MessageLog,
-        tables: BrokerTables,
-        coordination: GroupCoordination,
-        control: ControlPlane,
-        reading: ReadingChecks,
-        progress: BrokerProgress,
-        replica_reads: ReplicaReads,
-    ) -> None:
-        self._log, self._store, self._tables = log, log.store, tables
-        self._handover, self._control = coordination.handover, control
-        self._reading, self._progress, self._replica_reads = reading, progress, replica_reads
-
-    def pull(self, call: Pull, peer: Peer) -> HandlerReply:
+    def pull(self, call: Pull | LitePull, peer: Peer) -> HandlerReply:
         """Return messages of one queue, or wait for them."""
-        if self._replica_reads.is_plain_read():
+        if self.replica_reads.is_plain_read():
             return self._read(call, peer)
-        call = self._replica_reads.without_wait(call)
+        call = self.replica_reads.without_wait(call)
         reply = self._read(call, peer)
         if isinstance(reply, PullReply):
-            return self._replica_reads.directed(call, reply)
-        return self._replica_reads.directed_later(call, reply)
+            return self.replica_reads.directed(call, reply)
+        return self.replica_reads.directed_later(call, reply)
 
     def _read(self, call: Pull, peer: Peer) -> PullReply | Awaitable[PullReply]:
-        """Return what the queue holds, or wait for it."""
         try:
-            self._reading.check_pull(call)
+            self.reading.check_pull(call)
         except ReadForbidden as error:
             return _forbidden(error)
         wanted = self._wanted(call)
-        if self._tables.offset_resets.pending and (moved := self._reset_reply(call)) is not None:
+        if self.tables.offset_resets.pending and (moved := self._reset_reply(call)) is not None:
             return moved
-        if self._tables.former_readers.pending and self._is_former_reader(call, peer):
-            return self._restart_reply(call)
+        if self.tables.former_readers.pending and self._is_former_reader(call, peer):
+            return self._redirect_reply(call, None, "the topic was deleted and made anew")
         if call.sys_flag & COMMIT and call.commit_offset >= 0:
-            self._progress.commit(
-                call.consumer_group, call.topic, call.queue_id, call.commit_offset
-            )
-        self._handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+            self.progress.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
+        self.coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
         if isinstance(wanted, CompiledFilter):
             return self._filtered_pull(call, wanted, peer)
         limits = self._limits(call, peer)
@@ -123,7 +104,7 @@ class PullHandler:
         """
         if peer.language == PYTHON:
             return reply_limits(call.max_msg_nums, call.max_msg_bytes)
-        config = self._control.settings.config
+        config = self.control.config
         count, size = config.pull_count_memory, config.pull_bytes_memory
         if self._is_cold(call):
             count, size = config.pull_count_disk, config.pull_bytes_disk
@@ -131,12 +112,8 @@ class PullHandler:
         return reply_limits(min(requested[0], count), min(requested[1], size))
 
     def _is_cold(self, call: Pull) -> bool:
-        """Whether the messages of a pull are likely to be on the disk alone."""
-        store, memory, share = (
-            self._store,
-            self._log.memory,
-            self._control.settings.config.memory_share,
-        )
+        store, memory = self.log.store, self.log.memory
+        share = self.control.config.memory_share
         if is_in_page_cache(store.begin_position, store.end_position, memory, share):
             return False  # the whole log is in memory: no need to look where the message lies
         entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
@@ -145,90 +122,69 @@ class PullHandler:
         )
 
     async def _hold(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
-        """The reply once there is a new message, or at the deadline."""
         next_offset = call.queue_offset + 1
-        if self._store.bounds(call.topic, call.queue_id)[1] < next_offset:
+        if self.log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
             deadline_ms = self._deadline_ms(call)
-            await self._log.arrivals.reach(
+            await self.log.arrivals.reach(
                 call.topic, call.queue_id, next_offset, wanted, deadline_ms
             )
         return self._changed(call) or self._current_reply(call, wanted, limits)
 
     def _deadline_ms(self, call: Pull) -> int:
-        """Monotonic ms until which a pull without messages is held."""
         hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
-        if not self._control.settings.config.long_polling:
-            hold_ms = min(hold_ms, self._control.settings.config.short_polling)
-        return self._control.clock.monotonic_ms() + hold_ms
+        if not self.control.config.long_polling:
+            hold_ms = min(hold_ms, self.control.config.short_polling)
+        return self.control.clock.monotonic_ms() + hold_ms
 
     def _changed(self, call: Pull) -> PullReply | None:
         """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
         try:
-            self._reading.check_pull(call)
+            self.reading.check_pull(call)
         except ReadForbidden as error:
             return _forbidden(error)
-        return self._reset_reply(call) if self._tables.offset_resets.pending else None
+        return self._reset_reply(call) if self.tables.offset_resets.pending else None
 
     def _reset_reply(self, call: Pull) -> PullReply | None:
         """The reply that sends the group to the offset of an operator's reset, once."""
-        offset = self._tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
+        offset = self.tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
         if offset is None:
             return None
         return self._redirect_reply(call, offset, "OFFSET_RESET")
 
     def _is_former_reader(self, call: Pull, peer: Peer) -> bool:
         """Whether a client without topic ids pulls first since the topic was deleted."""
-        return call.topic_id is None and self._tables.former_readers.tell(
+        return call.topic_id is None and self.tables.former_readers.tell(
             call.topic, call.consumer_group, call.queue_id, peer
         )
 
-    def _restart_reply(self, call: Pull) -> PullReply:
-        """The reply that sends a reader of a deleted topic to the new one's first offset, once."""
-        return self._redirect_reply(call, None, "the topic was deleted and made anew")
-
     def _redirect_reply(self, call: Pull, offset: int | None, remark: str) -> PullReply:
         """The reply that sends a reader to an offset; None is the queue's first."""
-        minimum, maximum = self._store.bounds(call.topic, call.queue_id)
-        return PullReply(
-            code=MOVED,
-            remark=remark,
-            next_begin_offset=minimum if offset is None else offset,
-            min_offset=minimum,
-            max_offset=maximum,
-        )
+        bounds = self.log.store.bounds(call.topic, call.queue_id)
+        return _without_messages(MOVED, remark, bounds[0] if offset is None else offset, bounds)
 
     def _current_reply(self, call: Pull, wanted: TagCodes, limits: tuple[int, int]) -> PullReply:
-        """The reply with what a queue holds now."""
-        bounds = self._store.bounds(call.topic, call.queue_id)
+        bounds = self.log.store.bounds(call.topic, call.queue_id)
         if pull_outcome(call.queue_offset, *bounds) is FOUND:
             return self._matching_reply(call, wanted, limits, bounds)
         return self._out_of_range_reply(call, call.queue_offset, bounds)
 
     def _out_of_range_reply(self, call: Pull, offset: int, bounds: tuple[int, int]) -> PullReply:
         """The reply for an offset outside the queue, which holds [least, next)."""
-        minimum, maximum = bounds
-        committed = self._tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
-        match pull_outcome(offset, minimum, maximum, committed):
+        committed = self.tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
+        match pull_outcome(offset, *bounds, committed):
             case OffsetCorrected(offset, reason):
                 code, next_offset, remark = MOVED, offset, reason
             case _:
-                self._control.statistics.missed()
+                self.control.statistics.missed()
                 code, next_offset, remark = NOT_FOUND, offset, "OFFSET_OVERFLOW_ONE"
-        return PullReply(
-            code=code,
-            remark=remark,
-            next_begin_offset=next_offset,
-            min_offset=minimum,
-            max_offset=maximum,
-        )
+        return _without_messages(code, remark, next_offset, bounds)
 
     def _matching_reply(
         self, call: Pull, wanted: TagCodes, limits: tuple[int, int], bounds: tuple[int, int]
     ) -> PullReply:
-        """The reply with the next records that match the tags."""
         count, size = limits
         together = self._multi_queue_slice(call, size) if call.body and wanted is None else None
-        messages = together or self._store.read(
+        messages = together or self.log.store.read(
             call.topic,
             call.queue_id,
             call.queue_offset,
@@ -240,9 +196,8 @@ class PullHandler:
         return self._slice_reply(call, messages, bounds)
 
     def _slice_reply(self, call: Pull, messages: Slice, bounds: tuple[int, int]) -> PullReply:
-        """The reply with a slice of records and the next offset."""
         if messages.count:
-            tally = self._control.statistics.got(
+            tally = self.control.statistics.got(
                 call.topic, call.consumer_group, messages.count, messages.size
             )
             tally.pulled[call.queue_id] = messages.next_offset
@@ -271,12 +226,12 @@ class PullHandler:
         deadline_ms, has_arrived = self._deadline_ms(call), True
         while has_arrived and reply.code in (NOT_FOUND, RETRY):
             at = reply.next_begin_offset
-            if self._store.bounds(call.topic, call.queue_id)[1] <= at:
-                has_arrived = await self._log.arrivals.reach(
+            if self.log.store.bounds(call.topic, call.queue_id)[1] <= at:
+                has_arrived = await self.log.arrivals.reach(
                     call.topic, call.queue_id, at + 1, None, deadline_ms
                 )
             else:  # more messages come than can be scanned: the client would wait forever
-                has_arrived = self._control.clock.monotonic_ms() < deadline_ms
+                has_arrived = self.control.clock.monotonic_ms() < deadline_ms
             if (changed := self._changed(call)) is not None:
                 return changed
             reply = await self._filtered_reply(call, wanted, limits, at)
@@ -288,12 +243,11 @@ class PullHandler:
     async def _filtered_reply(
         self, call: Pull, wanted: CompiledFilter, limits: tuple[int, int], offset: int
     ) -> PullReply:
-        """The reply with the next records that match an expression now."""
-        bounds = self._store.bounds(call.topic, call.queue_id)
+        bounds = self.log.store.bounds(call.topic, call.queue_id)
         if pull_outcome(offset, *bounds) is not FOUND:
             return self._out_of_range_reply(call, offset, bounds)
         place = call.topic, call.queue_id, offset
-        messages = await scan(self._store, self._log.filters.scan_lock, place, wanted, limits)
+        messages = await scan(self.log.store, self.log.filters.scan_lock, place, wanted, limits)
         return self._slice_reply(call, messages, bounds)
 
     def _multi_queue_slice(self, call: Pull, size: int) -> Slice | None:
@@ -302,20 +256,20 @@ class PullHandler:
             others = decode_body(call.body, MultiQueueOffsets).offsets
         except FieldError:
             return None  # a genuine broker looks at no body
-        topic = self._tables.topics.get(call.topic)
+        topic = self.tables.topics.get(call.topic)
         readable = topic.read_queue_nums if topic else 0
         if not others or not all(0 <= queue_id < readable for queue_id in others):
             return None
         offsets = {call.queue_id: call.queue_offset} | others
-        return self._store.read_together(call.topic, offsets, bytes_max=size)
+        return self.log.store.read_together(call.topic, offsets, bytes_max=size)
 
     def _wanted(self, call: Pull) -> TagCodes | CompiledFilter:
         """The tag codes or expression of the pull, else of the group's heartbeats."""
         if call.sys_flag & SUBSCRIPTION:
             if call.expression_type in TAG_TYPES:
                 return parse_tag_codes(call.subscription)
-            return self._log.filters.find(
-                self._control.settings.config, call.expression_type, call.subscription
+            return self.log.filters.find(
+                self.control.config, call.expression_type, call.subscription
             )
         subscription = self._subscription(call)
         if subscription.sub_version < call.sub_version:
@@ -323,11 +277,11 @@ class PullHandler:
             return None  # everything matches
         if subscription.expression_type in TAG_TYPES:
             return parse_tag_codes(subscription.sub_string)  # not its codes: C++ sends wrong ones
-        return self._log.filters.of_subscription(self._control.settings.config, subscription)
+        return self.log.filters.of_subscription(self.control.config, subscription)
 
     def _subscription(self, call: Pull) -> Subscription:
         """The group's subscription to the topic. CallRefused without one."""
-        members = self._tables.clients.consumers(call.consumer_group)
+        members = self.tables.clients.consumers(call.consumer_group)
         if members is None:
             raise CallRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}"
@@ -345,6 +299,18 @@ def _body(parts: list[memoryview]) -> bytes:
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
+def _without_messages(
+    code: int, remark: str, next_offset: int, bounds: tuple[int, int]
+) -> PullReply:
+    return PullReply(
+        code=code,
+        remark=remark,
+        next_begin_offset=next_offset,
+        min_offset=bounds[0],
+        max_offset=bounds[1],
+    )
+
+
 def _check_newer_tags(subscription: Subscription, call: Pull) -> None:
     """CallRefused for a newer subscription than the heartbeats', unless both are of tags.
 
@@ -360,7 +326,6 @@ def _check_newer_tags(subscription: Subscription, call: Pull) -> None:
 
 
 def _forbidden(error: ReadForbidden) -> PullReply:
-    """The reply to a pull without the permission."""
     return PullReply(
         code=error.code,
         remark=error.remark,

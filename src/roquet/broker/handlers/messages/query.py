@@ -3,11 +3,13 @@
 import asyncio
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.reading_checks import ReadingChecks
+from roquet.broker.refusals import system_error
 from roquet.model import properties as names
-from roquet.model.errors import CallRefused, RecordError
+from roquet.model.errors import RecordError
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.pull import BYTES_MAX
 from roquet.store.store import Store
@@ -41,28 +43,22 @@ MATCH_COUNT: Final = 4
 tenth of a millisecond, the largest some milliseconds each."""
 
 
-class QueryHandler:
+class QueryHandler(BrokerComponent, frozen=True):
     """Finds messages by key, tag and position."""
 
-    __slots__ = ("_log", "_reading", "_settings")
-
-    def __init__(self, log: MessageLog, control: ControlPlane, reading: ReadingChecks) -> None:
-        self._log, self._settings, self._reading = log, control.settings, reading
+    log: MessageLog
+    control: ControlPlane
+    reading: ReadingChecks
 
     def by_key(self, call: QueryByKey, _peer: Peer) -> HandlerReply:
         """Return the newest messages of a topic with a key, as many as fit in a reply."""
         wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
         if wished < 0:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
-        self._reading.check_delivered(call.topic)
+            raise system_error(f"{wished} messages cannot be found")
+        self.reading.check_delivered(call.topic)
+        store, count_max = self.log.store, min(wished, self.control.config.query_count_max)
         if call.index_type == TAG:
-            return _by_tag(
-                self._log.store, call, min(wished, self._settings.config.query_count_max)
-            )
-        store, count_max = (
-            self._log.store,
-            min(wished, self._settings.config.query_count_max),
-        )
+            return _by_tag(store, call, count_max)
         end = store.end_position
         store.dispatch()  # messages that were just acknowledged are found
         if store.indexed_position < end:
@@ -71,14 +67,12 @@ class QueryHandler:
 
     def by_position(self, call: ViewMessage, _peer: Peer) -> Reply:
         """Return the record at a position of the commit log."""
-        store, only_confirmed = self._log.store, not call.unconfirmed
+        store, only_confirmed = self.log.store, not call.unconfirmed
         record = None
         if call.offset >= 0:
             record = store.message_at(call.offset, only_confirmed=only_confirmed)
         if record is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"
-            )
+            raise system_error(f"can not find message by the offset, {call.offset}")
         return Reply(body=bytes(record))
 
 
@@ -145,7 +139,6 @@ async def _tagged(store: Store, topic: str, code: int) -> list[int]:
 
 
 def _wanted(raw: bytes, call: QueryByKey) -> Record | None:
-    """The record, if its tag and time match; else None."""
     try:
         record = decode(raw)
         tag = decode_properties(record.properties).get(names.TAGS)

@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
@@ -28,44 +29,34 @@ PUSH_TIMEOUT_MS: Final = 10_000
 ReplyCall = SendReplyMessage | SendReplyLongNames
 
 
-class ReplyHandler:
+class ReplyHandler(BrokerComponent, frozen=True):
     """Pushes replies to the producers that sent the requests."""
 
-    __slots__ = ("_checks", "_clock", "_log", "_replies", "_settings", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        tables: BrokerTables,
-        control: ControlPlane,
-        checks: SendChecks,
-        replies: SafeReplies,
-    ) -> None:
-        self._log, self._tables, self._clock = log, tables, control.clock
-        self._settings, self._checks, self._replies = control.settings, checks, replies
+    log: MessageLog
+    tables: BrokerTables
+    control: ControlPlane
+    checks: SendChecks
+    replies: SafeReplies
 
     def reply(self, call: ReplyCall, peer: Peer) -> HandlerReply:
         """Push a reply to the requester; also store it if the settings say so."""
         try:
-            queue_id = self._checks.select_queue(call)
+            queue_id = self.checks.select_queue(call)
             properties = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
-            self._log.ingest.check_size(call.body)
+            self.log.ingest.check_size(call.body)
         except (CallRefused, MessageIllegal) as error:
-            return self._checks.refusal(error)
+            return self.checks.refusal(error)
         call = replace(call, queue_id=queue_id)
         return self._reply(call, properties, peer)
 
     async def _reply(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> SendReply:
         fault = await self._push(call, properties, peer)
-        stored = self._store(call, peer) if self._settings.config.store_reply_messages else None
-        answer = SendReply(
-            region=self._settings.config.region,
-            trace_on=self._settings.config.trace_on,
-        )
+        stored = self._store(call, peer) if self.control.config.store_reply_messages else None
+        answer = SendReply(region=self.control.config.region, trace_on=self.control.config.trace_on)
         if fault is not None:
             return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
         if stored is not None:
-            return await self._replies.once_safe(stored, self._log.store.end_position)
+            return await self.replies.once_safe(stored, self.log.store.end_position)
         return replace(answer, msg_id="0", queue_id=call.queue_id)
 
     async def _push(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> str | None:
@@ -73,7 +64,7 @@ class ReplyHandler:
         client = properties.get(names.REPLY_TO_CLIENT)
         if client is None:
             return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
-        requester = self._tables.clients.producer(client)
+        requester = self.tables.clients.producer(client)
         if requester is None:
             return f"push reply message fail, channel of <{client}> not found."
         try:
@@ -84,7 +75,7 @@ class ReplyHandler:
         return None
 
     def _pushed(self, call: ReplyCall, properties: dict[str, str], peer: Peer) -> PushReply:
-        now_ms = self._clock.now_ms()
+        now_ms = self.control.clock.now_ms()
         pushed = {**properties, names.PUSH_REPLY_TIME: str(now_ms)}
         return PushReply(
             body=call.body,
@@ -100,15 +91,15 @@ class ReplyHandler:
             reconsume_times=call.reconsume_times,
             unit_mode=call.unit_mode,
             born_host=peer.address,
-            store_host=decode_host(self._log.ingest.store_host),
+            store_host=decode_host(self.log.ingest.store_host),
             stored_ms=now_ms,
         )
 
     def _store(self, call: ReplyCall, peer: Peer) -> SendReply | None:
         """Store the reply; None on an error, since the requester has it already."""
         try:
-            self._checks.check_in_sync(call)
-            stored = self._log.ingest.append(call, call.queue_id, peer)
+            self.checks.check_in_sync(call)
+            stored = self.log.ingest.append(call, call.queue_id, peer)
         except (CallRefused, MessageIllegal, StoreError) as error:
             fields = {"client": peer.address, "topic": call.topic, "group": call.producer_group}
             log.warning(
@@ -116,10 +107,10 @@ class ReplyHandler:
             )
             return None
         return SendReply(
-            msg_id=self._log.ingest.message_id(stored.appended.position),
+            msg_id=self.log.ingest.message_id(stored.appended.position),
             queue_id=call.queue_id,
             queue_offset=stored.appended.queue_offset,
             transaction_id=stored.unique_key,
-            region=self._settings.config.region,
-            trace_on=self._settings.config.trace_on,
+            region=self.control.config.region,
+            trace_on=self.control.config.trace_on,
         )

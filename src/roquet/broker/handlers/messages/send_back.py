@@ -4,16 +4,18 @@ Retries wait by delay level, from 10 s to two hours. The group's `groupRetryPoli
 here, as in the genuine broker: it is for popped messages.
 """
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.safe_replies import SafeReplies
 from roquet.broker.operations.sending import SendChecks
+from roquet.broker.refusals import no_permission, system_error
 from roquet.broker.replication.replication import Replication
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
-from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.errors import MessageIllegal, StoreError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.delay.delay_levels import (
@@ -27,7 +29,6 @@ from roquet.rules.delay.delay_levels import (
 from roquet.store.store import AppendResult
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendBack
-from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record, decode
@@ -35,61 +36,48 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 
-class SendBackHandler:
+class SendBackHandler(BrokerComponent, frozen=True):
     """Stores failed messages for another delivery, or as dead letters."""
 
-    __slots__ = ("_checks", "_control", "_delivery", "_log", "_replication", "_replies")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        control: ControlPlane,
-        replication: Replication,
-        checks: SendChecks,
-        replies: SafeReplies,
-    ) -> None:
-        self._log, self._delivery, self._control = log, delivery, control
-        self._replication, self._checks, self._replies = replication, checks, replies
+    log: MessageLog
+    delivery: DeliveryServices
+    control: ControlPlane
+    replication: Replication
+    checks: SendChecks
+    replies: SafeReplies
 
     def send_back(self, call: SendBack, _peer: Peer) -> HandlerReply:
         """Store the message again; the reply comes when it is as safe as any message."""
-        group = self._delivery.retry_topics.group(call.group)
-        if not self._control.settings.config.writable:
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._control.settings.config.broker_name}] is not writable",
-            )
+        group = self.delivery.retry_topics.group(call.group)
+        if not self.control.config.writable:
+            raise no_permission(f"the broker[{self.control.config.broker_name}] is not writable")
         if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
             return Reply()
-        self._checks.check_in_sync()
+        self.checks.check_in_sync()
         try:
             appended = self._stored(call, group)
         except (StoreError, MessageIllegal) as error:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}"
-            ) from error
-        if self._replication.acknowledgements.is_needed:
-            return self._replies.when_certain(Reply(), appended.position + appended.size)
+            raise system_error(f"the message could not be stored: {error}") from error
+        if self.replication.acknowledgements.is_needed:
+            return self.replies.when_certain(Reply(), appended.position + appended.size)
         return Reply()
 
     def _stored(self, call: SendBack, group: SubscriptionGroup) -> AppendResult:
-        """Store the message for its next try, or as a dead letter."""
         record = self._record(call.offset)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         level = next_level(call.delay_level, record.reconsume_times, limit)
         held, own_id = _properties(record)
         origin = held.get(props.RETRY_TOPIC, record.topic)
-        self._control.statistics.sent_back(origin, group.group_name)
+        self.control.statistics.sent_back(origin, group.group_name)
         if level == DEAD_LETTER:
-            topic = self._delivery.retry_topics.dlq_topic(group.group_name)
+            topic = self.delivery.retry_topics.dlq_topic(group.group_name)
             properties = dead_letter_properties(held, record.topic, own_id)
         else:
-            topic = self._delivery.retry_topics.retry_topic(group, call.unit_mode)
+            topic = self.delivery.retry_topics.retry_topic(group, call.unit_mode)
             properties = retry_properties(held, record.topic, own_id, level)
         times = times_after(record.reconsume_times)
         try:
-            appended = self._log.ingest.reappend(
+            appended = self.log.ingest.reappend(
                 record,
                 topic=topic.topic_name,
                 queue_id=self._queue(topic),
@@ -97,11 +85,11 @@ class SendBackHandler:
                 reconsume_times=times,
             )
         except MessageIllegal as error:  # no room for the properties of a retry: its own fit
-            topic = self._delivery.retry_topics.dlq_topic(group.group_name)
+            topic = self.delivery.retry_topics.dlq_topic(group.group_name)
             fields = {"topic": record.topic, "group": group.group_name}
             log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error, extra=fields)
             held.pop(props.DELAY, None)
-            appended = self._log.ingest.reappend(
+            appended = self.log.ingest.reappend(
                 record,
                 topic=topic.topic_name,
                 queue_id=self._queue(topic),
@@ -110,32 +98,24 @@ class SendBackHandler:
             )
             level = DEAD_LETTER
         if level == DEAD_LETTER:
-            self._log.counts.dead_letters.add(group.group_name, origin)
+            self.log.counts.dead_letters.add(group.group_name, origin)
         return appended
 
     def _record(self, position: int) -> Record:
-        raw = self._log.store.message_at(position) if position >= 0 else None
+        raw = self.log.store.message_at(position) if position >= 0 else None
         if raw is None:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}"
-            )
+            raise system_error(f"look message by offset failed, {position}")
         record = decode(raw)
         # No member got these: they would be delivered too early, or with an open transaction.
         if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody"
-            )
+            raise system_error(f"the message at {position} was not given to anybody")
         return record
 
     def _queue(self, topic: TopicConfig) -> int:
-        """A random queue of a topic that can be both written and read."""
         count = min(topic.write_queue_nums, topic.read_queue_nums)
         if not topic.writable or count <= 0:
-            raise CallRefused(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{topic.topic_name}] sending message is forbidden",
-            )
-        return self._control.rng.randrange(count)
+            raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
+        return self.control.rng.randrange(count)
 
 
 def _properties(record: Record) -> tuple[dict[str, str], str]:

@@ -3,11 +3,13 @@
 from collections.abc import Awaitable
 from typing import Final
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.safe_replies import SafeReplies
 from roquet.broker.operations.sending import SendChecks
+from roquet.broker.refusals import no_permission, no_topic
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
@@ -26,56 +28,45 @@ BODY: Final = b"0"
 """Body of a recall: it is never read, but no message may be empty."""
 
 
-class TimerHandler:
+class TimerHandler(BrokerComponent, frozen=True):
     """Recalls timed messages, and reports how many wait."""
 
-    __slots__ = ("_checks", "_clock", "_delivery", "_log", "_replies", "_settings", "_tables")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        tables: BrokerTables,
-        control: ControlPlane,
-        checks: SendChecks,
-        replies: SafeReplies,
-    ) -> None:
-        self._log, self._delivery, self._tables = log, delivery, tables
-        self._clock, self._settings, self._checks = control.clock, control.settings, checks
-        self._replies = replies
+    log: MessageLog
+    delivery: DeliveryServices
+    tables: BrokerTables
+    control: ControlPlane
+    checks: SendChecks
+    replies: SafeReplies
 
     def recall(self, call: Recall, peer: Peer) -> HandlerReply:
         """Recall a message that waits for its delivery time."""
-        region = self._settings.config.region
+        region = self.control.config.region
         try:
             handle = self._allowed(call)
-            self._checks.check_in_sync()
+            self.checks.check_in_sync()
             self._note(call, handle, peer)
         except CallRefused as error:
             return RecallReply(code=error.code, remark=error.remark, region=region)
         except (MessageIllegal, StoreError) as error:
             remark = f"recall failed, execute error: {error}"
             return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
-        noted = self._replies.when_safe(RecallReply(msg_id=handle.unique_key, region=region))
+        noted = self.replies.when_safe(RecallReply(msg_id=handle.unique_key, region=region))
         return noted if isinstance(noted, Reply) else self._when_safe(noted, region)
 
     def checkpoint(self, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
         """Return the checkpoint of the timer."""
-        return Reply(body=encode_checkpoint(self._delivery.checkpoints.safe_progress().timer))
+        return Reply(body=encode_checkpoint(self.delivery.checkpoints.safe_progress().timer))
 
     def metrics(self, _call: GetTimerMetrics, _peer: Peer) -> Reply:
         """Return the number of waiting messages by topic."""
-        return Reply(body=codec.dumps(self._delivery.timer.context.metrics.content()))
+        return Reply(body=codec.dumps(self.delivery.timer.context.metrics.content()))
 
     def _allowed(self, call: Recall) -> RecallHandle:
-        """Decode the recall handle. CallRefused if its message cannot be recalled."""
-        config = self._settings.config
+        config = self.control.config
         if not config.recall_message:
-            raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if self._tables.topics.get(call.topic) is None:
-            raise CallRefused(
-                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{call.topic}] not exist"
-            )
+            raise no_permission("recall failed, operation is forbidden")
+        if self.tables.topics.get(call.topic) is None:
+            raise no_topic(f"recall failed, the topic[{call.topic}] not exist")
         try:
             handle = decode_recall_handle(call.recall_handle)
         except FieldError as error:
@@ -85,8 +76,8 @@ class TimerHandler:
         elif handle.broker != config.broker_name:
             fault = "recall failed, broker service not available"
         else:
-            now_ms = self._clock.now_ms()
-            fault = self._delivery.timer.recall_fault(
+            now_ms = self.control.clock.now_ms()
+            fault = self.delivery.timer.recall_fault(
                 handle.deliver_ms, now_ms, config.timer_max_delay
             )
         if fault:
@@ -95,11 +86,11 @@ class TimerHandler:
 
     def _note(self, call: Recall, handle: RecallHandle, peer: Peer) -> None:
         """Store the recall: it waits for the same second and is read first."""
-        now_ms, key = self._clock.now_ms(), handle.unique_key
+        now_ms, key = self.control.clock.now_ms(), handle.unique_key
         properties = {
             names.TAGS: TAG,
             names.TIMER_DELETE_UNIQUE_KEY: (
-                f"{handle.topic}+{key}" if self._settings.config.recall_key_with_topic else key
+                f"{handle.topic}+{key}" if self.control.config.recall_key_with_topic else key
             ),
             names.UNIQUE_KEY: key,
             names.TIMER_DELIVER_MS: str(handle.deliver_ms),
@@ -121,14 +112,12 @@ class TimerHandler:
             born_ms=now_ms,
             born_host=host,
             stored_ms=now_ms,
-            store_host=self._log.ingest.store_host,
+            store_host=self.log.ingest.store_host,
             reconsume_times=0,
             prepared_position=0,
             crc=0,
         )
-        self._log.ingest.reappend(
-            record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
-        )
+        self.log.ingest.reappend(record, topic=handle.topic, properties=properties)
 
     async def _when_safe(self, noted: Awaitable[RecallReply], region: str) -> RecallReply:
         """The reply once it is safe, or after the timeout, as in the genuine broker."""

@@ -6,11 +6,13 @@ An end is mostly one-way: a refusal is only logged, and the next check asks agai
 from collections.abc import Awaitable
 from typing import Final, NoReturn
 
+from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.safe_replies import SafeReplies
 from roquet.broker.operations.sending import SendChecks
+from roquet.broker.refusals import system_error
 from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
 from roquet.model import names
@@ -40,28 +42,21 @@ PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 """Topics from which single messages are put back."""
 
 
-class TransactionHandler:
+class TransactionHandler(BrokerComponent, frozen=True):
     """Commits and rolls back half messages."""
 
-    __slots__ = ("_checks", "_clock", "_delivery", "_log", "_replies", "_settings")
-
-    def __init__(
-        self,
-        log: MessageLog,
-        delivery: DeliveryServices,
-        control: ControlPlane,
-        checks: SendChecks,
-        replies: SafeReplies,
-    ) -> None:
-        self._log, self._delivery, self._clock = log, delivery, control.clock
-        self._settings, self._checks, self._replies = control.settings, checks, replies
+    log: MessageLog
+    delivery: DeliveryServices
+    control: ControlPlane
+    checks: SendChecks
+    replies: SafeReplies
 
     def end(self, call: EndTransaction, peer: Peer) -> HandlerReply:
         """Commit or roll back a half message; each ends only once."""
         if call.commit_or_rollback == UNKNOWN:
             return None  # its producer does not know either: it is checked again
         if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+            raise system_error("commitOrRollback field wrong")
         try:
             self._end(call, peer)
         except IndexBehind:
@@ -69,15 +64,14 @@ class TransactionHandler:
         return self._noted()
 
     async def _end_later(self, call: EndTransaction, peer: Peer) -> Reply | None:
-        """End the transaction once the key index is up to date."""
-        await self._delivery.transactions.queue.index()
+        await self.delivery.transactions.queue.index()
         self._end(call, peer)
         noted = self._noted()
         return None if noted is None else await noted
 
     def _noted(self) -> Awaitable[Reply] | None:
         """A wait until the message that was stored is safe; None where nobody waits."""
-        noted = self._replies.when_safe(Reply())
+        noted = self.replies.when_safe(Reply())
         return None if isinstance(noted, Reply) else noted
 
     def _end(self, call: EndTransaction, peer: Peer) -> None:
@@ -85,9 +79,9 @@ class TransactionHandler:
 
         While too few logs are in sync it stays open, and its producer is asked again later.
         """
-        self._checks.check_in_sync()
+        self.checks.check_in_sync()
         half = self._half_message(call, peer)
-        transactions = self._delivery.transactions
+        transactions = self.delivery.transactions
         try:
             if call.commit_or_rollback == ROLL_BACK:
                 transactions.roll_back(half)
@@ -102,16 +96,13 @@ class TransactionHandler:
 
     def _half_message(self, call: EndTransaction, peer: Peer) -> HalfMessage:
         """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
-        transactions = self._delivery.transactions
+        transactions = self.delivery.transactions
         half = transactions.queue.find(call.position)
         if half is None or not half.topic or not names.can_clients_send_to(half.topic):
             _fault(TransactionFault.UNKNOWN, call, peer)
         if half.has_immunity and not call.from_transaction_check:
-            timeout_ms, now_ms = (
-                self._settings.config.transaction_timeout,
-                self._clock.now_ms(),
-            )
-            if is_too_late(half.facts, timeout_ms, now_ms):
+            now_ms = self.control.clock.now_ms()
+            if is_too_late(half.facts, self.control.config.transaction_timeout, now_ms):
                 _fault(TransactionFault.LATE, call, peer)
         said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
         if fault := mismatch(half.place, said):
@@ -126,7 +117,7 @@ class TransactionHandler:
         return (
             call.from_transaction_check
             or half.was_put_back
-            or self._delivery.transactions.is_old(half)
+            or self.delivery.transactions.is_old(half)
         )
 
     def resume(self, call: ResumeCheck, _peer: Peer) -> HandlerReply:
@@ -134,19 +125,15 @@ class TransactionHandler:
 
         A message that a service has set aside goes back to that service.
         """
-        self._checks.check_in_sync()
+        self.checks.check_in_sync()
         record = self._put_away(call.msg_id or "")
         is_set_aside = record.topic == names.SET_ASIDE_TOPIC
-        work = (
-            self._delivery.set_aside.retry if is_set_aside else self._delivery.transactions.resume
-        )
+        work = self.delivery.set_aside.retry if is_set_aside else self.delivery.transactions.resume
         try:
             work(record)
         except (StoreError, MessageIllegal, RecordError, ValueError) as error:
             goal = "its service" if is_set_aside else names.HALF_TOPIC
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}"
-            ) from error
+            raise system_error(f"Put message back to {goal} failed. {error}") from error
         return self._noted()
 
     def _put_away(self, message_id: str) -> Record:
@@ -154,14 +141,13 @@ class TransactionHandler:
         try:
             _, position = parse_offset_message_id(message_id)
         except RecordError as error:
-            raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        raw = self._log.store.message_at(position) if position >= 0 else None
+            raise system_error(str(error)) from error
+        raw = self.log.store.message_at(position) if position >= 0 else None
         record = decode(raw) if raw is not None else None
         if record is None or record.topic not in PUT_AWAY:
-            raise CallRefused(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
-                f" or {names.SET_ASIDE_TOPIC}",
+                f" or {names.SET_ASIDE_TOPIC}"
             )
         return record
 

@@ -107,7 +107,6 @@ class ClockLeaps:
         return self._seen_ms + self._clock.monotonic_ms() - self._stopwatch_ms
 
     def _units(self, time_ms: int) -> Iterator[tuple[int, TimerUnit]]:
-        """The units of a second, the newest first."""
         slot = self._timers.slot(time_ms)
         position = slot.last if slot else -1
         while position >= 0 and (unit := self._timers.unit(position)) is not None:
@@ -135,7 +134,6 @@ class ClockLeaps:
                 self.left.append(time_ms)
 
     def _is_moved(self, position: int, unit: TimerUnit, set_back: ClockSetBack) -> bool:
-        """Whether the message of a unit is stored again. Raises StoreFull."""
         if position in self._written:
             return True
         raw = raw_of(self._context.message_log.store, unit)

@@ -13,6 +13,7 @@ from roquet.broker.counts import DELAY
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.services.delayed_delivery import STEP_BYTES, STEP_COUNT
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.log_records import logger
 from roquet.model import names
@@ -35,14 +36,8 @@ from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 
-STEP_COUNT: Final = 64
-"""Messages delivered before others have their turn: about a millisecond."""
-
 LOOK_COUNT: Final = 64
 """Units read before others have their turn."""
-
-STEP_BYTES: Final = 1024 * 1024
-"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 EMPTY_COUNT: Final = 4_096
 """Empty seconds that are skipped in one step, after a long pause."""
@@ -130,7 +125,6 @@ class TimerDeliveries:
             self._order(second, position, kind, record)
 
     def _next_second(self, now_ms: int) -> DueQueue | None:
-        """The first second up to now that is not empty; None without one."""
         timers = self._timers
         read_ms = timers.read_ms
         end_ms = min(floor_ms(now_ms), read_ms + EMPTY_COUNT * PRECISION_MS)
@@ -190,7 +184,6 @@ class TimerDeliveries:
             second.add(second.begin_ms, position)
 
     def _unit_due(self, second: DueQueue, position: int, now_ms: int) -> None:
-        """Handle the message of a due unit, or set it aside."""
         unit = self._timers.unit(position)
         raw = raw_of(self._context.message_log.store, unit) if unit else None
         if unit is None or raw is None:
@@ -253,7 +246,6 @@ class TimerDeliveries:
         more: dict[str, str],
         place: tuple[str, int],
     ) -> int:
-        """Store a message again; returns its offset. Raises MessageIllegal."""
         try:
             return self._append(record, properties | more, place)
         except MessageIllegal:  # there may be no room for further properties
@@ -265,7 +257,6 @@ class TimerDeliveries:
             topic=place[0],
             queue_id=place[1],
             properties=properties,
-            reconsume_times=record.reconsume_times,
         )
         return appended.queue_offset
 
@@ -280,7 +271,6 @@ def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
 
 
 def _add_to_order(second: DueQueue, position: int, kind: int, record: Record) -> None:
-    """Add a unit to the order of its second."""
     properties = decode_properties(lossless_text(record.properties))
     topic, out = properties.get(props.REAL_TOPIC, ""), out_of(properties)
     if out is not None and out > second.begin_ms and not must_roll(kind):

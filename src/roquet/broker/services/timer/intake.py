@@ -4,11 +4,12 @@ A message whose second is over is delivered at once. One whose second is out of 
 earlier slot and is rolled on. The offset reached is saved with the wheel, so that none is skipped.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from roquet.broker.ingest.set_aside import TIMER, location_in
-from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.delayed_delivery import STEP_BYTES, STEP_COUNT, decode_records
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, out_of
 from roquet.log_records import logger
 from roquet.model import names
@@ -23,18 +24,13 @@ from roquet.rules.delay.timer import (
     magic,
     stop_ms,
 )
+from roquet.store.store import Slice
 from roquet.store.timer.layout import TimerUnit
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import Record
 
 log = logger(__name__)
-
-STEP_COUNT: Final = 64
-"""Messages taken before others have their turn: about a millisecond."""
-
-STEP_BYTES: Final = 1024 * 1024
-"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 FAR_MS: Final = 366 * 86_400_000
 """Ms beyond any legal wait (40 days), whatever the clock did since."""
@@ -68,10 +64,8 @@ class TimerIntake:
     def step(self, now_ms: int) -> None:
         """Move some messages from the topic to the wheel."""
         self._step(now_ms)
-        offset, end = (
-            self._timers.offset,
-            self._context.message_log.store.bounds(names.TIMER_TOPIC, 0)[1],
-        )
+        offset = self._timers.offset
+        _, end = self._context.message_log.store.bounds(names.TIMER_TOPIC, 0)
         seen_ms, seen_end = self._mark
         if offset >= end:
             self.taken_ms = now_ms
@@ -84,23 +78,41 @@ class TimerIntake:
         self._mark = (now_ms, end)
 
     def _step(self, now_ms: int) -> None:
-        timers, store = self._timers, self._context.message_log.store
-        if not timers.exists:
-            timers.advance_to(floor_ms(now_ms))
+        if not self._timers.exists:
+            self._timers.advance_to(floor_ms(now_ms))
+        self.is_held_up = not self._move(
+            None, lambda record: self._taken(record, now_ms), self._unreadable
+        )
+
+    def _move(
+        self,
+        until: int | None,
+        take: Callable[[Record], bool],
+        unreadable: Callable[[bytes, RecordError], object],
+    ) -> bool:
+        """Take some messages in front of an offset, None for all; False at one that has to wait."""
+        timers = self._timers
         offset, end = self._bounds()
-        self.is_held_up = False
-        if offset < end:
-            messages = store.read(
-                names.TIMER_TOPIC, 0, offset, count_max=STEP_COUNT, bytes_max=STEP_BYTES
-            )
-            for record in decode_records(messages.parts, self._unreadable):
-                if not self._taken(record, now_ms):
+        stop = end if until is None else min(until, end)
+        if offset < stop:
+            messages = self._read(offset, stop)
+            for record in decode_records(messages.parts, unreadable):
+                if not take(record):
                     timers.advance_offset(record.queue_offset)
-                    self.is_held_up = True
-                    return
+                    return False
                 timers.advance_offset(record.queue_offset + 1)
             offset = messages.next_offset  # past what cannot be read
         timers.advance_offset(offset)
+        return True
+
+    def _read(self, offset: int, stop: int) -> Slice:
+        return self._context.message_log.store.read(
+            names.TIMER_TOPIC,
+            0,
+            offset,
+            count_max=min(STEP_COUNT, stop - offset),
+            bytes_max=STEP_BYTES,
+        )
 
     def _bounds(self) -> tuple[int, int]:
         """Offsets of the next message to take, and behind the last one that may be taken.
@@ -121,25 +133,9 @@ class TimerIntake:
         None is delivered and none is stored again, as the master has done that. Returns whether
         nothing more can be done now.
         """
-        timers, store = self._timers, self._context.message_log.store
-        offset, end = self._bounds()
-        until = min(until, end)
-        if offset < until:
-            messages = store.read(
-                names.TIMER_TOPIC,
-                0,
-                offset,
-                count_max=min(STEP_COUNT, until - offset),
-                bytes_max=STEP_BYTES,
-            )
-            for record in decode_records(messages.parts, lambda *_: None):
-                if not self._copied(record, now_ms):
-                    timers.advance_offset(record.queue_offset)
-                    return True
-                timers.advance_offset(record.queue_offset + 1)
-            offset = messages.next_offset
-        timers.advance_offset(offset)
-        return offset >= until
+        if not self._move(until, lambda record: self._copied(record, now_ms), lambda *_: None):
+            return True
+        return self._timers.offset >= min(until, self._bounds()[1])
 
     def take_overdue(self, now_ms: int) -> None:
         """Deliver some of the untaken messages whose second is over.
@@ -156,13 +152,7 @@ class TimerIntake:
         if offset >= timers.offset:
             timers.note_untaken(None)
             return
-        messages = store.read(
-            names.TIMER_TOPIC,
-            0,
-            offset,
-            count_max=min(STEP_COUNT, timers.offset - offset),
-            bytes_max=STEP_BYTES,
-        )
+        messages = self._read(offset, timers.offset)
         for record in decode_records(messages.parts, self._unreadable):
             self._retake(record, now_ms)
             timers.note_untaken(record.queue_offset + 1)
@@ -264,10 +254,8 @@ class TimerIntake:
         wanted, rolls = stop_ms(out, write_ms, self.window_ms)
         if (stop := timers.free_slot_ms(wanted)) is None:
             return False
-        deletes, topic = (
-            props.TIMER_DELETE_UNIQUE_KEY in properties,
-            properties.get(props.REAL_TOPIC, ""),
-        )
+        deletes = props.TIMER_DELETE_UNIQUE_KEY in properties
+        topic = properties.get(props.REAL_TOPIC, "")
         kind = magic(rolls=rolls, deletes=deletes)
         position = timers.add(
             TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))

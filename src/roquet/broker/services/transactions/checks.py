@@ -10,6 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+import msgspec
+
 from roquet.broker.ingest.destination import parse_queue_id
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.services.transactions.half_messages import PREPARED_OFFSET, HalfMessage
@@ -31,7 +33,7 @@ from roquet.rules.transaction import (
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.records.message_id import offset_message_id
 from roquet.wire.records.property_text import lossless_bytes
-from roquet.wire.records.record import Record, pack
+from roquet.wire.records.record import pack
 
 log = logger(__name__)
 
@@ -51,26 +53,18 @@ TOO_OLD: Final = "it is too old, its file is about to be deleted"
 UNDECIDED: Final = "nobody has said whether to deliver it"
 
 
-class TransactionChecks:
+class TransactionChecks(msgspec.Struct, eq=False):
     """Asks producers whether to commit their transactions."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        clients: Clients,
-        clock: Clock,
-        rng: Random,
-        may_see: Callable[[Peer, str], bool] = lambda *_: True,
-    ) -> None:
-        """`may_see`: whether a producer may see a message of a topic: a check shows it."""
-        self._may_see: Callable[[Peer, str], bool] = may_see
-        self._transactions = transactions
-        self._clients = clients
-        self._clock = clock
-        self._rng = rng
-        self._is_at_work = False
-        self._alone: set[str] = set()
-        """Groups without a connected producer; each is logged once."""
+    transactions: Transactions
+    clients: Clients
+    clock: Clock
+    rng: Random
+    may_see: Callable[[Peer, str], bool] = lambda *_: True
+    """Whether a producer may see a message of a topic: a check shows it."""
+    _is_at_work: bool = False
+    _alone: set[str] = set()
+    """Groups without a connected producer; each is logged once."""
 
     async def step(self, _now_ms: int = 0) -> None:
         """One round."""
@@ -81,36 +75,36 @@ class TransactionChecks:
             await self._round()
         finally:
             self._is_at_work = False
-            self._transactions.step()
+            self.transactions.step()
 
     async def relieve(self, _now_ms: int = 0) -> None:
         """Begin a round early when there are many open half messages."""
-        if len(self._transactions.halves) > OPEN_MAX:
+        if len(self.transactions.halves) > OPEN_MAX:
             await self.step()
 
     async def _round(self) -> None:
-        halves, round_ms = self._transactions.halves, self._clock.now_ms()
-        deadline_ms = self._clock.monotonic_ms() + ROUND_MS
-        least, end = self._transactions.queue.bounds()
+        halves, round_ms = self.transactions.halves, self.clock.now_ms()
+        deadline_ms = self.clock.monotonic_ms() + ROUND_MS
+        least, end = self.transactions.queue.bounds()
         halves.forget(least)
         offset, count = halves.next_open(least), 0
-        await self._transactions.queue.index()
-        while offset < end and self._clock.monotonic_ms() < deadline_ms:
+        await self.transactions.queue.index()
+        while offset < end and self.clock.monotonic_ms() < deadline_ms:
             try:
                 goes_on = self._examine(offset, round_ms)
             except Exception as error:  # it must not hold up the others
-                self._transactions.keep(offset, error)
+                self.transactions.keep(offset, error)
                 goes_on = True
             if not goes_on:
                 return
             offset, count = halves.next_open(offset + 1), count + 1
             if count % TOGETHER == 0:
                 await asyncio.sleep(0)
-                await self._transactions.queue.index()
+                await self.transactions.queue.index()
 
     def _examine(self, offset: int, round_ms: int) -> bool:
         """Check one open half message; whether the round goes on."""
-        transactions = self._transactions
+        transactions = self.transactions
         half = transactions.queue.at(offset)
         if half is None:
             raise RecordError("a half message cannot be read")
@@ -125,7 +119,7 @@ class TransactionChecks:
         return self._judge(half, round_ms)
 
     def _judge(self, half: HalfMessage, round_ms: int) -> bool:
-        policy, now_ms = self._policy, self._clock.now_ms()
+        policy, now_ms = self._policy, self.clock.now_ms()
         match check_verdict(half.facts, policy, round_ms, now_ms):
             case CheckVerdict.LATER:
                 return False
@@ -140,7 +134,7 @@ class TransactionChecks:
 
     @property
     def _policy(self) -> TransactionPolicy:
-        config = self._transactions.config
+        config = self.transactions.config
         return TransactionPolicy(
             timeout_ms=config.transaction_timeout,
             check_max=config.transaction_check_max,
@@ -150,14 +144,14 @@ class TransactionChecks:
     def _keep(self, half: HalfMessage) -> None:
         first = half.properties.get(PREPARED_OFFSET, str(half.offset))
         try:
-            self._transactions.put_back(half, {PREPARED_OFFSET: first})
+            self.transactions.put_back(half, {PREPARED_OFFSET: first})
         except MessageIllegal:  # no room for another property: check it now instead
             self._check(half)
 
     def _check(self, half: HalfMessage) -> None:
         times = times_checked(half.facts.checked) + 1
         try:
-            moved = self._transactions.put_back(half, {props.TRANSACTION_CHECK_TIMES: str(times)})
+            moved = self.transactions.put_back(half, {props.TRANSACTION_CHECK_TIMES: str(times)})
         except MessageIllegal:  # no room for the count: check it where it is
             moved = half
         self._ask(moved)
@@ -172,12 +166,11 @@ class TransactionChecks:
             times_checked(half.facts.checked),
             why,
         )
-        self._transactions.give_up(half)
+        self.transactions.give_up(half)
 
     # -- asked -------------------------------------------------------------------------------
 
     def _ask(self, half: HalfMessage) -> None:
-        """Ask a producer of its group, without waiting for the answer."""
         group = half.properties.get(props.PRODUCER_GROUP, "")
         peer = self._producer(group, half.topic)
         if peer is None:
@@ -192,30 +185,27 @@ class TransactionChecks:
         self._alone.discard(group)
         record, key = half.record, half.unique_key
         try:
-            self._tell(peer, half, record, key)
+            peer.oneway(
+                CheckTransactionState(
+                    body=_as_it_will_be(half),
+                    topic=names.HALF_TOPIC,
+                    half_offset=half.offset,
+                    position=record.position,
+                    msg_id=key,
+                    transaction_id=key,
+                    offset_msg_id=offset_message_id(record.store_host, record.position),
+                    broker_name=self.transactions.config.broker_name,
+                )
+            )
         except Exception:
             log.exception("half message %s cannot be shown to a producer: trying again", key)
 
-    def _tell(self, peer: Peer, half: HalfMessage, record: Record, key: str) -> None:
-        peer.oneway(
-            CheckTransactionState(
-                body=_as_it_will_be(half),
-                topic=names.HALF_TOPIC,
-                half_offset=half.offset,
-                position=record.position,
-                msg_id=key,
-                transaction_id=key,
-                offset_msg_id=offset_message_id(record.store_host, record.position),
-                broker_name=self._transactions.config.broker_name,
-            )
-        )
-
     def _producer(self, group: str, topic: str) -> Peer | None:
         """Any connected producer of a group that reads what it is sent and may see the topic."""
-        peers = [p for p in self._clients.producers(group) if not p.closed and not p.is_full]
-        first = self._rng.randrange(len(peers)) if peers else 0
+        peers = [p for p in self.clients.producers(group) if not p.closed and not p.is_full]
+        first = self.rng.randrange(len(peers)) if peers else 0
         in_turn = (*peers[first:], *peers[:first])
-        return next((peer for peer in in_turn if self._may_see(peer, topic)), None)
+        return next((peer for peer in in_turn if self.may_see(peer, topic)), None)
 
 
 def _as_it_will_be(half: HalfMessage) -> bytes:

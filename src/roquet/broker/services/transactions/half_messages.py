@@ -192,7 +192,7 @@ class HalfQueue:
         for raw in matches.records:
             try:
                 record = decode(raw)
-                other_row = _row_of(record)
+                other_row = decode_properties(record.properties).get(props.SINK_ROW)
             except RecordError as error:  # it is another message, and must not hold up this one
                 log.warning("a message of key %r cannot be read: %s", half.unique_key[:80], error)
                 continue
@@ -207,7 +207,6 @@ class HalfQueue:
             await asyncio.sleep(0)
 
     def _index(self) -> bool:
-        """Index some stored messages; whether all are indexed."""
         store = self._store
         if store.indexed_position < store.end_position:
             store.dispatch(INDEX_COUNT)
@@ -221,10 +220,6 @@ def _half_of(raw: bytes) -> HalfMessage | None:
         log.warning("a half message cannot be read: %s", error)
         return None
     return half if half.record.topic == names.HALF_TOPIC else None
-
-
-def _row_of(record: Record) -> str | None:
-    return decode_properties(record.properties).get(props.SINK_ROW)
 
 
 def _parsed(record: Record) -> HalfMessage:

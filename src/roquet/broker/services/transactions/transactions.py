@@ -124,7 +124,6 @@ class Transactions:
             topic=half.topic,
             queue_id=self._destinations.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
             properties={name: properties[name] for name in properties if name not in REAL},
-            reconsume_times=record.reconsume_times,
             settles=record.position,
         )
         self.end(half.offset)
@@ -173,13 +172,10 @@ class Transactions:
         self._reappend(record, names.HALF_TOPIC, properties)
 
     def _reappend(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
-        """Store it in one of the broker's own topics."""
         return self._ingest.reappend(
             record,
             topic=topic,
-            queue_id=0,
             properties=properties,
-            reconsume_times=record.reconsume_times,
             settles=record.position,
         )
 
@@ -239,10 +235,8 @@ class Transactions:
         self._is_restored = False
         self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
-        self.halves, self._old_end = (
-            EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end)),
-            end,
-        )
+        self.halves = EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end))
+        self._old_end = end
         op_least, op_end = self._store.bounds(names.OP_HALF_TOPIC, 0)
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
