@@ -26,6 +26,7 @@ from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.epoch_file import encode_epoch_file
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
@@ -35,7 +36,6 @@ from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
 from roquet.wire.fastjson import codec
-from roquet.wire.replication.epoch_file import encode_epoch_file
 
 pytestmark = pytest.mark.virtual_time
 

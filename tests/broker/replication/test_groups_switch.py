@@ -29,7 +29,7 @@ from roquet.store.retention import local_hour
 from roquet.testing.clock import START_MS
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.lock import LockQueues
+from roquet.wire.calls.heartbeat import LockQueues
 from roquet.wire.calls.offset import MaxOffset, QueryOffset, UpdateOffset
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send, SendBatch

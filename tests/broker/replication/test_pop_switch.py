@@ -22,8 +22,7 @@ from roquet.model.errors import CallRefused
 from roquet.wire.calls.pop import Ack, Pop
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
-from roquet.wire.pop_reply import parse_starts
-from roquet.wire.receipt_handle import NORMAL, ReceiptHandle
+from roquet.wire.receipt_handle import NORMAL, ReceiptHandle, parse_starts
 from roquet.wire.records.record import decode_many
 
 pytestmark = pytest.mark.virtual_time

@@ -31,12 +31,11 @@ from roquet.model.names import (
 )
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
-from roquet.rules.delay.delay_levels import due_ms, effective_level
-from roquet.rules.delay.retry import dead_letter_properties
+from roquet.rules.delay.delay_levels import dead_letter_properties, due_ms, effective_level
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed, out_ms
 from roquet.store.store import AppendBatchResult, AppendResult, BatchColumns, Draft, Store
 from roquet.wire.calls.send import Send, SendLongNames
-from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.receipt_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
 from roquet.wire.records.message_id import (

@@ -13,7 +13,7 @@ from roquet.broker.tables.topics import UNIT_SUBSCRIPTION, Topics
 from roquet.model import names
 from roquet.model.topic import SubscriptionGroup, TopicConfig
 from roquet.net.clock import Clock
-from roquet.rules.delay.retry import tries_limit
+from roquet.rules.delay.delay_levels import tries_limit
 
 DLQ_QUEUES: Final = 1
 """Queues of a dead-letter topic: operators read them one message at a time."""

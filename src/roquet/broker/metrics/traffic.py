@@ -25,8 +25,7 @@ from roquet.model.subscription import ConsumeType
 from roquet.net.router import Peer
 from roquet.rules.delay.timer import floor_ms
 from roquet.store.timer.wheel import SLOTS_PER_STEP
-from roquet.wire.client_version import release_of
-from roquet.wire.codes import Language
+from roquet.wire.codes import Language, release_of
 
 POOLS: Final[Mapping[str, str]] = {
     "send": admission.SEND,

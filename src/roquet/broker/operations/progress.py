@@ -7,7 +7,7 @@ from roquet.broker.broker import BrokerComponent
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.broker_tables import BrokerTables
-from roquet.rules.consumption import initial_offset
+from roquet.rules.consumption.pull import is_in_page_cache
 from roquet.wire.calls.bodies import QueueProgress
 from roquet.wire.records.record import POSITION_AT
 
@@ -81,6 +81,6 @@ class BrokerProgress(BrokerComponent, frozen=True):
         if not first.parts:
             return True
         (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
-        return initial_offset.is_in_page_cache(
+        return is_in_page_cache(
             position, self.log.store.end_position, self.log.memory, self.control.config.memory_share
         )

@@ -25,7 +25,7 @@ from roquet.model.topic import MASTER_ID
 from roquet.net.clock import Clock, every
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode
-from roquet.rules.replication.acting_master import (
+from roquet.rules.replication.role_change import (
     ReturnFacts,
     acts_as_master,
     is_as_new,

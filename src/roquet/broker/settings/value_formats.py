@@ -25,7 +25,7 @@ from roquet.rules.quota import parse_quotas, write_quotas
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
 from roquet.wire.codes import RequestCode
-from roquet.wire.replication.stream import BODY_SIZE_MAX
+from roquet.wire.records.compression import BODY_SIZE_MAX
 from roquet.wire.signing import Credentials
 
 PORT: Final = 10_911

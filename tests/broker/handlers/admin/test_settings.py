@@ -5,14 +5,15 @@ from roquet.broker.handlers.admin import settings as handlers
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import HeartbeatData
 from roquet.model.topic import DataVersion
-from roquet.wire.calls.admin.cold_reads import (
+from roquet.wire.calls.admin.settings import (
     ColdReadLimitTable,
     GetColdReadLimits,
+    GetSettings,
     RemoveColdReadLimit,
     SetColdReadLimits,
     SetReadAhead,
+    UpdateSettings,
 )
-from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec

@@ -9,8 +9,7 @@ from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.calls.bodies import LockBody, LockedQueues
-from roquet.wire.calls.heartbeat import Unregister
-from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.calls.heartbeat import LockQueues, UnlockQueues, Unregister
 from roquet.wire.fastjson import codec
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(3)]

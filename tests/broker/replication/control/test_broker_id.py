@@ -9,11 +9,10 @@ from tests.broker.replication.scripted_controller import MEMBER, ScriptedControl
 from roquet.broker.replication.control.broker_id import TRIES_MAX, known_id, obtain_id, register
 from roquet.model.errors import CallRefused, ConfigError, StoreError
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.replication.identity_file import IdentityFile
+from roquet.store.replication.identity_file import BrokerIdentity, IdentityFile
 from roquet.testing.clock import START_MS, this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
-from roquet.wire.replication.broker_identity import BrokerIdentity
 
 pytestmark = pytest.mark.virtual_time
 

@@ -21,12 +21,11 @@ from roquet.model.errors import CallRefused, StoreError
 from roquet.rules.election.lease import MasterTerm
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup, ObeyedTerm
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.replication.identity_file import IdentityFile
+from roquet.store.replication.identity_file import BrokerIdentity, IdentityFile
 from roquet.testing.clock import this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.route import BrokerHeartbeat
 from roquet.wire.codes import ResponseCode
-from roquet.wire.replication.broker_identity import BrokerIdentity
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,7 +10,6 @@ from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import dumped, each_queue, in_slices
 from roquet.broker.refusals import system_error
-from roquet.broker.replication.copies.metadata_copy import table_editions
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import language_of
@@ -225,7 +224,14 @@ class InspectionHandler(BrokerComponent, frozen=True):
         return now
 
     def _editions(self) -> TableEditions:
-        return table_editions(self.tables, self.control.statistics.boot_ms)
+        tables = self.tables
+        return TableEditions(
+            started_ms=self.control.statistics.boot_ms,
+            topics=tables.topics.edition,
+            groups=tables.groups.edition,
+            offsets=tables.offsets.edition,
+            request_modes=tables.request_modes.edition,
+        )
 
     def delay_offsets(self, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
         """Return the progress of each delay level that was used."""

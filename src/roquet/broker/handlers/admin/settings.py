@@ -21,14 +21,16 @@ from roquet.model.errors import FieldError, UsageError
 from roquet.net.address import host_of
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
-from roquet.wire.calls.admin.cold_reads import (
+from roquet.wire.calls.admin.settings import (
     ColdReadLimitTable,
     GetColdReadLimits,
+    GetSettings,
     RemoveColdReadLimit,
     SetColdReadLimits,
     SetReadAhead,
+    SettingsReply,
+    UpdateSettings,
 )
-from roquet.wire.calls.admin.settings import GetSettings, SettingsReply, UpdateSettings
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties, write_properties
 

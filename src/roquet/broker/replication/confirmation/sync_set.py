@@ -24,7 +24,6 @@ from roquet.rules.replication.acknowledgement import (
     confirmed_position,
     replicated_position,
 )
-from roquet.rules.replication.replica_claims import ReplicaClaim, may_replace, next_holder
 from roquet.rules.replication.sync_state import (
     ReplicaReportFacts,
     SentFrame,
@@ -34,6 +33,7 @@ from roquet.rules.replication.sync_state import (
     may_join,
     members_in_time,
 )
+from roquet.rules.replication.transfer import ReplicaClaim, may_replace, next_holder
 
 log = logger(__name__)
 

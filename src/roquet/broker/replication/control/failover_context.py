@@ -18,8 +18,7 @@ from roquet.broker.replication.control.transitions import RoleTransitions
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.net.clock import Clock
-from roquet.rules.election.heartbeat_term import term_by_heartbeat
-from roquet.rules.election.lease import LeaseTerms, MasterTerm
+from roquet.rules.election.lease import LeaseTerms, MasterTerm, term_by_heartbeat
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.rules.replication.role_change import GroupView, ObeyedTerm
 from roquet.store.replication.identity_file import IdentityFile
