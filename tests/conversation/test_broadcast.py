@@ -35,25 +35,22 @@ async def send(running: Cluster, *bodies: bytes) -> None:
         await producer.send_many([Message("t", body) for body in bodies])
 
 
-def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
-    @in_virtual_time
-    async def told() -> None:
-        async with cluster(clock=this_loop().clock) as running:
-            await send(running, b"a", b"b")
-            async with (
-                consumer_of(running, tmp_path, instance="one") as one,
-                consumer_of(running, tmp_path, instance="two") as two,
-            ):
-                for member in (one, two):
-                    found = await member.fetch(2, 20_000)
-                    assert sorted(m.body for m in found) == [b"a", b"b"]
-                    for message in found:
-                        await message.ack()
-            await send(running, b"c")
-            async with consumer_of(running, tmp_path, instance="one") as one:
-                assert [m.body for m in await one.fetch(3, 20_000)] == [b"c"]
-
-    told()
+@in_virtual_time
+async def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
+    async with cluster(clock=this_loop().clock) as running:
+        await send(running, b"a", b"b")
+        async with (
+            consumer_of(running, tmp_path, instance="one") as one,
+            consumer_of(running, tmp_path, instance="two") as two,
+        ):
+            for member in (one, two):
+                found = await member.fetch(2, 20_000)
+                assert sorted(m.body for m in found) == [b"a", b"b"]
+                for message in found:
+                    await message.ack()
+        await send(running, b"c")
+        async with consumer_of(running, tmp_path, instance="one") as one:
+            assert [m.body for m in await one.fetch(3, 20_000)] == [b"c"]
 
 
 def test_failures_are_dropped_and_a_second_member_needs_a_name(

@@ -143,26 +143,23 @@ async def test_a_consumer_that_waits_is_woken(small: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("stop_s", [0.5, 15])
-def test_delayed_messages_are_delivered_after_a_restart(
+@in_virtual_time
+async def test_delayed_messages_are_delivered_after_a_restart(
     stop_s: float, small: dict[str, Any], tmp_path: Path
 ) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        begun = this_loop().clock.now_ms()
-        async with started(small, store_dir=tmp_path) as server:
-            for number in range(5):
-                await send(server, b"%d" % number, 3)
-            await send(server, b"early", 1)
-            await asyncio.sleep(2)
-        await asyncio.sleep(stop_s)
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(11)
-            found = held(server)
-            assert [record.body for record in found] == [b"early", b"0", b"1", b"2", b"3", b"4"]
-            assert min(record.stored_ms for record in found[1:]) >= begun + 10_000
-        assert (tmp_path / "config" / "delayOffset.json").exists()
-
-    story()
+    begun = this_loop().clock.now_ms()
+    async with started(small, store_dir=tmp_path) as server:
+        for number in range(5):
+            await send(server, b"%d" % number, 3)
+        await send(server, b"early", 1)
+        await asyncio.sleep(2)
+    await asyncio.sleep(stop_s)
+    async with started(small, store_dir=tmp_path) as server:
+        await asyncio.sleep(11)
+        found = held(server)
+        assert [record.body for record in found] == [b"early", b"0", b"1", b"2", b"3", b"4"]
+        assert min(record.stored_ms for record in found[1:]) >= begun + 10_000
+    assert (tmp_path / "config" / "delayOffset.json").exists()
 
 
 @in_virtual_time
@@ -211,34 +208,30 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(
 
 
 @pytest.mark.parametrize(("version", "waiting"), [("5.5.0", 3), ("4.9.7", 3)])
-def test_delayed_messages_of_an_apache_directory_are_delivered(
+@in_virtual_time
+async def test_delayed_messages_of_an_apache_directory_are_delivered(
     version: str, waiting: int, small: dict[str, Any], tmp_path: Path
 ) -> None:
     with tarfile.open(STORES / f"{version}-clean.tar.xz") as archive:
         wanted = [one for one in archive if "timer" not in one.name]
         unpack(archive, tmp_path, wanted)
-
-    @in_virtual_time
-    async def story() -> None:
-        # The levels are shorter here: what was stored for two hours waits two minutes from now on.
-        async with started(small, store_dir=tmp_path, message_delay_levels=QUICK) as server:
-            waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
-            assert len(waiters) == waiting
-            ends = server.broker.log.store.bounds("TopicB", 0)[1]
-            before = sum(server.broker.log.store.bounds("TopicB", i)[1] for i in range(4))
-            await asyncio.sleep(119)
-            assert server.broker.log.store.bounds("TopicB", 0)[1] == ends
-            await asyncio.sleep(10)
-            store = server.broker.log.store
-            assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
-            places = [decode_properties(one.properties) for one in waiters]
-            for place, waiter in zip(places, waiters, strict=True):
-                queue = held(server, place["REAL_TOPIC"], int(place["REAL_QID"]))
-                assert queue[-1].topic == "TopicB"
-                assert waiter.body in {one.body for one in queue}
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(5)
-            store = server.broker.log.store
-            assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
-
-    story()
+    # The levels are shorter here: what was stored for two hours waits two minutes from now on.
+    async with started(small, store_dir=tmp_path, message_delay_levels=QUICK) as server:
+        waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
+        assert len(waiters) == waiting
+        ends = server.broker.log.store.bounds("TopicB", 0)[1]
+        before = sum(server.broker.log.store.bounds("TopicB", i)[1] for i in range(4))
+        await asyncio.sleep(119)
+        assert server.broker.log.store.bounds("TopicB", 0)[1] == ends
+        await asyncio.sleep(10)
+        store = server.broker.log.store
+        assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
+        places = [decode_properties(one.properties) for one in waiters]
+        for place, waiter in zip(places, waiters, strict=True):
+            queue = held(server, place["REAL_TOPIC"], int(place["REAL_QID"]))
+            assert queue[-1].topic == "TopicB"
+            assert waiter.body in {one.body for one in queue}
+    async with started(small, store_dir=tmp_path) as server:
+        await asyncio.sleep(5)
+        store = server.broker.log.store
+        assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting

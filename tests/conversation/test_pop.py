@@ -346,39 +346,36 @@ def snapshots(
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
+@in_virtual_time
+async def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
     saved: bool,
 ) -> None:
-    @in_virtual_time
-    async def go() -> None:
-        clock, files = this_loop().clock, MemoryFiles()
-        asked, told = set[bytes](), set[bytes]()
-        config = BrokerConfig(**SMALL, save_interval=700 if saved else 10**9)
-        bodies = {b"%d" % n for n in range(8)}
-        async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
-            for n in range(8):
-                await peer.send(b"%d" % n, n % 2)
-            taken = snapshots(server, files, asked, told)
+    clock, files = this_loop().clock, MemoryFiles()
+    asked, told = set[bytes](), set[bytes]()
+    config = BrokerConfig(**SMALL, save_interval=700 if saved else 10**9)
+    bodies = {b"%d" % n for n in range(8)}
+    async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+        for n in range(8):
+            await peer.send(b"%d" % n, n % 2)
+        taken = snapshots(server, files, asked, told)
 
-            async def acknowledge(found: list[tuple[bytes, tuple[str, ReceiptHandle]]]) -> None:
-                for body, handle in found:
-                    asked.add(body)
-                    assert await peer.ack(handle) == 0
-                    told.add(body)
+        async def acknowledge(found: list[tuple[bytes, tuple[str, ReceiptHandle]]]) -> None:
+            for body, handle in found:
+                asked.add(body)
+                assert await peer.ack(handle) == 0
+                told.add(body)
 
-            first = handles(await peer.pop(5))
-            await acknowledge(first[:2])
-            assert await peer.change(first[2][1], 3_000) == 0
-            second = handles(await peer.pop(2, invisible_time=400))
-            await acknowledge(second[:1])
-            await clock.sleep(1_800)  # what is left of both comes again
-            await acknowledge(handles(await peer.pop())[:2])
-            taken.append((files.copy(), set(asked), set(told)))
-        for copy, maybe, surely in taken:
-            rest = await rest_of(config, copy)
-            assert bodies - maybe <= rest <= bodies - surely
-
-    go()
+        first = handles(await peer.pop(5))
+        await acknowledge(first[:2])
+        assert await peer.change(first[2][1], 3_000) == 0
+        second = handles(await peer.pop(2, invisible_time=400))
+        await acknowledge(second[:1])
+        await clock.sleep(1_800)  # what is left of both comes again
+        await acknowledge(handles(await peer.pop())[:2])
+        taken.append((files.copy(), set(asked), set(told)))
+    for copy, maybe, surely in taken:
+        rest = await rest_of(config, copy)
+        assert bodies - maybe <= rest <= bodies - surely
 
 
 async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:

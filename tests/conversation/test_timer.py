@@ -132,28 +132,25 @@ async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open
         assert bodies(server) == [b"past", b"now", b"js"]
 
 
-def test_timed_messages_are_delivered_once_after_a_restart(
+@in_virtual_time
+async def test_timed_messages_are_delivered_once_after_a_restart(
     small: dict[str, Any], tmp_path: Path
 ) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        begun = this_loop().clock.now_ms()
-        async with started(small, store_dir=tmp_path) as server:
-            for number in range(8):
-                await after(server, b"%d" % number, 1_000 + 500 * number)
-            await asyncio.sleep(2.6)
-            assert bodies(server) == [b"0", b"1", b"2", b"3"]
-        await asyncio.sleep(1)
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(5)
-            assert bodies(server) == [b"%d" % number for number in range(8)]
-            late = [record.stored_ms - begun for record in held(server)[-2:]]
-            assert late == pytest.approx([4_000, 4_500], abs=20)
-            body = (await ask(server, GetTimerMetrics())).body
-            assert b'"orders":{"count":0' in body
-            assert len((await ask(server, GetTimerCheckpoint())).body) == 56
-
-    story()
+    begun = this_loop().clock.now_ms()
+    async with started(small, store_dir=tmp_path) as server:
+        for number in range(8):
+            await after(server, b"%d" % number, 1_000 + 500 * number)
+        await asyncio.sleep(2.6)
+        assert bodies(server) == [b"0", b"1", b"2", b"3"]
+    await asyncio.sleep(1)
+    async with started(small, store_dir=tmp_path) as server:
+        await asyncio.sleep(5)
+        assert bodies(server) == [b"%d" % number for number in range(8)]
+        late = [record.stored_ms - begun for record in held(server)[-2:]]
+        assert late == pytest.approx([4_000, 4_500], abs=20)
+        body = (await ask(server, GetTimerMetrics())).body
+        assert b'"orders":{"count":0' in body
+        assert len((await ask(server, GetTimerCheckpoint())).body) == 56
 
 
 @in_virtual_time
@@ -224,7 +221,8 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -
 
 
 @pytest.mark.parametrize(("kind", "waiting"), [("5.5.0-clean", 2), ("5.5.0-torn", 4)])
-def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
+@in_virtual_time
+async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
     kind: str, waiting: int, small: dict[str, Any], tmp_path: Path
 ) -> None:
     directory = unpacked(kind, tmp_path)
@@ -233,25 +231,21 @@ def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
         found = [one for queue in (0, 1) for one in held(server, "TopicB", queue)]
         return [one.body for one in found if b"TIMER_DEQUEUE_MS" in one.properties]
 
-    @in_virtual_time
-    async def story() -> None:
-        clock = this_loop().clock
-        saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
-        clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
-        async with started(small, store_dir=directory, retention=1 << 50) as server:
-            assert server.broker.delivery.timer.behind == 0
-            before = delivered(server)
-            await asyncio.sleep(5)
-            assert delivered(server) == before
-            clock.shift_wall_time(2 * 3_600_000 + 60_000)
-            await asyncio.sleep(10)
-            assert len(delivered(server)) == len(before) + waiting
-            assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
-        async with started(small, store_dir=directory, retention=1 << 50) as server:
-            await asyncio.sleep(5)
-            assert len(delivered(server)) == len(before) + waiting
-
-    story()
+    clock = this_loop().clock
+    saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
+    clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
+    async with started(small, store_dir=directory, retention=1 << 50) as server:
+        assert server.broker.delivery.timer.behind == 0
+        before = delivered(server)
+        await asyncio.sleep(5)
+        assert delivered(server) == before
+        clock.shift_wall_time(2 * 3_600_000 + 60_000)
+        await asyncio.sleep(10)
+        assert len(delivered(server)) == len(before) + waiting
+        assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
+    async with started(small, store_dir=directory, retention=1 << 50) as server:
+        await asyncio.sleep(5)
+        assert len(delivered(server)) == len(before) + waiting
 
 
 @in_virtual_time
