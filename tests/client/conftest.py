@@ -1,15 +1,17 @@
 """Fake brokers and a fake name server behind the real protocol, with faults to order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from roquet.client.config import ClientConfig
+from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.producer import Producer
+from roquet.client.push import PushConsumer
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
@@ -404,6 +406,7 @@ class FakeCluster:
 
 @asynccontextmanager
 async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
+    """A cluster in virtual time with these topics: the number of queues on each broker."""
     cluster = FakeCluster()
     for name in sorted({name for queues in topics.values() for name in queues}):
         await cluster.add(name)
@@ -416,29 +419,6 @@ async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
         for broker in [*cluster.brokers.values(), *replicas]:
             await broker.server.stop(0)
         await cluster.server.stop(0)
-
-
-class FakeClusters(Protocol):
-    """`async with fakes(topic={"a": 4, "b": 2}) as cluster`, in virtual time."""
-
-    def __call__(self, **topics: dict[str, int]) -> AbstractAsyncContextManager[FakeCluster]:
-        """A cluster with these topics: the number of queues on each broker."""
-
-
-class VirtualConfig(Protocol):
-    """`virtual(ProducerConfig, retry_times=0)`: the same configuration each time."""
-
-    def __call__(self, kind: type[C], **settings: Any) -> C:
-        """Settings of this class, with the loop's clock and a seeded random source."""
-
-
-class Until(Protocol):
-    """`await until(lambda: ...)`: lets virtual time pass until it holds."""
-
-    def __call__(
-        self, holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
-    ) -> Awaitable[None]:
-        """Fail when it does not hold in time."""
 
 
 class Created(Protocol):
@@ -473,29 +453,32 @@ def created(monkeypatch: pytest.MonkeyPatch) -> Created:
     return record_objects
 
 
-@pytest.fixture
-def fakes() -> FakeClusters:
-    return fake_cluster
+async def until(holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05) -> None:
+    """Let virtual time pass until a condition holds; fail when it does not in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while not holds():
+        assert loop.time() < deadline, "it never came true"
+        await asyncio.sleep(step_s)
 
 
-@pytest.fixture
-def until() -> Until:
-    async def wait(
-        holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
-        while not holds():
-            assert loop.time() < deadline, "it never came true"
-            await asyncio.sleep(step_s)
-
-    return wait
+def config_of(kind: type[C], **settings: Any) -> C:
+    """Settings of this class, with the loop's clock and a seeded random source."""
+    clock = this_loop().clock
+    return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
 
 
-@pytest.fixture
-def virtual() -> VirtualConfig:
-    def make(kind: type[C], **settings: Any) -> C:
-        clock = this_loop().clock
-        return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
+def producer_of(cluster: FakeCluster, **settings: Any) -> Producer:
+    """A producer of group `shop`."""
+    return Producer(cluster.address, group="shop", config=config_of(ProducerConfig, **settings))
 
-    return make
+
+def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
+    """A consumer of topic `t` in group `g`, which starts at the first message."""
+    config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(cluster.address, group="g", topic="t", config=config)
+
+
+def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
+    """Store messages with the bodies 0, 1, 2 and so on at broker `a`."""
+    cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])

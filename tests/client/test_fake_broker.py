@@ -171,9 +171,7 @@ async def test_a_pull_beyond_the_end_is_moved(connect: Callable[[], Awaitable[Cl
 
 
 @against_both
-async def test_offsets_are_committed_and_queried(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_offsets_are_committed_and_queried(connect: Callable[[], Awaitable[Client]]) -> None:
     client = await connect()
     await client.beat("one")  # a real broker commits for known groups only
     await client.send(b"0")
@@ -234,9 +232,7 @@ async def test_a_queue_is_locked_for_one_member(connect: Callable[[], Awaitable[
 
 
 @against_both
-async def test_a_stored_message_can_be_sent_back(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_a_stored_message_can_be_sent_back(connect: Callable[[], Awaitable[Client]]) -> None:
     client = await connect()
     await client.beat("one")
     await client.send(b"0")

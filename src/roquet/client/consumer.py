@@ -8,9 +8,9 @@ from typing import Final, Self
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection import open_consumers
+from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
-from roquet.client.operator.broker_requests import BrokerRequests
-from roquet.client.operator.consume_directly import DirectConsumer
+from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import MessageHandler, create_pool
@@ -395,6 +395,33 @@ class Consumer:
 
 class RebalancedConsumer(Consumer):
     """A consumer whose queues are allocated by its group's rebalance."""
+
+    _is_sharing = True
+    """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
+    _rebalancing: asyncio.Task[None] | None = None
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic."""
+        self._check_if_open()
+        self._filters.pop(self._full_name(topic), None)
+        self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self._session.is_open and self._is_sharing:
+            self._session.membership.trigger()
+            self._rebalancer.trigger()
+
+    async def close(self) -> None:
+        """Leave the group in good order: other members continue at the committed offsets."""
+        if self._session.is_open and self._rebalancing is not None:
+            self._session.check_owner()
+            self._graceful_stop.begin_close()
+            await cancel_and_wait(self._rebalancing)
+        await super().close()
+
+    def _strategy_name(self) -> str | None:
+        is_shared = self._is_sharing and not self._is_broadcast
+        return self._config.strategy_name if is_shared else None
 
     def on_assigned(self, listener: RebalanceListener) -> None:
         """Call a function with newly assigned queues, before they are read."""

@@ -7,7 +7,7 @@ from typing import Final
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
-from roquet.client.operator.consume_directly import DirectPoppedMessage
+from roquet.client.operator.broker_requests import DirectPoppedMessage
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop

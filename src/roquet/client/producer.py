@@ -72,7 +72,7 @@ class Producer:
         self._preparer = MessagePreparer(self._session.identity.keys, config)
         self._delivery = MessageDelivery(self._session, config, self.group)
         self._tracer = Tracer(self._session, config, group) if config.trace else None
-        self._delivery.tracer = self._tracer
+        self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
         self._turn = self.new_round_robin()
@@ -260,9 +260,8 @@ class Producer:
             recall_handle=handle,
             broker_name=decoded.broker,
         )
-        address = self._session.routes.leader(decoded.broker)
         left_ms = max(deadline_ms - self._config.clock.monotonic_ms(), 1)
-        message_id = (await self._session.pool.call(address, call, left_ms)).msg_id
+        message_id = (await self._session.call(decoded.broker, call, left_ms)).msg_id
         if self._tracer is not None:
             self._tracer.recalled(topic, message_id)
         return message_id

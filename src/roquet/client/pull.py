@@ -1,13 +1,11 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.client.config import ConsumerConfig, config_or_default
-from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
 from roquet.client.reading.message import ReceivedMessage
@@ -63,6 +61,7 @@ class PullConsumer(RebalancedConsumer):
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
     _saves_progress = False
+    _is_sharing = False
     _keeps_unreadable = False
     """Whether a body that cannot be restored is given as it is stored, with a note."""
 
@@ -77,15 +76,10 @@ class PullConsumer(RebalancedConsumer):
         self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config)
         self._polled: Sequence[ReceivedMessage] = ()
-        self._rebalancing: asyncio.Task[None] | None = None
         self._is_assigned = False
 
     async def close(self) -> None:
         """Leave the group; the last poll's messages count as handled only after a `commit`."""
-        if self._session.is_open and self._rebalancing is not None:
-            self._session.check_owner()
-            self._graceful_stop.begin_close()
-            await cancel_and_wait(self._rebalancing)
         await super().close()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
@@ -275,20 +269,8 @@ class PullConsumer(RebalancedConsumer):
         await self._rebalancer.subscribe(topic, message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
-        self._session.membership.trigger()
-        self._rebalancer.trigger()
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._check_if_open()
-        self._filters.pop(self._full_name(topic), None)
-        if self._rebalancing is not None:
-            self._session.membership.trigger()
-            self._rebalancer.trigger()
-
-    def _strategy_name(self) -> str | None:
-        is_shared = self._rebalancing is not None and not self._is_broadcast
-        return self._config.strategy_name if is_shared else None
+            self._is_sharing = True
+        self._subscriptions_changed()
 
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()

@@ -21,10 +21,9 @@ from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
 from roquet.client.reading.request_reply import with_system_properties
-from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.delivery import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, MessageDelivery
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
-from roquet.client.sending.send_retries import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
 from roquet.client.transaction_check import (
     TransactionCheck,
     TransactionChecker,
@@ -169,7 +168,8 @@ class TransactionProducer(Producer):
     async def start(self) -> None:
         """Open connections for sends and checks; `async with` does this."""
         await super().start()
-        self._once.tolerance, self._once.tracer = self._delivery.tolerance, self._delivery.tracer
+        self._once.tolerance = self._delivery.tolerance
+        self._once.on_stored = self._delivery.on_stored
         self._checking.tracer, self._checking.spans = self._tracer, self._session.spans
         self._session.membership.is_awaited = lambda: True
         self._session.background.start(self._find_brokers(), "brokers")

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from roquet.client import (
-    ConsumerConfig,
-    Message,
-    Producer,
-    TransactionProducer,
-    TransactionState,
-)
+from roquet.client import ConsumerConfig, Message, Producer, TransactionProducer, TransactionState
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer

@@ -14,6 +14,8 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 class RecordingAcknowledger:
     """Records acknowledgements and retries."""
 
+    replies: Any = None
+
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []
         self.failed: list[tuple[Any, int | None]] = []
@@ -26,9 +28,6 @@ class RecordingAcknowledger:
 
     async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
         message.moved(batch)
-
-    async def reply(self, message: Any, body: bytes, properties: Any) -> bool:
-        return True
 
 
 def stored(offset: int, queue_id: int = 0, topic: str = "t", properties: bytes = b"") -> Any:

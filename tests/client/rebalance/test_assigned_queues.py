@@ -6,22 +6,26 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, config_of, consumer_of, fake_cluster
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.queue_reader import ReaderContext
 from roquet.client.reading.retry import RetryLocally, RetrySender
 from roquet.client.rebalance.assigned_queues import AssignedQueues
+from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
-from roquet.testing.clock import in_virtual_time
+from roquet.net.router import Peer
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties
 
@@ -31,9 +35,9 @@ FILTER = SubscriptionFilter.by_tags("t", "*", 1)
 
 @asynccontextmanager
 async def assigned_queues_of(
-    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+    cluster: FakeCluster, **settings: Any
 ) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
-    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
     await session.routes.refresh("t")
@@ -50,12 +54,10 @@ async def assigned_queues_of(
 
 
 @in_virtual_time
-async def test_an_offset_is_committed_once_for_each_change(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_an_offset_is_committed_once_for_each_change() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x")
@@ -70,12 +72,10 @@ async def test_an_offset_is_committed_once_for_each_change(
 
 
 @in_virtual_time
-async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER)
@@ -91,12 +91,10 @@ async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed(
 
 
 @in_virtual_time
-async def test_a_failed_commit_is_logged(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_commit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, _),
     ):
         assigned_queues.assign(MessageQueue("t", "gone", 0), 0, FILTER)
         await assigned_queues.save()
@@ -105,23 +103,19 @@ async def test_a_failed_commit_is_logged(
 
 
 @in_virtual_time
-async def test_ordered_settings_make_ordered_readers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_ordered_settings_make_ordered_readers() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster, ordered=True) as (assigned_queues, _),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster, ordered=True) as (assigned_queues, _),
     ):
         assert isinstance(assigned_queues.assign(QUEUE, 0, FILTER), OrderedReader)
 
 
 @in_virtual_time
-async def test_a_paused_queue_stays_paused_over_a_seek(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_paused_queue_stays_paused_over_a_seek() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER).pause()
@@ -135,12 +129,10 @@ async def test_a_paused_queue_stays_paused_over_a_seek(
 
 
 @in_virtual_time
-async def test_a_changed_filter_is_used_at_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_changed_filter_is_used_at_once() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         assigned_queues.assign(QUEUE, 0, SubscriptionFilter.by_tags("t", "A", 1))
         await asyncio.sleep(1)
@@ -154,12 +146,10 @@ async def test_a_changed_filter_is_used_at_once(
 
 
 @in_virtual_time
-async def test_a_lag_that_cannot_be_computed_is_an_error(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_lag_that_cannot_be_computed_is_an_error() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, _),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER)
@@ -170,12 +160,10 @@ async def test_a_lag_that_cannot_be_computed_is_an_error(
 
 
 @in_virtual_time
-async def test_a_handover_commits_messages_that_finished_meanwhile(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_handover_commits_messages_that_finished_meanwhile() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         for body in (b"x", b"y"):
@@ -191,12 +179,10 @@ async def test_a_handover_commits_messages_that_finished_meanwhile(
 
 
 @in_virtual_time
-async def test_a_queue_that_is_held_twice_is_read_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_queue_that_is_held_twice_is_read_once() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         first = assigned_queues.assign(QUEUE, 0, FILTER)
         second = assigned_queues.assign(QUEUE, 0, FILTER)
@@ -208,11 +194,11 @@ async def test_a_queue_that_is_held_twice_is_read_once(
 
 @in_virtual_time
 async def test_an_unreadable_reply_does_not_stop_other_commits(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
-        fakes(t={"a": 2}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+        fake_cluster(t={"a": 2}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, _),
     ):
         offsets, commit, tell = (
             assigned_queues.offsets,
@@ -242,11 +228,11 @@ async def test_an_unreadable_reply_does_not_stop_other_commits(
 
 @in_virtual_time
 async def test_a_recreated_topic_is_read_from_its_beginning(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
@@ -268,10 +254,10 @@ async def test_a_recreated_topic_is_read_from_its_beginning(
 
 
 @in_virtual_time
-async def test_a_missing_topic_is_waited_for(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_missing_topic_is_waited_for() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
+        fake_cluster(t={"a": 1}) as cluster,
+        assigned_queues_of(cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
@@ -283,3 +269,102 @@ async def test_a_missing_topic_is_waited_for(fakes: FakeClusters, virtual: Virtu
         broker.put("t", 0, b"x")
         assert (await inbox.take()) is not None
         assert assigned_queues.reader(QUEUE) is reader
+
+
+@in_virtual_time
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_running_handler_ends_before_its_message_comes_again(
+    created: Created, ordered: bool
+) -> None:
+    rebalancers = created(Rebalancer)
+    at_work: list[bytes] = []
+    most: list[int] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        at_work.append(message.body)
+        most.append(len(at_work))
+        await asyncio.sleep(5)
+        at_work.remove(message.body)
+
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        consumer_of(cluster, ordered=ordered) as consumer,
+    ):
+        cluster.brokers["a"].put("t", 0, b"x")
+        work = asyncio.create_task(consumer.run(handler))
+        await asyncio.sleep(2)
+        began = this_loop().time()
+        await rebalancers[-1].reset({QUEUE: 0})
+        assert 2 < this_loop().time() - began < 4
+        await asyncio.sleep(8)
+        assert most == [1, 1]
+        consumer.stop()
+        await work
+
+
+@in_virtual_time
+async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(created: Created) -> None:
+    rebalancers = created(Rebalancer)
+
+    async def handler(message: ReceivedMessage) -> None:
+        await asyncio.sleep(40)
+
+    for ordered in (False, True):
+        async with (
+            fake_cluster(t={"a": 1}) as cluster,
+            consumer_of(cluster, ordered=ordered, close_timeout_ms=1) as consumer,
+        ):
+            cluster.brokers["a"].put("t", 0, b"x")
+            work = asyncio.create_task(consumer.run(handler))
+            await asyncio.sleep(2)
+            began = this_loop().time()
+            await rebalancers[-1].reset({QUEUE: 0})
+            assert 9 < this_loop().time() - began < 11
+            consumer.stop()
+            work.cancel()
+            await asyncio.wait([work])
+
+
+@in_virtual_time
+async def test_a_paused_queue_stays_paused(created: Created) -> None:
+    rebalancers = created(Rebalancer)
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        await asyncio.sleep(1)
+        consumer.pause()
+        await rebalancers[-1].reset({QUEUE: 1})
+        assert consumer.paused() == [QUEUE]
+        assert await consumer.next(1_000) is None
+        consumer.resume()
+        message = await consumer.next(1_000)
+        assert message is not None
+        assert message.body == b"y"
+
+
+@in_virtual_time
+async def test_a_reset_goes_on_when_its_commit_fails(created: Created) -> None:
+    rebalancers = created(Rebalancer)
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+        cluster.brokers["a"].put("t", 0, b"x")
+        assert await consumer.next() is not None
+
+        def refuse(call: UpdateOffset, peer: Peer) -> None:
+            raise CallRefused(1, "no")
+
+        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        await rebalancers[-1].reset({QUEUE: 0, MessageQueue("t", "z", 9): 0})
+        again = await consumer.next(1_000)
+        assert again is not None
+        assert again.body == b"x"
+
+
+@in_virtual_time
+async def test_a_topic_unsubscribed_during_a_reset_is_not_assigned_again(created: Created) -> None:
+    rebalancers = created(Rebalancer)
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+        await asyncio.sleep(1)
+        resetting = asyncio.create_task(rebalancers[-1].reset({QUEUE: 0}))
+        consumer.unsubscribe("t")
+        await resetting
+        await asyncio.sleep(1)
+        assert consumer.assignment() == []

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import config_of, fake_cluster
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -27,10 +27,8 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
 
-def producer_of(
-    virtual: VirtualConfig, address: str, linger_ms: int = 5, **settings: Any
-) -> Producer:
-    return Producer(address, config=virtual(ProducerConfig, linger_ms=linger_ms, **settings))
+def producer_of(address: str, linger_ms: int = 5, **settings: Any) -> Producer:
+    return Producer(address, config=config_of(ProducerConfig, linger_ms=linger_ms, **settings))
 
 
 def sizes(broker: Any) -> list[int]:
@@ -54,12 +52,10 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_each_message_of_a_batch_has_its_own_receipt(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_each_message_of_a_batch_has_its_own_receipt() -> None:
     async with (
-        fakes(t={"a": 4, "b": 4}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
+        fake_cluster(t={"a": 4, "b": 4}) as cluster,
+        producer_of(cluster.address) as producer,
     ):
         receipts = await together(producer, numbers(300))
         assert sum(len(b.sends) for b in cluster.brokers.values()) == 1
@@ -70,8 +66,8 @@ async def test_each_message_of_a_batch_has_its_own_receipt(
 
 
 @in_virtual_time
-async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_batches_take_the_queues_in_turn() -> None:
+    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster.address) as producer:
         for _ in range(8):
             await together(producer, numbers(10))
         assert {len(held) for held in cluster.brokers["a"].queues.values()} == {20}
@@ -79,12 +75,10 @@ async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: Vir
 
 
 @in_virtual_time
-async def test_a_batch_waits_for_its_linger_time(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_batch_waits_for_its_linger_time() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=50) as producer,
+        fake_cluster(t={"a": 1}) as cluster,
+        producer_of(cluster.address, linger_ms=50) as producer,
     ):
         await producer.send("t", b"route")
         start = this_loop().clock.monotonic_ms()
@@ -97,12 +91,10 @@ async def test_a_batch_waits_for_its_linger_time(
 
 
 @in_virtual_time
-async def test_without_linger_what_is_sent_at_one_moment_goes_together(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_without_linger_what_is_sent_at_one_moment_goes_together() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=0) as producer,
+        fake_cluster(t={"a": 1}) as cluster,
+        producer_of(cluster.address, linger_ms=0) as producer,
     ):
         await together(producer, numbers(20))
         await producer.send("t", b"alone")
@@ -110,10 +102,10 @@ async def test_without_linger_what_is_sent_at_one_moment_goes_together(
 
 
 @in_virtual_time
-async def test_a_full_batch_does_not_wait(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_full_batch_does_not_wait() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=1_000, batch_bytes=1_000) as producer,
+        fake_cluster(t={"a": 1}) as cluster,
+        producer_of(cluster.address, linger_ms=1_000, batch_bytes=1_000) as producer,
     ):
         await producer.send("t", b"route")
         sends = [asyncio.ensure_future(producer.send("t", b"x" * 200)) for _ in range(20)]
@@ -124,12 +116,10 @@ async def test_a_full_batch_does_not_wait(fakes: FakeClusters, virtual: VirtualC
 
 
 @in_virtual_time
-async def test_a_key_keeps_its_order_through_batches_and_retries(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_key_keeps_its_order_through_batches_and_retries() -> None:
     async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=1) as producer,
+        fake_cluster(t={"a": 2, "b": 2}) as cluster,
+        producer_of(cluster.address, linger_ms=1) as producer,
     ):
         for broker in cluster.brokers.values():
             broker.send_ms = 7
@@ -150,10 +140,8 @@ async def test_a_key_keeps_its_order_through_batches_and_retries(
 
 
 @in_virtual_time
-async def test_keys_keep_their_order_while_the_route_is_looked_for(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_keys_keep_their_order_while_the_route_is_looked_for() -> None:
+    async with fake_cluster(t={"a": 3}) as cluster, producer_of(cluster.address) as producer:
         cluster.unready = 3
         sends = []
         for number in range(60):
@@ -166,10 +154,8 @@ async def test_keys_keep_their_order_while_the_route_is_looked_for(
 
 
 @in_virtual_time
-async def test_unbatchable_messages_are_sent_alone(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_unbatchable_messages_are_sent_alone() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster.address) as producer:
         long = b"x" * 5_000
         await asyncio.gather(
             producer.send("t", b"1"),
@@ -188,10 +174,8 @@ async def test_unbatchable_messages_are_sent_alone(
 
 
 @in_virtual_time
-async def test_messages_sent_alone_keep_the_order_of_their_key(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_messages_sent_alone_keep_the_order_of_their_key() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster.address) as producer:
         cluster.brokers["a"].send_ms = 10
         messages = [Message("t", b"%d" % n, order_key="k", delay_level=n % 3) for n in range(12)]
         receipts = await asyncio.gather(*(producer.send(message) for message in messages))
@@ -200,10 +184,8 @@ async def test_messages_sent_alone_keep_the_order_of_their_key(
 
 
 @in_virtual_time
-async def test_a_refused_message_does_not_spoil_its_batch(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, producer_of(cluster.address) as producer:
         broker = cluster.brokers["a"]
         take = broker.take
 
@@ -221,10 +203,8 @@ async def test_a_refused_message_does_not_spoil_its_batch(
 
 
 @in_virtual_time
-async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster.address) as producer:
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
         results = await together(producer, numbers(5))
         assert len({id(error) for error in results}) == 5
@@ -235,12 +215,10 @@ async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
 
 
 @in_virtual_time
-async def test_a_retried_batch_goes_to_another_broker(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_retried_batch_goes_to_another_broker() -> None:
     async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
+        fake_cluster(t={"a": 2, "b": 2}) as cluster,
+        producer_of(cluster.address) as producer,
     ):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
         for _ in range(3):
@@ -249,16 +227,14 @@ async def test_a_retried_batch_goes_to_another_broker(
 
 
 @in_virtual_time
-async def test_selectors_choose_for_each_message(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_selectors_choose_for_each_message() -> None:
     def by_tag(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         chosen: MessageQueue = queues[int(message.tag or "0")]
         return chosen
 
     async with (
-        fakes(t={"a": 4}) as cluster,
-        producer_of(virtual, cluster.address, selector=by_tag) as producer,
+        fake_cluster(t={"a": 4}) as cluster,
+        producer_of(cluster.address, selector=by_tag) as producer,
     ):
         sends = (producer.send("t", b"x", tag=str(number % 4)) for number in range(40))
         receipts = await asyncio.gather(*sends)
@@ -269,12 +245,10 @@ async def test_selectors_choose_for_each_message(
 
 
 @in_virtual_time
-async def test_a_cancelled_message_is_left_out_of_its_batch(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_cancelled_message_is_left_out_of_its_batch() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=100) as producer,
+        fake_cluster(t={"a": 1}) as cluster,
+        producer_of(cluster.address, linger_ms=100) as producer,
     ):
         await producer.send("t", b"route")
         sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(3)]
@@ -285,10 +259,8 @@ async def test_a_cancelled_message_is_left_out_of_its_batch(
 
 
 @in_virtual_time
-async def test_time_counts_from_the_send_and_each_has_its_own(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_time_counts_from_the_send_and_each_has_its_own() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster.address) as producer:
         await producer.send("t", b"route")
         cluster.brokers["a"].send_ms = 2_000
         first = asyncio.ensure_future(producer.send("t", b"1", order_key="k"))
@@ -303,11 +275,9 @@ async def test_time_counts_from_the_send_and_each_has_its_own(
 
 
 @in_virtual_time
-async def test_a_close_sends_lingering_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
-        async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
+async def test_a_close_sends_lingering_messages() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
+        async with producer_of(cluster.address, linger_ms=60_000) as producer:
             sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
             keyed = [
                 asyncio.ensure_future(producer.send("t", body, order_key="k"))
@@ -319,12 +289,10 @@ async def test_a_close_sends_lingering_messages(
 
 
 @in_virtual_time
-async def test_a_flush_waits_for_the_sends_made_before_it(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=60_000) as producer,
+        fake_cluster(t={"a": 1}) as cluster,
+        producer_of(cluster.address, linger_ms=60_000) as producer,
     ):
         sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
         await asyncio.sleep(0.1)
@@ -339,12 +307,10 @@ async def test_a_flush_waits_for_the_sends_made_before_it(
 
 
 @in_virtual_time
-async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         producer = producer_of(
-            virtual, cluster.address, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000
+            cluster.address, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000
         )
         cluster.brokers["a"].send_ms = 10_000
         async with producer:
@@ -363,10 +329,8 @@ async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
 
 
 @in_virtual_time
-async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster.address) as producer:
         results = await together(producer, [b"1", b"", b"2"])
         assert isinstance(results[1], MessageIllegal)
         assert sizes(cluster.brokers["a"]) == [2]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, config_of, fake_cluster, producer_of
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
@@ -22,10 +22,8 @@ A = MessageQueue("t", "a", 0)
 
 
 @asynccontextmanager
-async def tolerance_of(
-    virtual: VirtualConfig, address: str, **settings: Any
-) -> AsyncIterator[FaultTolerance]:
-    config: ProducerConfig = virtual(ProducerConfig, fault_tolerance=True, **settings)
+async def tolerance_of(address: str, **settings: Any) -> AsyncIterator[FaultTolerance]:
+    config: ProducerConfig = config_of(ProducerConfig, fault_tolerance=True, **settings)
     session = Session(address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
     try:
@@ -35,13 +33,9 @@ async def tolerance_of(
         await session.close()
 
 
-def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
-    return Producer(address, config=virtual(ProducerConfig, **settings))
-
-
 @in_virtual_time
-async def test_quick_brokers_are_not_penalized(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
+async def test_quick_brokers_are_not_penalized() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, tolerance_of(cluster.address) as known:
         known.record_success(A, 549)
         assert known.usable() is None
         known.record_success(A, 550)
@@ -62,35 +56,30 @@ async def test_quick_brokers_are_not_penalized(fakes: FakeClusters, virtual: Vir
         (ConnectFailed("nobody"), True, False),
     ],
 )
-def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
-    fakes: FakeClusters, virtual: VirtualConfig, error: Any, detector: bool, reachable: bool
+@in_virtual_time
+async def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
+    error: Any, detector: bool, reachable: bool
 ) -> None:
-    @in_virtual_time
-    async def noted() -> None:
-        async with (
-            fakes(t={"a": 1}) as cluster,
-            tolerance_of(virtual, cluster.address, fault_detector=detector) as known,
-        ):
-            known.record_failure(A, 3, error)
-            await asyncio.sleep(9.9)
-            avoided = known.usable()
-            assert avoided is not None
-            assert avoided.out_of_use == {"a"}
-            assert ("a" in avoided.unreachable) is not reachable
-            await asyncio.sleep(0.2)
-            avoided = known.usable()
-            assert avoided is None or not avoided.out_of_use
-
-    noted()
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        tolerance_of(cluster.address, fault_detector=detector) as known,
+    ):
+        known.record_failure(A, 3, error)
+        await asyncio.sleep(9.9)
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == {"a"}
+        assert ("a" in avoided.unreachable) is not reachable
+        await asyncio.sleep(0.2)
+        avoided = known.usable()
+        assert avoided is None or not avoided.out_of_use
 
 
 @in_virtual_time
-async def test_a_probe_tells_reachable_brokers_from_others(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_probe_tells_reachable_brokers_from_others() -> None:
     async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
+        fake_cluster(t={"a": 1, "b": 1}) as cluster,
+        tolerance_of(cluster.address, fault_detector=True) as known,
     ):
         b = MessageQueue("t", "b", 0)
         known.record_failure(A, 3, ConnectFailed("nobody"))
@@ -106,10 +95,10 @@ async def test_a_probe_tells_reachable_brokers_from_others(
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_broker_that_left_is_forgotten() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
+        fake_cluster(t={"a": 1}) as cluster,
+        tolerance_of(cluster.address, fault_detector=True) as known,
     ):
         known.record_failure(MessageQueue("t", "gone", 0), 3, CallRefused(2))
         await known.probe()
@@ -117,13 +106,11 @@ async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: Vir
 
 
 @in_virtual_time
-async def test_without_fault_tolerance_no_faults_are_kept(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_without_fault_tolerance_no_faults_are_kept(created: Created) -> None:
     tolerances = created(FaultTolerance)
     async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
+        fake_cluster(t={"a": 1, "b": 1}) as cluster,
+        producer_of(cluster) as producer,
     ):
         cluster.brokers["a"].send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
@@ -145,34 +132,27 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 
 
 @pytest.mark.parametrize("tasks", [1, 8])
-def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
-    fakes: FakeClusters, virtual: VirtualConfig, tasks: int
-) -> None:
-    @in_virtual_time
-    async def shares() -> None:
-        async with (
-            fakes(t={"a": 4, "b": 4}) as cluster,
-            producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
-        ):
-            slow, quick = cluster.brokers["a"], cluster.brokers["b"]
-            slow.send_ms, quick.send_ms = 1_900, 20
-            seen = await send_for(producer, 30, tasks)
-            assert 0 < seen["a"] / seen.total() < 0.02, seen
-            slow.send_ms = 20
-            await asyncio.sleep(6)
-            seen = await send_for(producer, 5, tasks)
-            assert 0.49 < seen["a"] / seen.total() < 0.51, seen
-
-    shares()
+@in_virtual_time
+async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks: int) -> None:
+    async with (
+        fake_cluster(t={"a": 4, "b": 4}) as cluster,
+        producer_of(cluster, fault_tolerance=True) as producer,
+    ):
+        slow, quick = cluster.brokers["a"], cluster.brokers["b"]
+        slow.send_ms, quick.send_ms = 1_900, 20
+        seen = await send_for(producer, 30, tasks)
+        assert 0 < seen["a"] / seen.total() < 0.02, seen
+        slow.send_ms = 20
+        await asyncio.sleep(6)
+        seen = await send_for(producer, 5, tasks)
+        assert 0.49 < seen["a"] / seen.total() < 0.51, seen
 
 
 @in_virtual_time
-async def test_a_broker_that_fails_is_left_alone_while_another_serves(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_broker_that_fails_is_left_alone_while_another_serves() -> None:
     async with (
-        fakes(t={"a": 4, "b": 4}) as cluster,
-        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
+        fake_cluster(t={"a": 4, "b": 4}) as cluster,
+        producer_of(cluster, fault_tolerance=True) as producer,
     ):
         broken, sound = cluster.brokers["a"], cluster.brokers["b"]
         broken.faults += [CallRefused(2, "busy")] * 999
@@ -183,12 +163,10 @@ async def test_a_broker_that_fails_is_left_alone_while_another_serves(
 
 
 @in_virtual_time
-async def test_when_all_are_at_fault_all_are_tried(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_when_all_are_at_fault_all_are_tried() -> None:
     async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
+        fake_cluster(t={"a": 2, "b": 2}) as cluster,
+        producer_of(cluster, fault_tolerance=True) as producer,
     ):
         for broker in cluster.brokers.values():
             broker.send_ms = 600
@@ -197,15 +175,11 @@ async def test_when_all_are_at_fault_all_are_tried(
 
 
 @in_virtual_time
-async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(created: Created) -> None:
     tolerances = created(FaultTolerance)
     async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        producer_of(
-            virtual, cluster.address, fault_tolerance=True, fault_detector=True
-        ) as producer,
+        fake_cluster(t={"a": 1, "b": 1}) as cluster,
+        producer_of(cluster, fault_tolerance=True, fault_detector=True) as producer,
     ):
         cluster.brokers["b"].send_ms = 100
         await send_for(producer, 1, 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -57,7 +57,7 @@ class FakeDelivery:
 def tracer_of(**settings: Any) -> tuple[Tracer, FakeDelivery]:
     config = ConsumerConfig(client_ip="127.0.0.1", clock=this_loop().clock, **settings)
     delivery = FakeDelivery()
-    return Tracer(Session("127.0.0.1:1", config), config, "g", delivery), delivery
+    return Tracer(Session("127.0.0.1:1", config), config, "g", cast("Any", delivery)), delivery
 
 
 def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",), topic: str = "t") -> None:

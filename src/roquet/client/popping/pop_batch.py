@@ -1,10 +1,10 @@
 """PopBatch: the messages that one pop took from one queue, and their acknowledgements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
-from roquet.client.reading.message import InboundMessage, ReceivedMessage
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
@@ -22,6 +22,8 @@ from roquet.wire.records.record import Record, decode_properties
 class PopAcknowledger(Protocol):
     """Tells the broker how messages were settled."""
 
+    replies: Replies
+
     def ack(self, batch: "PopBatch") -> None:
         """Acknowledge the newly finished messages of a batch."""
 
@@ -30,11 +32,6 @@ class PopAcknowledger(Protocol):
 
     async def extend(self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int) -> None:
         """Extend a message's invisible time."""
-
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
 
 
 class PopTarget:
@@ -75,6 +72,11 @@ class PopBatch:
         return self.target.namespace
 
     @property
+    def replies(self) -> Replies:
+        """Sends replies to requests."""
+        return self.target.acks.replies
+
+    @property
     def is_held(self) -> bool:
         """Whether the messages are still invisible to others."""
         return self.target.clock.monotonic_ms() < self.expires_ms
@@ -89,12 +91,6 @@ class PopBatch:
     def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Let the message come again after a delay; None takes the group's back-off."""
         self.target.acks.retry(self, message, delay_ms)
-
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
-        return await self.target.acks.reply(message, body, properties)
 
     @property
     def real_topic(self) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
@@ -48,22 +48,6 @@ TIMEOUT_DELAY_MS: Final = 10_000
 AsyncMessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
 MessageHandler: TypeAlias = AsyncMessageHandler | Callable[[ReceivedMessage], object]
 """A user's function of a message: a return acknowledges the message, an exception fails it."""
-
-
-class HandlerPool(Protocol):
-    """Workers that call the handler."""
-
-    async def run(self) -> None:
-        """Work until the inbox is closed and the last handler has ended."""
-
-
-def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
-    """Create the pool for this kind of handler."""
-    if not callable(handler):
-        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
-    if is_coroutine_function(handler):
-        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
-    return ThreadPool(handler, inbox, config)
 
 
 def is_coroutine_function(handler: MessageHandler) -> bool:
@@ -298,3 +282,15 @@ class ThreadPool:
             else:
                 self._results.settle(message, outcome)
         self._back.set()
+
+
+HandlerPool: TypeAlias = CoroutinePool | ThreadPool
+
+
+def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
+    """Create the pool for this kind of handler."""
+    if not callable(handler):
+        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
+    if is_coroutine_function(handler):
+        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
+    return ThreadPool(handler, inbox, config)

@@ -97,7 +97,7 @@ class GroupOffsets:
         """Commit an offset, and wait for the acknowledgement; at a replica without a master."""
         call = self._update(queue, offset)
         try:
-            await self._ask(queue, call)
+            await self._session.call(queue.broker_name, call)
         except CallRefused:
             raise
         except CallError as failure:
@@ -295,16 +295,12 @@ class GroupOffsets:
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:
-        return self._noted(queue, await self._ask(queue, call))
+        return self._noted(queue, await self._session.call(queue.broker_name, call))
 
     def _noted(self, queue: MessageQueue, reply: OffsetReply) -> int:
         """The offset of a reply whose topic id is noted."""
         self._latest_topic_ids[queue] = reply.topic_id
         return reply.offset
-
-    async def _ask(self, queue: MessageQueue, call: Call[R]) -> R:
-        address = self._session.routes.leader(queue.broker_name)
-        return await self._session.pool.call(address, call, self._config.timeout_ms)
 
     async def _ask_follower(self, queue: MessageQueue, call: Call[R], failure: CallError) -> R:
         """The reply of a follower after the leader's failure, which is raised if none answers."""

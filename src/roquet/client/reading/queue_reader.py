@@ -1,7 +1,7 @@
 """QueueReader: pulls one queue within the limits of flow control, and tracks its offset."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -75,7 +75,7 @@ class QueueReader:
         self._puller = context.puller
         self._failures = context.failures
         self._background = context.background
-        self._replies = context.replies
+        self.replies = context.replies
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
@@ -270,13 +270,6 @@ class QueueReader:
         task = self._background.start(self._fail(message, delay_ms), f"failure of {message}")
         self.settling.add(task)
         task.add_done_callback(self.settling.discard)
-
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
-        assert self._replies is not None
-        return await self._replies.reply(message, body, properties)
 
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         pause_ms = await self._failures.settle(message, delay_ms)

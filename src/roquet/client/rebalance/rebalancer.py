@@ -17,7 +17,6 @@ from roquet.client.reading.pull_request import SubscriptionFilter, subscribed_ms
 from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListeners
-from roquet.client.rebalance.offset_reset import reset_offsets
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
@@ -134,9 +133,7 @@ class Rebalancer:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at other offsets in assigned queues; no rebalance runs meanwhile."""
         async with self._rebalance_lock:
-            await reset_offsets(
-                offsets, self._assigned_queues, self._offsets, self._filters, self._is_ours
-            )
+            await self._assigned_queues.reset(offsets, self._filters, self._is_ours)
 
     def _is_ours(self, queue: MessageQueue) -> bool:
         """Whether a queue may be read: ordered queues need their lock."""

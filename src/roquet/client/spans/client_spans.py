@@ -23,7 +23,6 @@ from opentelemetry.trace import (
 import roquet
 from roquet.client.spans.message_attributes import (
     HandledMessage,
-    LinkedMessage,
     MessageRequest,
     SpannedMessage,
     encodable,
@@ -151,7 +150,7 @@ class ClientSpans:
     # Consumers.
 
     def received(
-        self, request: MessageRequest, messages: Sequence[LinkedMessage], took_ms: int
+        self, request: MessageRequest, messages: Sequence[SpannedMessage], took_ms: int
     ) -> None:
         """Make the span of a reply with messages, which ends now and is linked to them."""
         if messages:

@@ -20,16 +20,12 @@ class MessageRequest(NamedTuple):
     """Whether the application made it; else a task of the background did."""
 
 
-class LinkedMessage(Protocol):
-    """A received message whose context a span is linked to."""
+class SpannedMessage(Protocol):
+    """The parts of a received message that its spans show."""
 
     @property
     def properties(self) -> Mapping[str, str]:
         """All properties."""
-
-
-class SpannedMessage(LinkedMessage, Protocol):
-    """The parts of a received message that its spans show."""
 
     @property
     def message_id(self) -> str:
