@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conversation.conftest import next_of, virtual_cluster
 
 from roquet.access.gaps import ALL, AccessGap
 from roquet.access.guard import AccessGuard
@@ -489,8 +490,7 @@ async def test_our_clients_work_with_the_rights_that_they_need() -> None:
         async with PushConsumer(
             running.namesrv_addr, group="g", topic="orders", config=settings
         ) as consumer:
-            message = await consumer.next(timeout_ms=10_000)
-            assert message is not None
+            message = await next_of(consumer, 10_000)
             got.append(message.body)
             await message.ack()
         assert got == [b"one"]
@@ -502,7 +502,7 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
     is_v2: bool | None,
 ) -> None:
     clock = this_loop().clock
-    async with cluster(clock=clock, retry_topic_v2=is_v2, **SECURED) as running:
+    async with virtual_cluster(retry_topic_v2=is_v2, **SECURED) as running:
         await make_user(
             running.brokers[0], "app", allow("Topic:Orders", "Pub", "Sub"),
             allow("Group:popping", "Sub"),

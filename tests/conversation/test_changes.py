@@ -3,31 +3,21 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import Connect, ask, consumer_of, producer_of, virtual_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.config_file import load
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import Message, Producer, ReceivedMessage
 from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
-from roquet.net.pool import ChannelPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.admin.settings import UpdateSettings
@@ -43,34 +33,9 @@ from roquet.wire.fastjson import codec
 FAR_MS = 4_000_000_000_000
 
 
-def consumer_of(running: Cluster, **settings: Any) -> PushConsumer:
-    config = ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        **settings,
-    )
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
-
-
-def producer_of(running: Cluster) -> Producer:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    return Producer(running.namesrv_addr, config=config)
-
-
-async def ask(running: Cluster, call: Call[Any]) -> Any:
-    """What the first broker answers an operator."""
-    pool = ChannelPool(clock=this_loop().clock)
-    try:
-        return await pool.call(running.brokers[0].address, call)
-    finally:
-        await pool.close()
-
-
 async def resize(running: Cluster, *, reads: int, writes: int) -> None:
     await ask(
-        running,
+        running.brokers[0],
         CreateTopic(topic="t", read_queue_nums=reads, write_queue_nums=writes, perm=READ_WRITE),
     )
 
@@ -80,7 +45,7 @@ async def resize(running: Cluster, *, reads: int, writes: int) -> None:
 
 @in_virtual_time
 async def test_a_running_group_is_reset_to_the_beginning() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         async with producer_of(running) as producer:
             await producer.send_many([Message("t", b"%d" % n) for n in range(20)])
         seen: Counter[bytes] = Counter()
@@ -92,7 +57,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
             task = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(30)
             assert set(seen.values()) == {1}
-            reply = await ask(running, ResetOffset(group="g", topic="t", timestamp=0))
+            reply = await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
             assert set(codec.loads(reply.body, ResetOffsetBody).offset_table.values()) == {0}
             await asyncio.sleep(60)
             assert len(seen) == 20
@@ -105,7 +70,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
 
 @in_virtual_time
 async def test_a_running_group_is_reset_to_the_end() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         seen = list[bytes]()
 
         async def handler(message: ReceivedMessage) -> None:
@@ -116,7 +81,7 @@ async def test_a_running_group_is_reset_to_the_end() -> None:
             await producer.send_many([Message("t", b"old") for _ in range(200)])
             task = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(30)
-            await ask(running, ResetOffset(group="g", topic="t", timestamp=-1))
+            await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=-1))
             broker = running.brokers[0].broker
             ends = [broker.log.store.bounds("t", n)[1] for n in range(4)]
             assert [broker.tables.offsets.get("g", "t", n) for n in range(4)] == ends
@@ -130,7 +95,7 @@ async def test_a_running_group_is_reset_to_the_end() -> None:
 
 @in_virtual_time
 async def test_a_group_is_reset_while_handlers_run() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         seen: Counter[bytes] = Counter()
 
         async def handler(message: ReceivedMessage) -> None:
@@ -143,7 +108,7 @@ async def test_a_group_is_reset_while_handlers_run() -> None:
             await asyncio.sleep(15)
             first = set(seen)
             assert 0 < len(first) < 400
-            await ask(running, ResetOffset(group="g", topic="t", timestamp=0))
+            await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
             await asyncio.sleep(90)
         await task
         assert len(seen) == 400
@@ -158,7 +123,7 @@ async def test_a_group_is_reset_while_handlers_run() -> None:
 
 @in_virtual_time
 async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await resize(running, reads=8, writes=8)
         await asyncio.sleep(1)
         sent, seen = set[bytes](), Counter[bytes]()
@@ -196,7 +161,7 @@ async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> 
 
 @in_virtual_time
 async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         kept, seen, failures = list[bytes](), Counter[bytes](), list[RoquetError]()
         deleted = asyncio.Event()
 
@@ -218,7 +183,7 @@ async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
             task = asyncio.create_task(consumer.run(handler))
             producing = asyncio.create_task(produce(producer))
             await asyncio.sleep(20)
-            await ask(running, DeleteTopic(topic="t"))
+            await ask(running.brokers[0], DeleteTopic(topic="t"))
             deleted.set()
             await producing
             await asyncio.sleep(40)

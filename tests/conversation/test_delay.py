@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import ask, held, started
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
-from roquet.net.channel import Channel
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")
@@ -26,20 +24,6 @@ HELD = Path("/held")
 
 QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 """Minutes as seconds: the longest level waits two minutes."""
-
-
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    """Over a connection of its own: a silent one is closed while hours pass."""
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call, timeout_ms=60_000)
-    finally:
-        await channel.close()
 
 
 async def send(server: BrokerServer, body: bytes, level: int | str, **fields: Any) -> SendReply:
@@ -56,11 +40,6 @@ async def send(server: BrokerServer, body: bytes, level: int | str, **fields: An
         ),
     )
     return reply
-
-
-def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.log.store.read(topic, queue_id, 0, count_max=1_000)
-    return [record for part in found.parts for record in decode_many(part)]
 
 
 def bodies(server: BrokerServer, queue_id: int = 0) -> list[bytes]:

@@ -3,30 +3,21 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import Connect, consumer_of, send, virtual_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import PushConsumer, ReceivedMessage
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
 from roquet.net.channel import Channel
 from roquet.net.pool import ChannelPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
@@ -50,22 +41,8 @@ async def recreate(running: Cluster, *, is_known: bool) -> None:
         running.brokers[0].broker.tables.former_readers.pending.clear()
 
 
-async def send(running: Cluster, body: bytes, count: int) -> None:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=config) as producer:
-        await producer.send_many([Message("t", body + b"%d" % n) for n in range(count)])
-
-
-def consumer_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsumer:
-    config = ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        message_model=model,
-        offsets_dir=folder,
-    )
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+def member_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsumer:
+    return consumer_of(running, message_model=model, offsets_dir=folder)
 
 
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
@@ -80,23 +57,23 @@ async def test_a_consumer_reads_all_of_a_recreated_topic(
     async def handler(message: ReceivedMessage) -> None:
         seen[message.body] += 1
 
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await recreate_first(running)
-        await send(running, b"old", 200)
-        first = consumer_of(running, tmp_path, model)
+        await send(running, *[b"old" + b"%d" % n for n in range(200)])
+        first = member_of(running, tmp_path, model)
         async with first:
             task = asyncio.create_task(first.run(handler))
             await asyncio.sleep(30)
             assert len(seen) == 200
             if lives_on:
                 await recreate(running, is_known=is_known)
-                await send(running, b"new", 300)
+                await send(running, *[b"new" + b"%d" % n for n in range(300)])
                 await asyncio.sleep(60)
         await task
         if not lives_on:
             await recreate(running, is_known=is_known)
-            await send(running, b"new", 300)
-            async with consumer_of(running, tmp_path, model) as second:
+            await send(running, *[b"new" + b"%d" % n for n in range(300)])
+            async with member_of(running, tmp_path, model) as second:
                 task = asyncio.create_task(second.run(handler))
                 await asyncio.sleep(60)
             await task

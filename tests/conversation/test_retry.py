@@ -4,41 +4,21 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from tests.conversation.conftest import ask, held, started
+
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.topic import SubscriptionGroup
-from roquet.net.channel import Channel
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendBack
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import Record
 
 QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 """Minutes as seconds: the longest level waits two minutes."""
 RETRY = "%RETRY%billing"
 DEAD = "%DLQ%billing"
-
-
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    """Over a connection of its own: a silent one is closed while hours pass."""
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call)
-    finally:
-        await channel.close()
-
-
-def held(server: BrokerServer, topic: str) -> list[Record]:
-    found = server.broker.log.store.read(topic, 0, 0, count_max=1_000)
-    return [record for part in found.parts for record in decode_many(part)]
 
 
 async def first(server: BrokerServer, properties: str = "TAGS\x01red\x02") -> Record:

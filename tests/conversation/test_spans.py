@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.conversation.conftest import virtual_cluster
 
 from roquet.client import (
     CallError,
@@ -30,7 +31,7 @@ from roquet.client import (
     blocking,
 )
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import BlockingCluster, cluster
+from roquet.testing.cluster import BlockingCluster
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
@@ -92,7 +93,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 @in_virtual_time
 async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         inside: list[int] = []
         async with (
@@ -148,7 +149,7 @@ async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
 
 @in_virtual_time
 async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         plain = ProducerConfig(clock=this_loop().clock)
         reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         async with (
@@ -170,7 +171,7 @@ async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
 
 @in_virtual_time
 async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig)
         properties = {"traceparent": f"00-{JAVA_TRACE}-{JAVA_SPAN}-01"}
         async with Producer(running.namesrv_addr, config=config) as producer:
@@ -182,7 +183,7 @@ async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         async with (
             Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
@@ -211,7 +212,7 @@ async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock, auto_create_topic=False) as running:
+    async with virtual_cluster(auto_create_topic=False) as running:
         config = recorder.config(ProducerConfig, send_timeout_ms=300)
         async with Producer(running.namesrv_addr, config=config) as producer:
             with pytest.raises(CallError):
@@ -225,7 +226,7 @@ async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
 async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
     recorder: Recorder,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig)
         async with Producer(running.namesrv_addr, config=config) as producer:
             body = bytes(config.body_size_max // 2 - 100)  # properties take most of the rest
@@ -239,7 +240,7 @@ async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
 async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
     recorder: Recorder,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig)
         async with Producer(running.namesrv_addr, config=config) as producer:
             with recorder.provider.get_tracer("test").start_as_current_span("request") as request:
@@ -269,7 +270,7 @@ async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
 
 @in_virtual_time
 async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig, linger_ms=5)
         async with Producer(running.namesrv_addr, config=config) as producer:
             await asyncio.gather(*(producer.send("t", b"%d" % n) for n in range(3)))
@@ -283,14 +284,12 @@ async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Rec
 
 
 @in_virtual_time
-async def test_a_transaction_has_its_half_message_its_end_and_its_check(
-    recorder: Recorder,
-) -> None:
+async def test_a_transaction_has_its_half_message_its_end_and_its_check(recorder: Recorder) -> None:
     def check(message: StoredMessage) -> TransactionState:
         return TransactionState.COMMIT
 
-    async with cluster(
-        clock=this_loop().clock, transaction_timeout=1_000, transaction_check_interval=1_000
+    async with virtual_cluster(
+        transaction_timeout=1_000, transaction_check_interval=1_000
     ) as running:
         config = recorder.config(ProducerConfig)
         async with TransactionProducer(
@@ -316,7 +315,7 @@ async def test_a_transaction_has_its_half_message_its_end_and_its_check(
 
 @in_virtual_time
 async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         async with (
             Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
@@ -346,7 +345,7 @@ async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         async with (
             Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
             PullConsumer(
@@ -370,7 +369,7 @@ async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder
 
 @in_virtual_time
 async def test_a_namespace_is_an_attribute_and_no_part_of_names(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig, namespace="shop")
         looking = recorder.config(ConsumerConfig, namespace="shop")
         async with (

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.conversation.conftest import producer_of, virtual_cluster
 
-from roquet.client import ConsumerConfig, Message, Producer, ProducerConfig
+from roquet.client import ConsumerConfig, Message
 from roquet.client.consumer import Consumer
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 
 OLD: dict[str, Any] = {"memory_share": 0.0}
 """Brokers whose queues are never young: to young ones a new group's first member comes at 0."""
@@ -27,8 +28,7 @@ def settings(**named: Any) -> ConsumerConfig:
 async def send(running: Cluster, name: str, count: int = 8, topic: str = "t") -> list[bytes]:
     """Send messages to all queues in turn; return their bodies."""
     bodies = [b"%s-%d" % (name.encode(), number) for number in range(count)]
-    config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=config) as producer:
+    async with producer_of(running) as producer:
         for body in bodies:
             await producer.send(Message(topic, body))
     return bodies
@@ -62,7 +62,7 @@ async def bodies_of(*consumers: Consumer) -> list[bytes]:
 async def test_messages_sent_right_after_the_start_of_a_new_group_reach_it(
     kind: str, tmp_path: Path
 ) -> None:
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         model = MessageModel.BROADCASTING if kind == "broadcast" else MessageModel.CLUSTERING
         config = settings(ordered=kind == "ordered", message_model=model, offsets_dir=tmp_path)
@@ -76,7 +76,7 @@ async def test_messages_sent_right_after_the_start_of_a_new_group_reach_it(
 
 @in_virtual_time
 async def test_messages_sent_right_after_a_subscription_reach_a_pull_consumer() -> None:
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         await send(running, "before", topic="u")
         await asyncio.sleep(2)  # name servers learn of it
@@ -90,7 +90,7 @@ async def test_messages_sent_right_after_a_subscription_reach_a_pull_consumer() 
 
 @in_virtual_time
 async def test_messages_sent_after_a_later_subscription_reach_a_running_member() -> None:
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         async with PushConsumer(running.namesrv_addr, group="g", config=settings()) as consumer:
             await asyncio.sleep(30)
@@ -102,7 +102,7 @@ async def test_messages_sent_after_a_later_subscription_reach_a_running_member()
 @in_virtual_time
 async def test_a_topic_that_is_made_by_the_first_send_is_read_from_its_first_message() -> None:
     async with (
-        cluster(clock=this_loop().clock, **OLD) as running,
+        virtual_cluster(**OLD) as running,
         PushConsumer(running.namesrv_addr, group="g", topic="t", config=settings()) as push,
         PopConsumer(running.namesrv_addr, group="p", topic="t", config=settings()) as pop,
     ):
@@ -114,7 +114,7 @@ async def test_a_topic_that_is_made_by_the_first_send_is_read_from_its_first_mes
 
 @in_virtual_time
 async def test_members_that_start_at_once_lose_nothing_between_them() -> None:
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         members = [
             PushConsumer(running.namesrv_addr, group="g", topic="t", config=settings())
@@ -138,7 +138,7 @@ async def test_members_that_start_at_once_lose_nothing_between_them() -> None:
 @in_virtual_time
 async def test_what_was_sent_while_the_first_member_was_away_reaches_the_next_one() -> None:
     """Its place is committed in all queues when it has started, however soon it ends."""
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         async with PushConsumer(running.namesrv_addr, group="g", topic="t", config=settings()):
             pass
@@ -155,7 +155,7 @@ async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
     is_broadcast: bool, tmp_path: Path
 ) -> None:
     model = MessageModel.BROADCASTING if is_broadcast else MessageModel.CLUSTERING
-    async with cluster(clock=this_loop().clock, **OLD) as running:
+    async with virtual_cluster(**OLD) as running:
         await send(running, "before")
         config = settings(message_model=model, offsets_dir=tmp_path)
         async with PushConsumer(

@@ -8,22 +8,19 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.conversation.conftest import ask, held, started, virtual_cluster
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.client import Message, Producer, ProducerConfig
 from roquet.model.errors import CallRefused, UsageError
-from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import unpack_checkpoint
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import cluster
-from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.codes import ResponseCode
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import decode_many
 from roquet.wire.revive_records import AckBody, CheckpointBody, encode_body
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
@@ -31,19 +28,6 @@ HELD = Path("/held")
 """A directory of files in memory: what of it is copied is what a kill leaves."""
 
 HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
-
-
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call)
-    finally:
-        await channel.close()
 
 
 async def send(server: BrokerServer, body: bytes, properties: str, **fields: Any) -> SendReply:
@@ -60,11 +44,6 @@ async def after(server: BrokerServer, body: bytes, delay_ms: int, **fields: Any)
     return await send(server, body, f"TIMER_DELAY_MS\x01{delay_ms}\x02", **fields)
 
 
-def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.log.store.read(topic, queue_id, 0, count_max=10_000)
-    return [record for part in found.parts for record in decode_many(part)]
-
-
 def bodies(server: BrokerServer) -> list[bytes]:
     return [record.body for record in held(server)]
 
@@ -72,7 +51,7 @@ def bodies(server: BrokerServer) -> list[bytes]:
 @in_virtual_time
 async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> None:
     clock = this_loop().clock
-    async with cluster(clock=clock, recall_message=True) as running:
+    async with virtual_cluster(recall_message=True) as running:
         config = ProducerConfig(clock=clock)
         async with Producer(running.namesrv_addr, config=config) as producer:
             first = await producer.send("orders", b"three minutes", delay=timedelta(minutes=3))

@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import config_of, virtual_cluster
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
-    ConsumeFrom,
     ConsumerConfig,
     Message,
     ProducerConfig,
@@ -35,7 +35,7 @@ from roquet.net.router import Peer, Router
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction, ResumeCheck
@@ -50,10 +50,6 @@ HELD = Path("/held")
 COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 
 Check = Callable[[StoredMessage], Any]
-
-
-def settings(seed: int) -> dict[str, Any]:
-    return {"clock": this_loop().clock, "rng": Random(seed), "client_ip": "127.0.0.1"}
 
 
 def records(store: Store, topic: str, queue_id: int = 0) -> list[Record]:
@@ -73,8 +69,8 @@ def bodies(broker: BrokerServer, topic: str = "t") -> list[bytes]:
 async def producing(
     check: Check, **of_broker: Any
 ) -> AsyncIterator[tuple[Cluster, TransactionProducer]]:
-    async with cluster(clock=this_loop().clock, **of_broker) as running:
-        config = ProducerConfig(**settings(2))
+    async with virtual_cluster(**of_broker) as running:
+        config = config_of(ProducerConfig, rng=Random(2))
         async with TransactionProducer(
             running.namesrv_addr, group="pg", check=check, config=config
         ) as producer:
@@ -114,7 +110,7 @@ async def test_a_block_that_ends_commits_and_one_that_raises_rolls_back() -> Non
 async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
     async with producing(no_check) as (running, producer):
         got: list[bytes] = []
-        config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, **settings(3))
+        config = config_of(ConsumerConfig, rng=Random(3))
 
         async def handle(message: ReceivedMessage) -> None:
             got.append(message.body)
@@ -230,14 +226,14 @@ async def test_a_half_message_given_up_can_be_put_back_and_is_checked_again() ->
 
 @in_virtual_time
 async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         asked: list[str] = []
 
         async def check(message: StoredMessage) -> TransactionState:
             asked.append(message.message_id)
             return TransactionState.COMMIT
 
-        config = ProducerConfig(**settings(1))
+        config = config_of(ProducerConfig, rng=Random(1))
         async with (
             TransactionProducer(
                 running.namesrv_addr, group="pg", check=no_check, config=config
@@ -247,7 +243,10 @@ async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> 
             tx.unknown()
         await asyncio.sleep(100)
         async with TransactionProducer(
-            running.namesrv_addr, group="pg", check=check, config=ProducerConfig(**settings(2))
+            running.namesrv_addr,
+            group="pg",
+            check=check,
+            config=config_of(ProducerConfig, rng=Random(2)),
         ):
             await asyncio.sleep(40)
         assert asked == [tx.message_id], "it has sent nothing, and is asked nevertheless"
@@ -274,7 +273,7 @@ async def test_a_late_commit_ends_the_message_where_it_stands_now() -> None:
 
 @in_virtual_time
 async def test_a_committed_message_may_wait_for_its_delivery_time() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         broker = running.brokers[0]
         async with raw(broker) as client:
             reply = await client.half(b"in 10 s", extra="DELAY\x013\x02")
