@@ -10,8 +10,15 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.pull_request import Puller
+from roquet.client.reading.queue_reader import ReaderContext
+from roquet.client.reading.retry import RetryLocally, RetrySender
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
@@ -482,3 +489,32 @@ def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
 def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
     """Store messages with the bodies 0, 1, 2 and so on at broker `a`."""
     cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])
+
+
+async def next_of(consumer: Consumer, timeout_ms: int | None = None) -> ReceivedMessage:
+    """The next message, which has to come."""
+    message = await consumer.next(timeout_ms)
+    assert message is not None
+    return message
+
+
+@asynccontextmanager
+async def session_of(address: str, config: ClientConfig, *topics: str) -> AsyncIterator[Session]:
+    """A session that knows the routes of these topics."""
+    session = Session(address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    try:
+        for topic in topics:
+            await session.routes.refresh(topic)
+        yield session
+    finally:
+        await session.close()
+
+
+def reader_context(
+    session: Session, config: ConsumerConfig, inbox: Inbox, *, saves_progress: bool
+) -> ReaderContext:
+    """The parts of the readers of group `g`, whose failed messages are retried locally."""
+    puller = Puller(session, config, "g", saves_progress=saves_progress)
+    failures = RetryLocally(RetrySender(session, config, "g"))
+    return ReaderContext(inbox, puller, failures, session.background)

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from tests.client.conftest import Created, config_of, consumer_of, fake_cluster, filled
+from tests.client.conftest import Created, config_of, consumer_of, fake_cluster, filled, next_of
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -26,8 +26,7 @@ async def test_next_is_one_or_none_in_time() -> None:
         assert await consumer.next(timeout_ms=3_000) is None
         assert this_loop().clock.monotonic_ms() == 3_000
         filled(cluster, 1)
-        message = await consumer.next()
-        assert message is not None
+        message = await next_of(consumer)
         assert message.body == b"0"
 
 
@@ -87,8 +86,7 @@ async def test_messages_go_on_until_the_consumer_is_closed() -> None:
 
 async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
     """The number of earlier tries of the next message; then fail it if asked to."""
-    message = await consumer.next()
-    assert message is not None
+    message = await next_of(consumer)
     async with message:
         if error is not None:
             raise error
@@ -254,8 +252,7 @@ async def test_cancelling_run_keeps_the_consumer() -> None:
         await asyncio.sleep(1)
         running.cancel()
         await asyncio.wait([running])
-        message = await consumer.next(1_000)
-        assert message is not None
+        message = await next_of(consumer, 1_000)
         assert message.body == b"0"
 
 
@@ -267,8 +264,7 @@ async def test_progress_is_saved_each_5_s_and_only_when_it_changed() -> None:
     ):
         broker = cluster.brokers["a"]
         filled(cluster, 1)
-        message = await consumer.next()
-        assert message is not None
+        message = await next_of(consumer)
         await asyncio.sleep(6)
         await message.ack()
         assert [call.commit_offset for call in broker.commits] == [0]

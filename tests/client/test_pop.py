@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created
+from tests.client.conftest import Created, next_of
 
 from roquet.client import (
     ConsumeFrom,
@@ -91,8 +91,7 @@ async def test_topics_come_and_go_while_it_runs() -> None:
             async with PopConsumer(
                 running.namesrv_addr, group="g", topic="t", config=settings
             ) as other:
-                passed_on = await other.next(3_000)
-                assert passed_on is not None
+                passed_on = await next_of(other, 3_000)
                 assert passed_on.tag == "e"
 
 
@@ -140,8 +139,7 @@ async def test_messages_popped_during_a_close_go_to_others_at_once(
         async with PopConsumer(
             running.namesrv_addr, group="g", topic="t", config=config()
         ) as other:
-            passed_on = await other.next(3_000)
-            assert passed_on is not None
+            passed_on = await next_of(other, 3_000)
             assert passed_on.tag == "b"
 
 

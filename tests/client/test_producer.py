@@ -87,10 +87,7 @@ async def test_without_a_cluster_a_send_fails_in_time_and_says_why() -> None:
 
 @in_virtual_time
 async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
         await producer.send("t", b"x")
         new = await cluster.add("c")
         cluster.topics["t"]["c"] = 3
@@ -132,10 +129,7 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
 
 @in_virtual_time
 async def test_a_key_is_not_overtaken_by_its_own_retry() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
         for broker in cluster.brokers.values():
             broker.faults += [CallRefused(2, "busy")] * 2
         sends = [
@@ -173,10 +167,7 @@ async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
     way: str, is_known: bool, created: Created
 ) -> None:
     key_orders = created(KeyOrder)
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
         if is_known:
             await producer.send("t", b"x")
         for broker in cluster.brokers.values():

@@ -80,10 +80,7 @@ async def test_a_joining_broker_is_read_within_a_route_refresh() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_left_is_read_no_more() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        consumer_of(cluster) as consumer,
-    ):
+    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, consumer_of(cluster) as consumer:
         await asyncio.sleep(1)
         await cluster.kill("b")
         await asyncio.sleep(31)
@@ -181,10 +178,7 @@ async def test_only_wanted_tags_arrive() -> None:
 
 @in_virtual_time
 async def test_a_topic_may_be_left_and_another_one_taken() -> None:
-    async with (
-        fake_cluster(t={"a": 1}, u={"a": 1}) as cluster,
-        consumer_of(cluster) as consumer,
-    ):
+    async with fake_cluster(t={"a": 1}, u={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         await asyncio.sleep(1)
         consumer.unsubscribe("t")
         consumer.subscribe("u")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, config_of, fake_cluster
+from tests.client.conftest import FakeBroker, config_of, fake_cluster, next_of
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
@@ -189,6 +189,5 @@ async def test_a_consumer_that_had_access_waits_until_it_has_access_again() -> N
             is_shut = False
             await asyncio.sleep(40)
             broker.put("t", 0, b"still here")
-            message = await consumer.next(30_000)
-            assert message is not None
+            message = await next_of(consumer, 30_000)
             assert message.body == b"still here"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, consumer_of, fake_cluster
+from tests.client.conftest import FakeCluster, consumer_of, fake_cluster, next_of
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.operator.broker_requests import (
@@ -57,8 +57,7 @@ async def test_the_status_names_the_queues_of_one_topic() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"1", b"2")
         for _ in range(2):
-            message = await consumer.next()
-            assert message is not None
+            message = await next_of(consumer)
             await message.ack()
         peer = peer_of(cluster, consumer)
 
@@ -105,8 +104,7 @@ async def test_resets_that_come_together_are_done_one_after_the_other() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
         for _ in range(3):
-            message = await consumer.next()
-            assert message is not None
+            message = await next_of(consumer)
             await message.ack()
         for offset in (0, 2, 1):
             body = codec.dumps(ResetOffsetBody(offset_table={QUEUE: offset}))

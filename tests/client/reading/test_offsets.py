@@ -6,14 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply, QueryOffset, UpdateOffset
@@ -24,24 +22,11 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
 
 
 @asynccontextmanager
-async def session_of(
-    cluster: FakeCluster, **settings: Any
-) -> AsyncIterator[tuple[Session, ConsumerConfig]]:
-    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    try:
-        yield session, config
-    finally:
-        await session.close()
-
-
-@asynccontextmanager
 async def offsets_of(
     cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
 ) -> AsyncIterator[GroupOffsets]:
-    async with session_of(cluster, **settings) as (session, config):
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
+    async with session_of(cluster.address, config, "t") as session:
         yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
 
 
@@ -314,7 +299,11 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
 
 @in_virtual_time
 async def test_queues_that_appear_later_begin_at_their_first_message_by_any_clock() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster) as (session, config):
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        session_of(cluster.address, config_of(ConsumerConfig), "t") as session,
+    ):
+        config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
         asked_ms: list[int] = []
 
@@ -339,7 +328,11 @@ async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.SYSTEM_BUSY, "later")
 
-    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster) as (session, config):
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        session_of(cluster.address, config_of(ConsumerConfig), "t") as session,
+    ):
+        config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
         broker = cluster.brokers["a"]
         broker.begins["t", 0], broker.handlers[UpdateOffset] = 999, refuse

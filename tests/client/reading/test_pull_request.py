@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -104,11 +104,9 @@ async def test_an_unreachable_broker_does_not_fail_the_check(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config: ConsumerConfig = config_of(ConsumerConfig)
-    session = Session("127.0.0.1:1", config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
+    async with session_of("127.0.0.1:1", config) as session:
+        await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
     assert "no broker could be asked whether it supports the filter" in caplog.text
-    await session.close()
 
 
 @in_virtual_time
@@ -171,13 +169,8 @@ async def reader_of(**settings: Any) -> AsyncIterator[Reader]:
     async with fake_cluster(t={"a": 1}) as cluster:
         await cluster.add_replica("a")
         config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-        session = Session(cluster.address, config)
-        session.start(lambda: HeartbeatData(client_id="me"))
-        try:
-            await session.routes.refresh("t")
+        async with session_of(cluster.address, config, "t") as session:
             yield Reader(Puller(session, config, "g", saves_progress=True), cluster, session)
-        finally:
-            await session.close()
 
 
 def suggestion(broker_id: int, next_offset: int = 0) -> PullReply:

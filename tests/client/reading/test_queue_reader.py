@@ -6,19 +6,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, reader_context, session_of
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
-from roquet.client.reading.pull_request import Puller, SubscriptionFilter
-from roquet.client.reading.queue_reader import QueueReader, ReaderContext
-from roquet.client.reading.retry import RetryLocally, RetrySender
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.rules.consumption.progress import ConsumeWindow
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.pull import PullReply
@@ -47,21 +44,11 @@ async def reading(
     cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
 ) -> AsyncIterator[ReaderUnderTest]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    puller = Puller(session, config, "g", saves_progress=True)
-    background, inbox = BackgroundTasks(), Inbox()
-    message_filter = SubscriptionFilter.by_tags("t", tags, 1)
-    context = ReaderContext(
-        inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
-    )
-    reader = QueueReader(QUEUE, offset, message_filter, context)
-    try:
+    inbox, message_filter = Inbox(), SubscriptionFilter.by_tags("t", tags, 1)
+    async with session_of(cluster.address, config, "t") as session:
+        context = reader_context(session, config, inbox, saves_progress=True)
+        reader = QueueReader(QUEUE, offset, message_filter, context)
         yield ReaderUnderTest(reader, inbox, session)
-    finally:
-        await background.close()
-        await session.close()
 
 
 @in_virtual_time

@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
 from roquet.client.reading.retry import (
     DropFailed,
@@ -20,7 +19,6 @@ from roquet.client.reading.retry import (
 )
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Reply
@@ -55,13 +53,8 @@ def message(times: int = 0, **properties: str) -> InboundMessage:
 @asynccontextmanager
 async def back_of(cluster: FakeCluster, **settings: Any) -> AsyncIterator[RetrySender]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    try:
+    async with session_of(cluster.address, config, "t") as session:
         yield RetrySender(session, config, "g")
-    finally:
-        await session.close()
 
 
 def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:

@@ -6,23 +6,27 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeCluster, config_of, consumer_of, fake_cluster
+from tests.client.conftest import (
+    Created,
+    FakeCluster,
+    config_of,
+    consumer_of,
+    fake_cluster,
+    next_of,
+    reader_context,
+    session_of,
+)
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.background import BackgroundTasks
-from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.ordered_reader import OrderedReader
-from roquet.client.reading.pull_request import Puller, SubscriptionFilter
-from roquet.client.reading.queue_reader import ReaderContext
-from roquet.client.reading.retry import RetryLocally, RetrySender
+from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import UpdateOffset
@@ -38,19 +42,10 @@ async def assigned_queues_of(
     cluster: FakeCluster, **settings: Any
 ) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    puller = Puller(session, config, "g", saves_progress=False)
-    background, inbox = BackgroundTasks(), Inbox()
-    context = ReaderContext(
-        inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
-    )
-    try:
+    inbox = Inbox()
+    async with session_of(cluster.address, config, "t") as session:
+        context = reader_context(session, config, inbox, saves_progress=False)
         yield AssignedQueues(context, GroupOffsets(session, config, "g"), config), inbox
-    finally:
-        await background.close()
-        await session.close()
 
 
 @in_virtual_time
@@ -336,8 +331,7 @@ async def test_a_paused_queue_stays_paused(created: Created) -> None:
         assert consumer.paused() == [QUEUE]
         assert await consumer.next(1_000) is None
         consumer.resume()
-        message = await consumer.next(1_000)
-        assert message is not None
+        message = await next_of(consumer, 1_000)
         assert message.body == b"y"
 
 
@@ -353,8 +347,7 @@ async def test_a_reset_goes_on_when_its_commit_fails(created: Created) -> None:
 
         cluster.brokers["a"].handlers[UpdateOffset] = refuse
         await rebalancers[-1].reset({QUEUE: 0, MessageQueue("t", "z", 9): 0})
-        again = await consumer.next(1_000)
-        assert again is not None
+        again = await next_of(consumer, 1_000)
         assert again.body == b"x"
 
 

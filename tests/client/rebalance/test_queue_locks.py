@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from tests.client.conftest import FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
@@ -21,15 +19,10 @@ QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
 async def locks_of(
     cluster: FakeCluster, lost: list[Sequence[MessageQueue]]
 ) -> AsyncIterator[QueueLocks]:
-    session = Session(cluster.address, config_of(ConsumerConfig))
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    locks = QueueLocks(session, "g", lost.append)
-    locks.start()
-    try:
+    async with session_of(cluster.address, config_of(ConsumerConfig), "t") as session:
+        locks = QueueLocks(session, "g", lost.append)
+        locks.start()
         yield locks
-    finally:
-        await session.close()
 
 
 @in_virtual_time

@@ -7,10 +7,9 @@ from itertools import cycle
 from typing import Any, cast
 
 import pytest
-from tests.client.conftest import FakeCluster, config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ProducerConfig
-from roquet.client.connection.session import Session
 from roquet.client.sending.delivery import MessageDelivery, SendRetries
 from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import PreparedMessage
@@ -19,7 +18,6 @@ from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFail
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
-from roquet.model.subscription import HeartbeatData
 from roquet.rules.send_retry import OTHER_BROKER, TRANSIENT
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.send import SendReply
@@ -39,12 +37,8 @@ def busy(code: int = ResponseCode.SYSTEM_BUSY) -> CallRefused:
 @asynccontextmanager
 async def delivery_of(address: str, **settings: Any) -> AsyncIterator[MessageDelivery]:
     config: ProducerConfig = config_of(ProducerConfig, **settings)
-    session = Session(address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    try:
+    async with session_of(address, config) as session:
         yield MessageDelivery(session, config, "g")
-    finally:
-        await session.close()
 
 
 def held(cluster: FakeCluster) -> list[str]:

@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, config_of, fake_cluster, producer_of
+from tests.client.conftest import Created, config_of, fake_cluster, producer_of, session_of
 
 from roquet.client.config import ProducerConfig
-from roquet.client.connection.session import Session
 from roquet.client.producer import Producer
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
 A = MessageQueue("t", "a", 0)
@@ -24,13 +22,8 @@ A = MessageQueue("t", "a", 0)
 @asynccontextmanager
 async def tolerance_of(address: str, **settings: Any) -> AsyncIterator[FaultTolerance]:
     config: ProducerConfig = config_of(ProducerConfig, fault_tolerance=True, **settings)
-    session = Session(address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    try:
-        await session.routes.refresh("t")
+    async with session_of(address, config, "t") as session:
         yield FaultTolerance(session, config)
-    finally:
-        await session.close()
 
 
 @in_virtual_time
@@ -108,10 +101,7 @@ async def test_a_broker_that_left_is_forgotten() -> None:
 @in_virtual_time
 async def test_without_fault_tolerance_no_faults_are_kept(created: Created) -> None:
     tolerances = created(FaultTolerance)
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, producer_of(cluster) as producer:
         cluster.brokers["a"].send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
         assert seen == {"a": 5, "b": 5}

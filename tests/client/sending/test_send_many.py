@@ -63,10 +63,7 @@ def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
 
 @in_virtual_time
 async def test_receipts_come_in_the_order_of_the_messages() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
         messages = list(numbered(500))
         receipts = await producer.send_many(messages)
         assert len(receipts) == 500
@@ -77,10 +74,7 @@ async def test_receipts_come_in_the_order_of_the_messages() -> None:
 
 @in_virtual_time
 async def test_batches_form_and_keep_the_order_of_each_key() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
         for broker in cluster.brokers.values():
             broker.send_ms = 5
         await producer.send_many(numbered(5_000))
@@ -150,10 +144,7 @@ async def test_a_batch_is_never_longer_than_brokers_take() -> None:
 
 @in_virtual_time
 async def test_a_retry_keeps_the_order() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
         busy = CallRefused(2, "busy")
         cluster.brokers["a"].faults += [busy, busy]
         cluster.brokers["b"].late_faults += [busy]  # stored, and yet refused: it comes twice
@@ -164,10 +155,7 @@ async def test_a_retry_keeps_the_order() -> None:
 
 @in_virtual_time
 async def test_without_keys_a_batch_may_go_elsewhere() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        producer_of(cluster) as producer,
-    ):
+    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
         await producer.send("t", b"first")
         await cluster.brokers["a"].server.stop(0)
         receipts = await producer.send_many(Message("t", b"x") for _ in range(1_000))
@@ -247,10 +235,7 @@ async def test_nothing_to_send_is_fine() -> None:
 
 @in_virtual_time
 async def test_a_failure_stops_sending_even_without_a_reader() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        producer_of(cluster, retry_times=0) as producer,
-    ):
+    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster, retry_times=0) as producer:
 
         async def slowly() -> AsyncIterator[Message]:
             for number in range(5):
