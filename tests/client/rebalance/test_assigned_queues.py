@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.conftest import (
     Created,
-    FakeCluster,
+    FakeBroker,
     config_of,
     consumer_of,
     fake_cluster,
@@ -39,22 +39,22 @@ FILTER = SubscriptionFilter.by_tags("t", "*", 1)
 
 @asynccontextmanager
 async def assigned_queues_of(
-    cluster: FakeCluster, **settings: Any
-) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
+    **settings: Any,
+) -> AsyncIterator[tuple[FakeBroker, AssignedQueues, Inbox]]:
     config: ConsumerConfig = config_of(ConsumerConfig, **settings)
     inbox = Inbox()
-    async with session_of(cluster.address, config, "t") as session:
+    async with (
+        fake_cluster(t={"a": 2}) as cluster,
+        session_of(cluster.address, config, "t") as session,
+    ):
         context = reader_context(session, config, inbox, saves_progress=False)
-        yield AssignedQueues(context, GroupOffsets(session, config, "g"), config), inbox
+        queues = AssignedQueues(context, GroupOffsets(session, config, "g"), config)
+        yield cluster.brokers["a"], queues, inbox
 
 
 @in_virtual_time
 async def test_an_offset_is_committed_once_for_each_change() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        broker = cluster.brokers["a"]
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         broker.put("t", 0, b"x")
         assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
@@ -68,11 +68,8 @@ async def test_an_offset_is_committed_once_for_each_change() -> None:
 
 @in_virtual_time
 async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
+        broker.put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
@@ -80,17 +77,14 @@ async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed() -
         await assigned_queues.release([QUEUE, MessageQueue("t", "a", 9)], save=True)
         assert QUEUE not in assigned_queues
         assert inbox.pop() is None
-        assert cluster.brokers["a"].committed["g", "t", 0] == 1
+        assert broker.committed["g", "t", 0] == 1
         with pytest.raises(UsageError, match="t@a:0 is not assigned"):
             assigned_queues.reader(QUEUE)
 
 
 @in_virtual_time
 async def test_a_failed_commit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, _),
-    ):
+    async with assigned_queues_of() as (_broker, assigned_queues, _):
         assigned_queues.assign(MessageQueue("t", "gone", 0), 0, FILTER)
         await assigned_queues.save()
         await assigned_queues.release(list(assigned_queues.readers), save=True)
@@ -99,20 +93,14 @@ async def test_a_failed_commit_is_logged(caplog: pytest.LogCaptureFixture) -> No
 
 @in_virtual_time
 async def test_ordered_settings_make_ordered_readers() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster, ordered=True) as (assigned_queues, _),
-    ):
+    async with assigned_queues_of(ordered=True) as (_broker, assigned_queues, _):
         assert isinstance(assigned_queues.assign(QUEUE, 0, FILTER), OrderedReader)
 
 
 @in_virtual_time
 async def test_a_paused_queue_stays_paused_over_a_seek() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
+        broker.put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER).pause()
         assigned_queues.seek(QUEUE, 1, FILTER)
         await asyncio.sleep(5)
@@ -125,16 +113,13 @@ async def test_a_paused_queue_stays_paused_over_a_seek() -> None:
 
 @in_virtual_time
 async def test_a_changed_filter_is_used_at_once() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         assigned_queues.assign(QUEUE, 0, SubscriptionFilter.by_tags("t", "A", 1))
         await asyncio.sleep(1)
         assigned_queues.change("t", SubscriptionFilter.by_tags("t", "B", 2))
         await asyncio.sleep(1)
-        assert [call.subscription for call in cluster.brokers["a"].pulls] == ["A", "B"]
-        cluster.brokers["a"].put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))
+        assert [call.subscription for call in broker.pulls] == ["A", "B"]
+        broker.put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))
         message = await inbox.take()
         assert message is not None
         assert message.body == b"b"
@@ -142,25 +127,18 @@ async def test_a_changed_filter_is_used_at_once() -> None:
 
 @in_virtual_time
 async def test_a_lag_that_cannot_be_computed_is_an_error() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, _),
-    ):
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+    async with assigned_queues_of() as (broker, assigned_queues, _):
+        broker.put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, FILTER)
         assert await assigned_queues.lag([QUEUE]) == {QUEUE: 2}
-        await cluster.brokers["a"].server.stop(0)
+        await broker.server.stop(0)
         with pytest.raises(Exception, match=r"127\.0\.0\.1"):
             await assigned_queues.lag([QUEUE])
 
 
 @in_virtual_time
 async def test_a_handover_commits_messages_that_finished_meanwhile() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        broker = cluster.brokers["a"]
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         for body in (b"x", b"y"):
             broker.put("t", 0, body)
         assigned_queues.assign(QUEUE, 0, FILTER)
@@ -175,14 +153,11 @@ async def test_a_handover_commits_messages_that_finished_meanwhile() -> None:
 
 @in_virtual_time
 async def test_a_queue_that_is_held_twice_is_read_once() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         first = assigned_queues.assign(QUEUE, 0, FILTER)
         second = assigned_queues.assign(QUEUE, 0, FILTER)
         assert (first.is_held, second.is_held) == (False, True)
-        cluster.brokers["a"].put("t", 0, b"x")
+        broker.put("t", 0, b"x")
         await asyncio.sleep(1)
         assert len(inbox) == 1
 
@@ -191,10 +166,7 @@ async def test_a_queue_that_is_held_twice_is_read_once() -> None:
 async def test_an_unreadable_reply_does_not_stop_other_commits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with (
-        fake_cluster(t={"a": 2}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, _),
-    ):
+    async with assigned_queues_of() as (broker, assigned_queues, _):
         offsets, commit, tell = (
             assigned_queues.offsets,
             assigned_queues.offsets.commit,
@@ -215,9 +187,9 @@ async def test_an_unreadable_reply_does_not_stop_other_commits(
         assigned_queues.assign(other, 4, FILTER)
         await assigned_queues.save()
         await asyncio.sleep(0.1)
-        assert cluster.brokers["a"].committed == {("g", "t", 1): 4}
+        assert broker.committed == {("g", "t", 1): 4}
         await assigned_queues.release([QUEUE, other], save=True)
-        assert len(cluster.brokers["a"].commits) == 2
+        assert len(broker.commits) == 2
         assert "progress of t@a:0 is not saved" in caplog.text
 
 
@@ -225,11 +197,7 @@ async def test_an_unreadable_reply_does_not_stop_other_commits(
 async def test_a_recreated_topic_is_read_from_its_beginning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        broker = cluster.brokers["a"]
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         broker.topic_ids["t"] = "1-1"
         broker.committed["g", "t", 0] = 0
         broker.put("t", 0, b"old 0", b"old 1")
@@ -250,11 +218,7 @@ async def test_a_recreated_topic_is_read_from_its_beginning(
 
 @in_virtual_time
 async def test_a_missing_topic_is_waited_for() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        assigned_queues_of(cluster) as (assigned_queues, inbox),
-    ):
-        broker = cluster.brokers["a"]
+    async with assigned_queues_of() as (broker, assigned_queues, inbox):
         broker.topic_ids["t"] = "1-1"
         reader = assigned_queues.assign(
             QUEUE, await assigned_queues.offsets.start_offset(QUEUE), FILTER
