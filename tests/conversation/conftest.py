@@ -22,6 +22,7 @@ from roquet.client import (
 from roquet.client.consumer import Consumer
 from roquet.model.subscription import ALL
 from roquet.net.channel import Channel
+from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Router
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
@@ -31,7 +32,7 @@ from simulation.hosts import Hosts
 
 Config = TypeVar("Config", bound=ClientConfig)
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "host": "127.0.0.1",
     "port": 0,
     "log_file_size": 1 << 20,
@@ -134,10 +135,15 @@ class Member:
         return len(self.consumer.assignment())
 
 
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    """A broker in virtual time."""
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
+def broker_of(**settings: Any) -> BrokerServer:
+    """A broker of small files."""
+    files, clock = settings.pop("files", None), settings.pop("clock", SYSTEM_CLOCK)
+    return BrokerServer(BrokerConfig(**{**SMALL, **settings}), clock, files=files)
+
+
+def started(**settings: Any) -> BrokerServer:
+    """A broker of small files in virtual time."""
+    return broker_of(clock=this_loop().clock, **settings)
 
 
 async def ask(server: BrokerServer, call: Call[Any], timeout_ms: int = 60_000) -> Any:
@@ -164,8 +170,8 @@ def small() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def server(small: dict[str, Any]) -> AsyncIterator[BrokerServer]:
-    async with BrokerServer(BrokerConfig(**small)) as server:
+async def server() -> AsyncIterator[BrokerServer]:
+    async with BrokerServer(BrokerConfig(**SMALL)) as server:
         yield server
 
 

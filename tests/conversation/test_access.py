@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.conversation.conftest import next_of, virtual_cluster
+from tests.conversation.conftest import SMALL, broker_of, next_of, virtual_cluster
 
 from roquet.access.gaps import ALL, AccessGap
 from roquet.access.guard import AccessGuard
@@ -202,14 +202,12 @@ async def raw_client(server: BrokerServer) -> RawClient:
 
 
 @pytest.mark.parametrize("gaps", [(), (AccessGap.CODES,), (AccessGap.POLICIES,), ALL])
-async def test_recorded_conversations_have_the_same_answers(
-    small: dict[str, Any], gaps: tuple[AccessGap, ...]
-) -> None:
+async def test_recorded_conversations_have_the_same_answers(gaps: tuple[AccessGap, ...]) -> None:
     other = dict(STRICTER)
     for gap in CLOSED.keys() - set(gaps):
         other |= CLOSED[gap]
     differences = {}
-    async with BrokerServer(BrokerConfig(**small, **SECURED, access_compatibility=gaps)) as server:
+    async with broker_of(**SECURED, access_compatibility=gaps) as server:
         client = await raw_client(server)
         for one in EXCHANGES:
             reply = await client.ask(one.header, one.body)
@@ -224,8 +222,8 @@ async def test_recorded_conversations_have_the_same_answers(
 
 
 @pytest.fixture
-async def secured(small: dict[str, Any]) -> AsyncIterator[BrokerServer]:
-    async with BrokerServer(BrokerConfig(**small, **SECURED)) as server:
+async def secured() -> AsyncIterator[BrokerServer]:
+    async with broker_of(**SECURED) as server:
         yield server
 
 
@@ -319,9 +317,9 @@ async def registered(
     return channel, shown
 
 
-async def test_nobody_is_shown_half_messages_that_he_may_not_send(small: dict[str, Any]) -> None:
+async def test_nobody_is_shown_half_messages_that_he_may_not_send() -> None:
     quick: dict[str, Any] = {"transaction_timeout": 1, "transaction_check_interval": 20}
-    async with BrokerServer(BrokerConfig(**small, **SECURED, **quick)) as server:
+    async with broker_of(**SECURED, **quick) as server:
         shop = await make_user(server, "shop", allow("Topic:orders", "Pub"))
         spy = await make_user(server, "spy", allow("Topic:own", "All"), allow("Group:*", "All"))
         listening, seen = await registered(server, spy, "spy@1", "shop")
@@ -406,10 +404,8 @@ async def test_who_may_change_the_cluster_does_not_become_super(secured: BrokerS
 
 
 @pytest.mark.parametrize("gaps", [(), *((gap,) for gap in AccessGap), ALL])
-async def test_each_gap_opens_what_it_names_and_nothing_else(
-    small: dict[str, Any], gaps: tuple[AccessGap, ...]
-) -> None:
-    config = BrokerConfig(**small, **SECURED, access_compatibility=gaps)
+async def test_each_gap_opens_what_it_names_and_nothing_else(gaps: tuple[AccessGap, ...]) -> None:
+    config = BrokerConfig(**SMALL, **SECURED, access_compatibility=gaps)
     async with BrokerServer(config) as server:
         secret = Send(producer_group="pg", topic="secret", queue_id=0, born_timestamp=1, body=b"x")
         await call_as(server, ROOT, secret)
@@ -439,10 +435,10 @@ async def test_each_gap_opens_what_it_names_and_nothing_else(
 
 
 async def test_secrets_are_in_no_log_error_or_printed_setting(
-    small: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    config = BrokerConfig(**small, **SECURED, store_dir=tmp_path)
+    config = BrokerConfig(**SMALL, **SECURED, store_dir=tmp_path)
     async with BrokerServer(config) as server:
         await make_user(server, "bob", allow("Topic:orders", "Pub"))
         shown: Reply = await call_as(server, ROOT, GetSettings())
@@ -455,8 +451,8 @@ async def test_secrets_are_in_no_log_error_or_printed_setting(
             assert secret not in text
 
 
-async def test_users_and_policies_survive_a_restart(small: dict[str, Any], tmp_path: Path) -> None:
-    config = BrokerConfig(**small, **SECURED, store_dir=tmp_path)
+async def test_users_and_policies_survive_a_restart(tmp_path: Path) -> None:
+    config = BrokerConfig(**SMALL, **SECURED, store_dir=tmp_path)
     async with BrokerServer(config) as server:
         bob = await make_user(server, "bob", allow("Topic:orders", "Pub"))
     path = tmp_path / "config" / "access.json"
@@ -522,14 +518,12 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
         assert len(running.brokers[0].broker.delivery.revive.in_flight) == 0
 
 
-async def test_an_open_broker_has_a_plain_router(
-    small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_open_broker_has_a_plain_router(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(*_: object) -> None:
         raise AssertionError("a broker without access control has checked a request")
 
     monkeypatch.setattr(AccessGuard, "admit", checked)
-    async with BrokerServer(BrokerConfig(**small)) as server:
+    async with broker_of() as server:
         send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
         assert (await call_as(server, None, send)).queue_offset == 0
 

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect, ask, consumer_of, producer_of, virtual_cluster
+from tests.conversation.conftest import (
+    SMALL,
+    Connect,
+    ask,
+    consumer_of,
+    producer_of,
+    virtual_cluster,
+)
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -208,10 +215,8 @@ POP = Pop(
 )  # fmt: skip
 
 
-async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(
-    small: dict[str, Any], connect: Connect
-) -> None:
-    config = BrokerConfig(**small, store_dir=Path("/data"))
+async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(connect: Connect) -> None:
+    config = BrokerConfig(**SMALL, store_dir=Path("/data"))
     files = MemoryFiles()
     async with BrokerServer(config, files=files) as server:
         channel = await connect(server)
@@ -248,12 +253,10 @@ def fields(call: Send) -> dict[str, Any]:
 # -- settings ------------------------------------------------------------------------------------
 
 
-async def test_changed_settings_are_in_the_brokers_file(
-    small: dict[str, Any], connect: Connect, tmp_path: Path
-) -> None:
+async def test_changed_settings_are_in_the_brokers_file(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# a broker of ours\nbrokerPermission = 6\n")
-    config = BrokerConfig(**small, source=path)
+    config = BrokerConfig(**SMALL, source=path)
     async with BrokerServer(config) as server:
         channel = await connect(server)
         await channel.call(UpdateSettings(body=b"brokerPermission=4\nfileReservedTime=5"))

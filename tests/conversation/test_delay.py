@@ -47,8 +47,8 @@ def bodies(server: BrokerServer, queue_id: int = 0) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_every_level_waits_as_long_as_it_says(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_every_level_waits_as_long_as_it_says() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         begun = this_loop().clock.now_ms()
         for level in range(18, 0, -1):
             await send(server, b"%d" % level, level)
@@ -60,8 +60,8 @@ async def test_every_level_waits_as_long_as_it_says(small: dict[str, Any]) -> No
 
 
 @in_virtual_time
-async def test_levels_above_the_highest_are_the_highest(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_levels_above_the_highest_are_the_highest() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         await send(server, b"99", 99)
         await send(server, b"none", -1)
         await send(server, b"zero", 0)
@@ -73,8 +73,8 @@ async def test_levels_above_the_highest_are_the_highest(small: dict[str, Any]) -
 
 
 @in_virtual_time
-async def test_an_operator_sets_other_levels(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=(200, 60_000)) as server:
+async def test_an_operator_sets_other_levels() -> None:
+    async with started(message_delay_levels=(200, 60_000)) as server:
         await send(server, b"soon", 1)
         await send(server, b"later", 7)
         await asyncio.sleep(0.3)
@@ -84,8 +84,8 @@ async def test_an_operator_sets_other_levels(small: dict[str, Any]) -> None:
 
 
 @in_virtual_time
-async def test_many_of_a_level_keep_their_order_and_their_time(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_many_of_a_level_keep_their_order_and_their_time() -> None:
+    async with started() as server:
         for number in range(300):
             await send(server, b"%d" % number, 2)
             await asyncio.sleep(0.01)
@@ -97,8 +97,8 @@ async def test_many_of_a_level_keep_their_order_and_their_time(small: dict[str, 
 
 
 @in_virtual_time
-async def test_a_consumer_that_waits_is_woken(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_a_consumer_that_waits_is_woken() -> None:
+    async with started() as server:
         await send(server, b"first", 0)
         await send(server, b"later", 1)
         begun = this_loop().clock.monotonic_ms()
@@ -124,16 +124,16 @@ async def test_a_consumer_that_waits_is_woken(small: dict[str, Any]) -> None:
 @pytest.mark.parametrize("stop_s", [0.5, 15])
 @in_virtual_time
 async def test_delayed_messages_are_delivered_after_a_restart(
-    stop_s: float, small: dict[str, Any], tmp_path: Path
+    stop_s: float, tmp_path: Path
 ) -> None:
     begun = this_loop().clock.now_ms()
-    async with started(small, store_dir=tmp_path) as server:
+    async with started(store_dir=tmp_path) as server:
         for number in range(5):
             await send(server, b"%d" % number, 3)
         await send(server, b"early", 1)
         await asyncio.sleep(2)
     await asyncio.sleep(stop_s)
-    async with started(small, store_dir=tmp_path) as server:
+    async with started(store_dir=tmp_path) as server:
         await asyncio.sleep(11)
         found = held(server)
         assert [record.body for record in found] == [b"early", b"0", b"1", b"2", b"3", b"4"]
@@ -142,11 +142,11 @@ async def test_delayed_messages_are_delivered_after_a_restart(
 
 
 @in_virtual_time
-async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None:
+async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
     left: list[MemoryFiles] = []
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         for number, body in enumerate(sent):
             await send(server, body, 1 + number % 2)
             await asyncio.sleep(0.05)
@@ -154,7 +154,7 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
             left.append(files.copy())
             await asyncio.sleep(1.3)
     for copy in left:
-        async with started(small, store_dir=HELD, files=copy) as server:
+        async with started(store_dir=HELD, files=copy) as server:
             await asyncio.sleep(8)
             found = bodies(server)
             assert set(found) == set(sent)
@@ -163,22 +163,20 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
 
 
 @in_virtual_time
-async def test_progress_is_saved_while_it_runs(small: dict[str, Any]) -> None:
+async def test_progress_is_saved_while_it_runs() -> None:
     files = MemoryFiles()
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         await send(server, b"once", 1)
         await asyncio.sleep(12)
         copy = files.copy()
-    async with started(small, store_dir=HELD, files=copy) as server:
+    async with started(store_dir=HELD, files=copy) as server:
         await asyncio.sleep(5)
         assert bodies(server) == [b"once"]
 
 
 @in_virtual_time
-async def test_delayed_messages_are_durable_before_they_are_acknowledged(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
-    async with started(small, store_dir=tmp_path, sync_flush=True) as server:
+async def test_delayed_messages_are_durable_before_they_are_acknowledged(tmp_path: Path) -> None:
+    async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await send(server, b"one", 1)
         store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
@@ -189,13 +187,13 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(
 @pytest.mark.parametrize(("version", "waiting"), [("5.5.0", 3), ("4.9.7", 3)])
 @in_virtual_time
 async def test_delayed_messages_of_an_apache_directory_are_delivered(
-    version: str, waiting: int, small: dict[str, Any], tmp_path: Path
+    version: str, waiting: int, tmp_path: Path
 ) -> None:
     with tarfile.open(STORES / f"{version}-clean.tar.xz") as archive:
         wanted = [one for one in archive if "timer" not in one.name]
         unpack(archive, tmp_path, wanted)
     # The levels are shorter here: what was stored for two hours waits two minutes from now on.
-    async with started(small, store_dir=tmp_path, message_delay_levels=QUICK) as server:
+    async with started(store_dir=tmp_path, message_delay_levels=QUICK) as server:
         waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
         assert len(waiters) == waiting
         ends = server.broker.log.store.bounds("TopicB", 0)[1]
@@ -210,7 +208,7 @@ async def test_delayed_messages_of_an_apache_directory_are_delivered(
             queue = held(server, place["REAL_TOPIC"], int(place["REAL_QID"]))
             assert queue[-1].topic == "TopicB"
             assert waiter.body in {one.body for one in queue}
-    async with started(small, store_dir=tmp_path) as server:
+    async with started(store_dir=tmp_path) as server:
         await asyncio.sleep(5)
         store = server.broker.log.store
         assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting

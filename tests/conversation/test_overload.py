@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.conversation.conftest import SMALL, broker_of
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -62,10 +63,8 @@ def ask(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
     return Pull(queue_id=queue_id, queue_offset=offset, **given)
 
 
-async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_lost(
-    small: dict[str, Any],
-) -> None:
-    config = BrokerConfig(**{**small, "sync_flush": True, "send_capacity": 100})
+async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_lost() -> None:
+    config = BrokerConfig(**{**SMALL, "sync_flush": True, "send_capacity": 100})
     counts: Counter[str] = Counter()
     kept: dict[int, bytes] = {}
 
@@ -96,10 +95,8 @@ async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_l
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
-async def test_our_client_tries_again_when_a_broker_is_busy(
-    small: dict[str, Any], brokers: int
-) -> None:
-    async with cluster(brokers=brokers, **small) as running:
+async def test_our_client_tries_again_when_a_broker_is_busy(brokers: int) -> None:
+    async with cluster(brokers=brokers, **SMALL) as running:
         config = ProducerConfig(timeout_ms=2_000)
         async with Producer(running.namesrv_addr, config=config) as producer:
             await producer.send("flights", b"first")
@@ -110,8 +107,8 @@ async def test_our_client_tries_again_when_a_broker_is_busy(
             assert all(receipt.ok for receipt in receipts)
 
 
-async def test_long_polls_over_the_limit_are_asked_to_try_again(small: dict[str, Any]) -> None:
-    async with BrokerServer(BrokerConfig(**{**small, "pull_capacity": 10})) as server:
+async def test_long_polls_over_the_limit_are_asked_to_try_again() -> None:
+    async with broker_of(pull_capacity=10) as server:
         channel = await Channel.connect("127.0.0.1", server.port)
         await channel.call(message(1))
         polls = [asyncio.create_task(channel.call(ask(1))) for _ in range(5)]
@@ -124,10 +121,8 @@ async def test_long_polls_over_the_limit_are_asked_to_try_again(small: dict[str,
         await channel.close()
 
 
-async def test_a_client_that_reads_nothing_is_bounded_and_delays_no_other(
-    small: dict[str, Any],
-) -> None:
-    async with BrokerServer(BrokerConfig(**{**small, "log_file_size": 16 << 20})) as server:
+async def test_a_client_that_reads_nothing_is_bounded_and_delays_no_other() -> None:
+    async with broker_of(log_file_size=16 << 20) as server:
         channel = await Channel.connect("127.0.0.1", server.port)
         for number in range(4):
             await channel.call(replace(message(number), body=bytes(2 << 20)))

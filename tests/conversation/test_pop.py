@@ -12,6 +12,7 @@ from tests.conversation.conftest import (
     producer_of,
     remote_cluster,
     send,
+    started,
     virtual_cluster,
 )
 
@@ -34,16 +35,6 @@ from simulation.hosts import Hosts
 
 Snapshot = tuple[MemoryFiles, set[bytes], set[bytes]]
 """The files at a moment, and the bodies acknowledged until then: begun, and with a reply."""
-
-SMALL: dict[str, Any] = {
-    "host": "127.0.0.1",
-    "port": 0,
-    "store_dir": Path("/memory"),
-    "log_file_size": 1 << 18,
-    "queue_file_entries": 300,
-    "index_slots": 500,
-    "index_entries": 2_000,
-}
 
 
 def consumer(
@@ -214,10 +205,9 @@ async def test_messages_popped_during_a_close_return_at_once() -> None:
 
 @in_virtual_time
 async def test_popped_checkpoints_cannot_be_forged() -> None:
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, this_loop().clock) as server, Peer(server) as one:
+    async with started() as server, Peer(server) as one:
         with pytest.raises(CallRefused, match="forbidden"):
-            await one.send(b"{}", topic=names.revive_topic(config.cluster_name))
+            await one.send(b"{}", topic=names.revive_topic(BrokerConfig().cluster_name))
 
 
 # -- the broker dies -------------------------------------------------------------------------
@@ -333,9 +323,9 @@ async def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_ack
 ) -> None:
     clock, files = this_loop().clock, MemoryFiles()
     asked, told = set[bytes](), set[bytes]()
-    config = BrokerConfig(**SMALL, save_interval=700 if saved else 10**9)
+    config = {"store_dir": Path("/memory"), "save_interval": 700 if saved else 10**9}
     bodies = {b"%d" % n for n in range(8)}
-    async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+    async with started(**config, files=files) as server, Peer(server) as peer:
         for n in range(8):
             await peer.send(b"%d" % n, n % 2)
         taken = snapshots(server, files, asked, told)
@@ -359,10 +349,10 @@ async def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_ack
         assert bodies - maybe <= rest <= bodies - surely
 
 
-async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
+async def rest_of(config: dict[str, Any], files: MemoryFiles) -> set[bytes]:
     """What a group is given after the broker was killed; all of it, or less if it was noted."""
-    clock, seen = this_loop().clock, set[bytes]()
-    async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+    seen = set[bytes]()
+    async with started(**config, files=files) as server, Peer(server) as peer:
         while found := handles(await peer.pop(poll_ms=8_000, invisible_time=60_000)):
             for body, handle in found:
                 seen.add(body)
@@ -376,8 +366,7 @@ async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
 @in_virtual_time
 async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> None:
     clock = this_loop().clock
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, clock) as server, Peer(server) as one, Peer(server) as other:
+    async with started() as server, Peer(server) as one, Peer(server) as other:
         for n in range(4):
             await one.send(b"%d" % n)
         held = handles(await one.pop(2, order=True, attempt_id="a", invisible_time=5_000))
@@ -398,8 +387,7 @@ async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> Non
 @in_virtual_time
 async def test_an_ordered_queue_is_free_after_the_invisible_time() -> None:
     loop = this_loop()
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, loop.clock) as server, Peer(server) as one:
+    async with started() as server, Peer(server) as one:
         await one.send(b"0")
         await one.pop(order=True, attempt_id="a", invisible_time=3_000)
         before = loop.time()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect, consumer_of, send, virtual_cluster
+from tests.conversation.conftest import SMALL, Connect, consumer_of, send, virtual_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -147,7 +147,7 @@ async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["killed", "deleted and killed"])
 @in_virtual_time
 async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
-    small: dict[str, Any], connect: Connect, is_deleted: bool
+    connect: Connect, is_deleted: bool
 ) -> None:
     """A heartbeat creates it, and it is saved later: the next process creates it again."""
     beat = HeartbeatData(client_id="c1", consumer_data_set=[ConsumerData(group_name="g")])
@@ -155,7 +155,7 @@ async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
         consumer_group="g", topic="%RETRY%g", queue_id=0, set_zero_if_not_found=True
     )
     files = MemoryFiles()
-    given: dict[str, Any] = {**small, "store_dir": Path("/held")}
+    given: dict[str, Any] = {**SMALL, "store_dir": Path("/held")}
     async with BrokerServer(BrokerConfig(**given), this_loop().clock, files=files) as server:
         member = await connect(server)
         await member.call(Heartbeat(body=codec.dumps(beat)))

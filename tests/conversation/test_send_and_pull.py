@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import SMALL, Connect
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -157,9 +157,9 @@ async def test_a_message_is_found_by_key_and_by_id(channel: Channel) -> None:
 
 @pytest.mark.parametrize("sync_flush", [True, False])
 async def test_a_restarted_broker_continues_with_its_messages(
-    tmp_path: Path, small: dict[str, Any], connect: Connect, sync_flush: bool
+    tmp_path: Path, connect: Connect, sync_flush: bool
 ) -> None:
-    config = BrokerConfig(**small, store_dir=tmp_path, sync_flush=sync_flush)
+    config = BrokerConfig(**SMALL, store_dir=tmp_path, sync_flush=sync_flush)
     sent = [b"%d" % number for number in range(700)]  # more than one file of the queue
     async with BrokerServer(config) as server:
         channel = await connect(server)

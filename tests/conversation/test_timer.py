@@ -85,10 +85,8 @@ async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> N
 
 
 @in_virtual_time
-async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open(
-    small: dict[str, Any],
-) -> None:
-    async with started(small) as server:
+async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open() -> None:
+    async with started() as server:
         now_ms = this_loop().clock.now_ms()
         for properties in (
             f"TIMER_DELIVER_MS\x01{now_ms + HUNDRED_YEARS_MS}\x02",
@@ -112,17 +110,15 @@ async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open
 
 
 @in_virtual_time
-async def test_timed_messages_are_delivered_once_after_a_restart(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_timed_messages_are_delivered_once_after_a_restart(tmp_path: Path) -> None:
     begun = this_loop().clock.now_ms()
-    async with started(small, store_dir=tmp_path) as server:
+    async with started(store_dir=tmp_path) as server:
         for number in range(8):
             await after(server, b"%d" % number, 1_000 + 500 * number)
         await asyncio.sleep(2.6)
         assert bodies(server) == [b"0", b"1", b"2", b"3"]
     await asyncio.sleep(1)
-    async with started(small, store_dir=tmp_path) as server:
+    async with started(store_dir=tmp_path) as server:
         await asyncio.sleep(5)
         assert bodies(server) == [b"%d" % number for number in range(8)]
         late = [record.stored_ms - begun for record in held(server)[-2:]]
@@ -133,11 +129,11 @@ async def test_timed_messages_are_delivered_once_after_a_restart(
 
 
 @in_virtual_time
-async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None:
+async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
     left: list[MemoryFiles] = []
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         for number, body in enumerate(sent):
             await after(server, body, 500 + 30 * number)
             await asyncio.sleep(0.05)
@@ -145,7 +141,7 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
             left.append(files.copy())
             await asyncio.sleep(0.7)
     for copy in left:
-        async with started(small, store_dir=HELD, files=copy) as server:
+        async with started(store_dir=HELD, files=copy) as server:
             await asyncio.sleep(5)
             found = bodies(server)
             assert set(found) == set(sent)
@@ -154,20 +150,18 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
 
 
 @in_virtual_time
-async def test_a_delivery_time_is_durable_before_it_is_acknowledged(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
-    async with started(small, store_dir=tmp_path, sync_flush=True) as server:
+async def test_a_delivery_time_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await after(server, b"one", 1_000)
         store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
         assert reply.recall_handle
 
 
-def test_an_empty_broker_has_no_timer_files(small: dict[str, Any], tmp_path: Path) -> None:
+def test_an_empty_broker_has_no_timer_files(tmp_path: Path) -> None:
     @in_virtual_time
     async def story() -> None:
-        async with started(small, store_dir=tmp_path) as server:
+        async with started(store_dir=tmp_path) as server:
             await send(server, b"plain", "")
             await asyncio.sleep(5)
 
@@ -202,7 +196,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -
 @pytest.mark.parametrize(("kind", "waiting"), [("5.5.0-clean", 2), ("5.5.0-torn", 4)])
 @in_virtual_time
 async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
-    kind: str, waiting: int, small: dict[str, Any], tmp_path: Path
+    kind: str, waiting: int, tmp_path: Path
 ) -> None:
     directory = unpacked(kind, tmp_path)
 
@@ -213,7 +207,7 @@ async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others
     clock = this_loop().clock
     saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
     clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
-    async with started(small, store_dir=directory, retention=1 << 50) as server:
+    async with started(store_dir=directory, retention=1 << 50) as server:
         assert server.broker.delivery.timer.behind == 0
         before = delivered(server)
         await asyncio.sleep(5)
@@ -222,17 +216,15 @@ async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others
         await asyncio.sleep(10)
         assert len(delivered(server)) == len(before) + waiting
         assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
-    async with started(small, store_dir=directory, retention=1 << 50) as server:
+    async with started(store_dir=directory, retention=1 << 50) as server:
         await asyncio.sleep(5)
         assert len(delivered(server)) == len(before) + waiting
 
 
 @in_virtual_time
-async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer(
-    small: dict[str, Any],
-) -> None:
+async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer() -> None:
     """Its notes wait on the wheel; two messages were given out, one of them acknowledged."""
-    async with started(small) as server:
+    async with started() as server:
         broker, clock = server.broker, this_loop().clock
         for body in (b"one", b"two"):
             await send(server, body, "")
