@@ -10,7 +10,7 @@ from tests.client.conftest import Created, config_of, fake_cluster, producer_of
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
-from roquet.client.sending.key_order import KeyOrder
+from roquet.client.sending.outstanding_sends import KeyOrder
 from roquet.client.sending.selectors import Chance, KeyHash
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message

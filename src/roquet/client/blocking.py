@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from roquet.client import pop, push
@@ -125,12 +125,7 @@ class ReceivedMessage(InboundMessage):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             self.ack()
         else:
@@ -237,7 +232,6 @@ class Producer(_Client[sending.Producer]):
         )
 
     def _turn(self) -> RoundRobin:
-        """The calling thread's round-robin position."""
         turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
             turn = self._caller.turn = self._client.new_round_robin()

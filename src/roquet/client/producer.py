@@ -9,8 +9,8 @@ from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.batching import BatchAccumulator
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
-from roquet.client.sending.key_order import KeyOrder, OrderKey
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
+from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey
 from roquet.client.sending.prepare import (
     MessageFields,
     MessagePreparer,
@@ -371,7 +371,6 @@ class Producer:
 
 
 def _size(batch: Sequence[PreparedMessage]) -> int:
-    """Bytes of messages as the body of a batch."""
     return sum(message.batch_size for message in batch)
 
 

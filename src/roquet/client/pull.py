@@ -78,10 +78,6 @@ class PullConsumer(RebalancedConsumer):
         self._polled: Sequence[ReceivedMessage] = ()
         self._is_assigned = False
 
-    async def close(self) -> None:
-        """Leave the group; the last poll's messages count as handled only after a `commit`."""
-        await super().close()
-
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; empty when no name server knows it."""
         self._session.check()
@@ -216,8 +212,8 @@ class PullConsumer(RebalancedConsumer):
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` waiting messages, and wait only while there is none.
 
-        They count as acknowledged at the next poll or `commit`, unless they were settled by their
-        own methods.
+        They count as acknowledged at the next poll or `commit`, not at the close, unless they were
+        settled by their own methods.
         """
         self._session.check()
         self._settle_polled()
@@ -262,11 +258,10 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
-        topic = self._full_name(topic)
-        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
+        message_filter = self._filter(topic, tags, sql)
         await check_filters(self._session, self.group, [message_filter])
-        self._assigned_queues.change(topic, message_filter)
-        await self._rebalancer.subscribe(topic, message_filter)
+        self._assigned_queues.change(message_filter)
+        await self._rebalancer.subscribe(message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
             self._is_sharing = True
@@ -278,7 +273,6 @@ class PullConsumer(RebalancedConsumer):
             message.settle()
 
     async def _ensure_route(self, queue: MessageQueue) -> None:
-        """Fetch the route of a queue's topic if it is unknown."""
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)

@@ -14,7 +14,7 @@ from roquet.client.reading.retry import (
     RetrySender,
 )
 from roquet.client.rebalance.listeners import RebalanceListener
-from roquet.model.names import check_topic, retry_topic
+from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 
 __all__ = ["PushConsumer", "RebalanceListener"]
@@ -67,25 +67,14 @@ class PushConsumer(RebalancedConsumer):
         UsageError with the position of a fault in the expression.
         """
         self._check_if_open()
-        topic = self._full_name(topic)
-        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
-        self._filters[topic] = message_filter
-        self._assigned_queues.change(topic, message_filter)
+        message_filter = self._filter(topic, tags, sql)
+        self._filters[message_filter.topic] = message_filter
+        self._assigned_queues.change(message_filter)
         self._subscriptions_changed()
 
-    async def start(self) -> None:
-        """Join the group; `async with` does this.
-
-        Raises ConfigError when the brokers do not support the strategy, and CallRefused when they
-        do not support a filter expression.
-        """
-        await super().start()
-        try:
-            await check_filters(self._session, self.group, self._filters.values())
-            self._rebalancing = await self._rebalancer.start()
-        except BaseException:
-            await self._end()
-            raise
+    async def _begin(self) -> None:
+        await check_filters(self._session, self.group, self._filters.values())
+        self._rebalancing = await self._rebalancer.start()
 
     async def rebalance(self) -> bool:
         """Rebalance once now; return whether it succeeded."""

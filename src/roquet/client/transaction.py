@@ -12,7 +12,6 @@ producer of its group. The check looks up whether the work was done and answers.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
 
 import msgspec
@@ -113,12 +112,7 @@ class Transaction:
         self._receipt = await self._producer.begin(self.prepared, self._timeout_ms)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             await self._producer.end(self)
             return
@@ -312,7 +306,6 @@ class TransactionProducer(Producer):
     def _end_span(
         self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
     ) -> AbstractContextManager[object]:
-        """A span around the end of a transaction, where spans are made."""
         if (spans := self._session.spans) is None:
             return nullcontext()
         name = state.name.lower()

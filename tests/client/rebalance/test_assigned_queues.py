@@ -116,7 +116,7 @@ async def test_a_changed_filter_is_used_at_once() -> None:
     async with assigned_queues_of() as (broker, assigned_queues, inbox):
         assigned_queues.assign(QUEUE, 0, SubscriptionFilter.by_tags("t", "A", 1))
         await asyncio.sleep(1)
-        assigned_queues.change("t", SubscriptionFilter.by_tags("t", "B", 2))
+        assigned_queues.change(SubscriptionFilter.by_tags("t", "B", 2))
         await asyncio.sleep(1)
         assert [call.subscription for call in broker.pulls] == ["A", "B"]
         broker.put("t", 0, b"b", properties=encode_properties({"TAGS": "B"}))

@@ -169,12 +169,10 @@ class Membership:
             self.trigger()
 
     def _trigger_for_new_brokers(self) -> None:
-        """Trigger a heartbeat when there is a broker that has got none."""
         if self._addresses(followers=bool(self._data().consumer_data_set)) - self._known:
             self.trigger()
 
     def _addresses(self, *, followers: bool) -> set[str]:
-        """The addresses of all leaders, and of their followers if asked for."""
         brokers = self._routes.brokers
         if followers:
             return {address for broker in brokers for address in broker.broker_addrs.values()}

@@ -183,7 +183,6 @@ class BrokerRequests:
         session.router.add(ConsumeDirectly, self._consume)
 
     def _reset(self, call: ResetClientOffset, _peer: Peer) -> HandlerReply:
-        """Handle an operator's reset of the group's offsets."""
         if call.group != self._group:
             return None
         is_first = not self._wanted
@@ -198,12 +197,10 @@ class BrokerRequests:
             await self._rebalancer.reset(wanted)
 
     def _status(self, call: GetClientStatus, _peer: Peer) -> Reply:
-        """Return this member's offsets in the queues of a topic."""
         table = self._consumer_status.progress(call.topic) if call.group == self._group else {}
         return Reply(body=codec.dumps(ClientStatus(message_queue_table=table)))
 
     def _running_info(self, call: GetRunningInfo, _peer: Peer) -> Reply:
-        """Return this member's running info."""
         self._check(call.consumer_group)
         return Reply(
             body=codec.dumps(
@@ -212,7 +209,6 @@ class BrokerRequests:
         )
 
     async def _consume(self, call: ConsumeDirectly, _peer: Peer) -> Reply:
-        """Call the handler of `run` with one message now."""
         self._check(call.consumer_group)
         return Reply(body=codec.dumps(await self._direct_consumer.handle(call)))
 

@@ -83,7 +83,6 @@ class PopAcks:
             )
 
     async def _send_pending(self, broker: str) -> None:
-        """Send acknowledgements to one broker while there are any."""
         throttle = ErrorLogThrottle(f"acknowledgements to {broker}")
         pending = self._pending[broker]
         try:
@@ -105,7 +104,6 @@ class PopAcks:
             del self._senders[broker]
 
     def _span(self, broker: str, acks: list[PopAck]) -> AbstractContextManager[object]:
-        """A span around acknowledgements, where spans are made."""
         if (spans := self._session.spans) is None:
             return nullcontext()
         topics = {ack.topic for ack in acks}

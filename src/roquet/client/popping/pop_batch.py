@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
+import msgspec
+
 from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
@@ -34,20 +36,16 @@ class PopAcknowledger(Protocol):
         """Extend a message's invisible time."""
 
 
-class PopTarget:
+class PopTarget(msgspec.Struct, frozen=True):
     """One topic of one broker, as a group pops it."""
 
-    __slots__ = ("acks", "broker", "clock", "group", "namespace", "topic")
-
-    def __init__(
-        self, broker: str, topic: str, group: str, acks: PopAcknowledger, clock: Clock
-    ) -> None:
-        self.broker = broker
-        self.topic = topic
-        self.group = group
-        self.acks = acks
-        self.clock = clock
-        self.namespace: str | None = None
+    broker: str
+    topic: str
+    group: str
+    acks: PopAcknowledger
+    clock: Clock
+    namespace: str | None = None
+    """The client's namespace, which is removed from topic names."""
 
 
 class PopBatch:

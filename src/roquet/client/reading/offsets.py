@@ -185,7 +185,6 @@ class GroupOffsets:
         return started is None or not started.issuperset(self._session.routes.readable(topic) or ())
 
     async def _start_topic(self, topic: str, *, is_start: bool) -> None:
-        """Find and commit the start offsets of a topic's queues."""
         try:
             queues = await self._session.routes.find_readable(topic)
         except RoquetError as error:

@@ -153,7 +153,6 @@ class QueueReader:
         return self._background.start(self._run(), f"reader of {self.queue}")
 
     async def _run(self) -> None:
-        """Pull for ever."""
         clock = self._clock
         while True:
             await self._wait_for_room()
@@ -250,7 +249,6 @@ class QueueReader:
         log.error("%s offset %d is unreadable and skipped: %s", self.queue, offset, error)
 
     def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand out messages."""
         self._inbox.put(messages)
 
     # reading.message.MessageOwner
@@ -290,7 +288,6 @@ class QueueReader:
             self._abandon(message)
 
     def _hand_out_again(self, message: ReceivedMessage) -> None:
-        """Hand out a message whose next try is due."""
         if self._parked is None:
             self._inbox.put_first(message)
         else:

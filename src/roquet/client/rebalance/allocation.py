@@ -149,7 +149,6 @@ class QueueAllocator:
         )
 
     def _deciding_broker(self, topic: str) -> str:
-        """The broker that allocates a topic's queues."""
         names = [broker.broker_name for broker in self._session.routes.brokers_of(topic)]
         if not names:
             raise UsageError(f"no broker of topic {topic} is known")

@@ -124,10 +124,10 @@ class AssignedQueues:
         self.assign(queue, first, reader.message_filter)
         return True
 
-    def change(self, topic: str, message_filter: SubscriptionFilter) -> None:
-        """Change the filter of a topic."""
+    def change(self, message_filter: SubscriptionFilter) -> None:
+        """Change the filter of its topic."""
         for queue, reader in self.readers.items():
-            if queue.topic == topic:
+            if queue.topic == message_filter.topic:
                 reader.change(message_filter)
 
     def drop(self, queues: Iterable[MessageQueue]) -> Sequence[QueueReader]:

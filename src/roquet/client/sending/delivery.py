@@ -15,9 +15,8 @@ from typing import Final
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.fault_tolerance import FaultTolerance
-from roquet.client.sending.key_order import KeyOrder
 from roquet.client.sending.outgoing import OutgoingBatch, StoredListener, build_receipts, send_call
-from roquet.client.sending.outstanding_sends import OutstandingSends
+from roquet.client.sending.outstanding_sends import KeyOrder, OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue

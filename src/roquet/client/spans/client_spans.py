@@ -346,7 +346,6 @@ def _harmless() -> Iterator[None]:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    """Mark a span as failed, with the error."""
     text = encodable(str(error))
     trace = encodable("".join(format_exception(error)))
     span.record_exception(error, {"exception.message": text, "exception.stacktrace": trace})

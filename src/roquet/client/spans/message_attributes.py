@@ -64,18 +64,20 @@ def encodable(value: Any) -> Any:
 
 def sent_attributes(properties: Mapping[str, str], body_size: int) -> dict[str, Any]:
     """The attributes of a message that is sent, by its properties and the bytes of its body."""
-    kind = "normal"
-    if names.TRANSACTION_PREPARED in properties:
-        kind = "transaction"
-    elif any(name in properties for name in _DELAYED):
-        kind = "delay"
-    elif names.SHARDING_KEY in properties:
-        kind = "fifo"
     attributes = property_attributes(properties)
     attributes["messaging.message.id"] = properties.get(names.UNIQUE_KEY, "")
     attributes["messaging.message.body.size"] = body_size
-    attributes["messaging.rocketmq.message.type"] = kind
+    attributes["messaging.rocketmq.message.type"] = message_type(properties)
     return attributes
+
+
+def message_type(properties: Mapping[str, str]) -> str:
+    """The type of a sent message: `transaction`, `delay`, `fifo` or `normal`."""
+    if names.TRANSACTION_PREPARED in properties:
+        return "transaction"
+    if any(name in properties for name in _DELAYED):
+        return "delay"
+    return "fifo" if names.SHARDING_KEY in properties else "normal"
 
 
 def property_attributes(properties: Mapping[str, str]) -> dict[str, Any]:

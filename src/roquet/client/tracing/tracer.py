@@ -284,7 +284,6 @@ class Tracer:
 
 
 def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
-    """The outcome of a handler that did not raise."""
     return (
         ConsumeReturnType.FAILED
         if result is False or message.has_failed
