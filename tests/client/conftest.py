@@ -486,6 +486,24 @@ def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
 
+@asynccontextmanager
+async def producing(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer]]:
+    """A cluster with the topic `t`, of so many queues on each broker, and a producer."""
+    async with fake_cluster(t=queues) as cluster, producer_of(cluster, **settings) as producer:
+        yield cluster, producer
+
+
+@asynccontextmanager
+async def consuming(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, PushConsumer]]:
+    """A cluster with the topic `t`, of so many queues on each broker, and a consumer."""
+    async with fake_cluster(t=queues) as cluster, consumer_of(cluster, **settings) as consumer:
+        yield cluster, consumer
+
+
 def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
     """Store messages with the bodies 0, 1, 2 and so on at broker `a`."""
     cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])

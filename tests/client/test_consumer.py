@@ -6,7 +6,15 @@ import os
 import signal
 
 import pytest
-from tests.client.conftest import Created, config_of, consumer_of, fake_cluster, filled, next_of
+from tests.client.conftest import (
+    Created,
+    config_of,
+    consumer_of,
+    consuming,
+    fake_cluster,
+    filled,
+    next_of,
+)
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -22,7 +30,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 
 @in_virtual_time
 async def test_next_is_one_or_none_in_time() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         assert await consumer.next(timeout_ms=3_000) is None
         assert this_loop().clock.monotonic_ms() == 3_000
         filled(cluster, 1)
@@ -32,7 +40,7 @@ async def test_next_is_one_or_none_in_time() -> None:
 
 @in_virtual_time
 async def test_fetch_ends_with_enough_or_with_the_time() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 5)
         assert [m.body for m in await consumer.fetch(3)] == [b"0", b"1", b"2"]
         before_ms = this_loop().clock.monotonic_ms()
@@ -42,7 +50,7 @@ async def test_fetch_ends_with_enough_or_with_the_time() -> None:
 
 @in_virtual_time
 async def test_a_fetch_that_is_cancelled_loses_nothing() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
@@ -56,7 +64,7 @@ async def test_a_fetch_that_is_cancelled_loses_nothing() -> None:
 async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(created: Created) -> None:
     assigned = created(AssignedQueues)
     inboxes = created(Inbox)
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
@@ -72,7 +80,7 @@ async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(created: Creat
 
 @in_virtual_time
 async def test_messages_go_on_until_the_consumer_is_closed() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen = []
         async for message in consumer.messages():
@@ -95,7 +103,7 @@ async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
 
 @in_virtual_time
 async def test_a_block_that_fails_sends_its_message_back() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
         with pytest.raises(ValueError, match="not yet"):
             await attempt(consumer, ValueError("not yet"))
@@ -123,7 +131,7 @@ async def test_run_hands_over_everything_and_acknowledges_it() -> None:
 
 @in_virtual_time
 async def test_a_failed_message_goes_back_to_its_broker() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen = []
 
@@ -148,7 +156,7 @@ async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_p
     created: Created,
 ) -> None:
     assigned = created(AssignedQueues)
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         filled(cluster, 3)
         seen = []
@@ -172,7 +180,7 @@ async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_p
 
 @in_virtual_time
 async def test_a_close_waits_for_failed_messages_to_leave() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -188,7 +196,7 @@ async def test_a_close_waits_for_failed_messages_to_leave() -> None:
 
 @in_virtual_time
 async def test_a_nack_in_a_handler_that_returns_is_a_nack() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -242,7 +250,7 @@ async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
 
 @in_virtual_time
 async def test_cancelling_run_keeps_the_consumer() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 1)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -258,9 +266,9 @@ async def test_cancelling_run_keeps_the_consumer() -> None:
 
 @in_virtual_time
 async def test_progress_is_saved_each_5_s_and_only_when_it_changed() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        consumer_of(cluster, suspend_ms=1_000_000, pull_timeout_ms=2_000_000) as consumer,
+    async with consuming({"a": 1}, suspend_ms=1_000_000, pull_timeout_ms=2_000_000) as (
+        cluster,
+        consumer,
     ):
         broker = cluster.brokers["a"]
         filled(cluster, 1)
@@ -358,7 +366,7 @@ async def test_two_members_of_one_name_in_one_process_are_an_error() -> None:
 
 @in_virtual_time
 async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 3)
         await asyncio.sleep(1)
         queue, other = consumer.assignment()
@@ -377,7 +385,7 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed() -> None:
 
 @in_virtual_time
 async def test_a_seek_goes_anywhere() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         await asyncio.sleep(1)
         (queue,) = consumer.assignment()
@@ -406,7 +414,7 @@ async def test_a_seek_goes_anywhere() -> None:
 
 @in_virtual_time
 async def test_the_lag_counts_unhandled_messages() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         first, _ = await consumer.fetch(2)
         await first.ack()
@@ -436,7 +444,7 @@ async def test_a_handler_may_stop_it() -> None:
 async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (_cluster, consumer):
         await asyncio.sleep(1)
         ours = {task for task in asyncio.all_tasks() if "g" in task.get_name().split()}
         waiting = asyncio.create_task(consumer.next())

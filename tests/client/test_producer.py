@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
-from tests.client.conftest import Created, config_of, fake_cluster, producer_of
+from tests.client.conftest import Created, config_of, fake_cluster, producer_of, producing
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -23,7 +23,7 @@ from roquet.wire.records.property_text import decode_properties
 
 @in_virtual_time
 async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         receipt = await producer.send("t", b"hello", tag="new", keys="k1")
         (call,) = cluster.brokers["a"].sends
         properties = decode_properties(call.properties)
@@ -42,7 +42,7 @@ async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
 
 @in_virtual_time
 async def test_a_ready_message_does_as_well() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send(Message("t", b"x" * 9_000, flag=4))
         (call,) = cluster.brokers["a"].sends
         assert (zlib.decompress(call.body), call.flag, call.sys_flag) == (b"x" * 9_000, 4, 0x301)
@@ -50,7 +50,7 @@ async def test_a_ready_message_does_as_well() -> None:
 
 @in_virtual_time
 async def test_one_key_one_queue_as_java_chooses_it() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (_cluster, producer):
         orders = ["XXX001", "XXX002", "XXX003"]
         sent = [await producer.send("t", b"x", order_key=key) for key in orders * 2]
         assert [receipt.queue.queue_id for receipt in sent] == [3, 2, 1] * 2
@@ -70,7 +70,7 @@ async def test_brokers_know_the_producer_until_it_leaves() -> None:
 
 @in_virtual_time
 async def test_a_send_waits_for_a_cluster_that_is_still_starting() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         cluster.unready = 5
         assert (await producer.send("t", b"x")).ok
         assert 500 <= this_loop().clock.monotonic_ms() < 3_000
@@ -87,7 +87,7 @@ async def test_without_a_cluster_a_send_fails_in_time_and_says_why() -> None:
 
 @in_virtual_time
 async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
-    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         await producer.send("t", b"x")
         new = await cluster.add("c")
         cluster.topics["t"]["c"] = 3
@@ -99,7 +99,7 @@ async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
 
 @in_virtual_time
 async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (cluster, producer):
         messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
         receipt = await producer.send_batch(messages)
         (call,) = cluster.brokers["a"].sends
@@ -112,10 +112,7 @@ async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
 
 @in_virtual_time
 async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
-    async with (
-        fake_cluster(t={"a": 4}) as cluster,
-        producer_of(cluster, body_size_max=2_000) as producer,
-    ):
+    async with producing({"a": 4}, body_size_max=2_000) as (cluster, producer):
         with pytest.raises(UsageError, match="at least one"):
             await producer.send_batch([])
         with pytest.raises(UsageError, match="one topic"):
@@ -129,7 +126,7 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
 
 @in_virtual_time
 async def test_a_key_is_not_overtaken_by_its_own_retry() -> None:
-    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.faults += [CallRefused(2, "busy")] * 2
         sends = [
@@ -167,7 +164,7 @@ async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
     way: str, is_known: bool, created: Created
 ) -> None:
     key_orders = created(KeyOrder)
-    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         if is_known:
             await producer.send("t", b"x")
         for broker in cluster.brokers.values():
@@ -181,7 +178,7 @@ async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
 
 @in_virtual_time
 async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
         start, chance = this_loop().clock.monotonic_ms(), Chance(Random(5))
@@ -191,7 +188,7 @@ async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
 
 @in_virtual_time
 async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
         start = this_loop().clock.monotonic_ms()
@@ -203,10 +200,7 @@ async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
 
 @in_virtual_time
 async def test_a_selector_chooses_the_queue() -> None:
-    async with (
-        fake_cluster(t={"a": 4}) as cluster,
-        producer_of(cluster, selector=lambda queues, _: queues[1]) as producer,
-    ):
+    async with producing({"a": 4}, selector=lambda queues, _: queues[1]) as (cluster, producer):
         assert (await producer.send("t", b"x")).queue.queue_id == 1
         last = await producer.send("t", b"x", selector=lambda queues, _: queues[-1])
         assert last.queue.queue_id == 3
@@ -226,7 +220,7 @@ async def test_a_selector_chooses_the_queue() -> None:
 
 @in_virtual_time
 async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         with pytest.raises(UsageError, match="cannot be in a batch"):
             await producer.send_batch([Message("t", b"x", delay_level=1), Message("t", b"y")])
         await producer.send_many(Message("t", b"x", delay_level=n % 2) for n in range(4))
@@ -235,7 +229,7 @@ async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
 
 @in_virtual_time
 async def test_one_way_arrives() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send_oneway("t", b"x")
         await asyncio.sleep(0.1)
         assert cluster.brokers["a"].bodies("t", 0) == [b"x"]
@@ -266,7 +260,7 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
 
 @in_virtual_time
 async def test_what_is_no_handle_is_refused_before_the_wire() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (_cluster, producer):
         with pytest.raises(UsageError, match="'nonsense' is not a recall handle"):
             await producer.recall("t", "nonsense")
         with pytest.raises(UsageError, match="only receipts of messages with delay or deliver_at"):
@@ -276,6 +270,6 @@ async def test_what_is_no_handle_is_refused_before_the_wire() -> None:
 @in_virtual_time
 async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked() -> None:
     handle = RecallHandle("t", "gone", 1_900_000_000_000, "k").text()
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (_cluster, producer):
         with pytest.raises(ConnectFailed, match="gone"):
             await producer.recall("t", handle)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.client.conftest import config_of, consumer_of, fake_cluster
+from tests.client.conftest import config_of, consumer_of, consuming, fake_cluster
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -31,7 +31,7 @@ async def started(consumer: PushConsumer) -> PushConsumer:
 
 @in_virtual_time
 async def test_the_only_member_gets_all_queues_at_once() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 4}) as (_cluster, consumer):
         await asyncio.sleep(0.1)
         assert ids(consumer) == [0, 1, 2, 3]
 
@@ -70,7 +70,7 @@ async def test_without_a_notice_members_look_every_20_s() -> None:
 
 @in_virtual_time
 async def test_a_joining_broker_is_read_within_a_route_refresh() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 2}) as (cluster, consumer):
         await asyncio.sleep(1)
         await cluster.add("b")
         cluster.topics["t"]["b"] = 1
@@ -80,7 +80,7 @@ async def test_a_joining_broker_is_read_within_a_route_refresh() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_left_is_read_no_more() -> None:
-    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 2, "b": 2}) as (cluster, consumer):
         await asyncio.sleep(1)
         await cluster.kill("b")
         await asyncio.sleep(31)
@@ -89,7 +89,7 @@ async def test_a_broker_that_left_is_read_no_more() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_dropped() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 4}) as (cluster, consumer):
         await asyncio.sleep(1)
         revoked: list[object] = []
         consumer.on_revoked(revoked.append)
@@ -150,7 +150,7 @@ async def test_a_member_may_start_before_its_name_server(caplog: pytest.LogCaptu
 
 @in_virtual_time
 async def test_heartbeats_name_the_subscriptions() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         consumer.subscribe("t", "A || B")
         await asyncio.sleep(2)
@@ -224,10 +224,7 @@ async def test_a_strategy_that_raises_leaves_all_as_it_is(caplog: pytest.LogCapt
     def broken(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         raise ZeroDivisionError("no idea")
 
-    async with (
-        fake_cluster(t={"a": 2}) as cluster,
-        consumer_of(cluster, strategy=broken) as consumer,
-    ):
+    async with consuming({"a": 2}, strategy=broken) as (_cluster, consumer):
         await asyncio.sleep(5)
         assert ids(consumer) == []
         assert "no idea" in caplog.text

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, consumer_of, fake_cluster, next_of
+from tests.client.conftest import FakeCluster, consuming, next_of
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.operator.broker_requests import (
@@ -54,7 +54,7 @@ def test_offsets_come_in_either_form() -> None:
 
 @in_virtual_time
 async def test_the_status_names_the_queues_of_one_topic() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 2}) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"1", b"2")
         for _ in range(2):
             message = await next_of(consumer)
@@ -72,7 +72,7 @@ async def test_the_status_names_the_queues_of_one_topic() -> None:
 
 @in_virtual_time
 async def test_a_group_that_is_not_ours_is_refused() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         peer = peer_of(cluster, consumer)
         for call in (
@@ -87,7 +87,7 @@ async def test_a_group_that_is_not_ours_is_refused() -> None:
 
 @in_virtual_time
 async def test_running_info_has_stacks_only_on_request() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         peer = peer_of(cluster, consumer)
         for asked in (True, False):
@@ -101,7 +101,7 @@ async def test_running_info_has_stacks_only_on_request() -> None:
 
 @in_virtual_time
 async def test_resets_that_come_together_are_done_one_after_the_other() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
         for _ in range(3):
             message = await next_of(consumer)

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 
 from tests.client.conftest import consumer_of as push_consumer_of
+from tests.client.conftest import consuming as consuming_queues
 from tests.client.conftest import fake_cluster, filled
 
 from roquet.client.reading.message import ReceivedMessage
@@ -14,11 +15,12 @@ QUEUE = MessageQueue("t", "a", 0)
 
 
 consumer_of = partial(push_consumer_of, ordered=True)
+consuming = partial(consuming_queues, ordered=True)
 
 
 @in_virtual_time
 async def test_the_next_message_waits_for_the_one_before() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 2, 0)
         filled(cluster, 1, 1)
         messages = await consumer.fetch(3, 1_000)
@@ -29,7 +31,7 @@ async def test_the_next_message_waits_for_the_one_before() -> None:
 
 @in_virtual_time
 async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen: list[tuple[int, int]] = []
 
@@ -75,7 +77,7 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
 
 @in_virtual_time
 async def test_a_lost_lock_stops_the_handing_out() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         broker = cluster.brokers["a"]
         lost: list[object] = []
         consumer.on_lost(lost.append)
@@ -128,7 +130,7 @@ async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
 
 @in_virtual_time
 async def test_a_seek_waits_for_the_message_in_hand() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.seek(QUEUE, 7)
@@ -140,7 +142,7 @@ async def test_a_seek_waits_for_the_message_in_hand() -> None:
 
 @in_virtual_time
 async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.pause(QUEUE)
@@ -153,7 +155,7 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
 
 @in_virtual_time
 async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
         (message,) = await consumer.fetch(1)
         await message.nack(3_600_000)
@@ -187,7 +189,7 @@ async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> N
 
 @in_virtual_time
 async def test_many_seeks_wait_for_the_message_in_hand() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         for offset in (7, 6, 5):
@@ -205,7 +207,7 @@ async def test_many_seeks_wait_for_the_message_in_hand() -> None:
 
 @in_virtual_time
 async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.seek(QUEUE, 7)

@@ -10,7 +10,7 @@ from tests.client.conftest import (
     Created,
     FakeBroker,
     config_of,
-    consumer_of,
+    consuming,
     fake_cluster,
     next_of,
     reader_context,
@@ -245,10 +245,7 @@ async def test_a_running_handler_ends_before_its_message_comes_again(
         await asyncio.sleep(5)
         at_work.remove(message.body)
 
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        consumer_of(cluster, ordered=ordered) as consumer,
-    ):
+    async with consuming({"a": 1}, ordered=ordered) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x")
         work = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(2)
@@ -269,10 +266,7 @@ async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(created: Crea
         await asyncio.sleep(40)
 
     for ordered in (False, True):
-        async with (
-            fake_cluster(t={"a": 1}) as cluster,
-            consumer_of(cluster, ordered=ordered, close_timeout_ms=1) as consumer,
-        ):
+        async with consuming({"a": 1}, ordered=ordered, close_timeout_ms=1) as (cluster, consumer):
             cluster.brokers["a"].put("t", 0, b"x")
             work = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(2)
@@ -287,7 +281,7 @@ async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(created: Crea
 @in_virtual_time
 async def test_a_paused_queue_stays_paused(created: Created) -> None:
     rebalancers = created(Rebalancer)
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         await asyncio.sleep(1)
         consumer.pause()
@@ -302,7 +296,7 @@ async def test_a_paused_queue_stays_paused(created: Created) -> None:
 @in_virtual_time
 async def test_a_reset_goes_on_when_its_commit_fails(created: Created) -> None:
     rebalancers = created(Rebalancer)
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x")
         assert await consumer.next() is not None
 
@@ -318,7 +312,7 @@ async def test_a_reset_goes_on_when_its_commit_fails(created: Created) -> None:
 @in_virtual_time
 async def test_a_topic_unsubscribed_during_a_reset_is_not_assigned_again(created: Created) -> None:
     rebalancers = created(Rebalancer)
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (_cluster, consumer):
         await asyncio.sleep(1)
         resetting = asyncio.create_task(rebalancers[-1].reset({QUEUE: 0}))
         consumer.unsubscribe("t")

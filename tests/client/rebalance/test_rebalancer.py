@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.client.conftest import consumer_of, fake_cluster
+from tests.client.conftest import consumer_of, consuming, fake_cluster
 
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import Puller
@@ -50,7 +50,7 @@ async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
 
 @in_virtual_time
 async def test_a_retry_topic_that_comes_late_is_found() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(100)
         asked = cluster.asked.count("%RETRY%g")
         assert asked < 20  # and not each second
@@ -63,7 +63,7 @@ async def test_a_retry_topic_that_comes_late_is_found() -> None:
 async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         changes: list[str] = []
         consumer.on_revoked(lambda _: changes.append("revoked"))
@@ -81,10 +81,7 @@ async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
 
 @in_virtual_time
 async def test_a_full_or_paused_queue_is_not_silent() -> None:
-    async with (
-        fake_cluster(t={"a": 2}) as cluster,
-        consumer_of(cluster, in_flight_max=2) as consumer,
-    ):
+    async with consuming({"a": 2}, in_flight_max=2) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         await asyncio.sleep(1)
         revoked: list[object] = []
@@ -105,10 +102,7 @@ async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_on
             raise ZeroDivisionError("no idea")
         return average(queues, members)
 
-    async with (
-        fake_cluster(t={"a": 2}) as cluster,
-        consumer_of(cluster, strategy=strategy) as consumer,
-    ):
+    async with consuming({"a": 2}, strategy=strategy) as (cluster, consumer):
         await asyncio.sleep(1)
         faulty.append(1)
         await asyncio.sleep(300)
@@ -187,7 +181,7 @@ async def test_the_brokers_decision_is_the_assignment() -> None:
 
 @in_virtual_time
 async def test_concurrent_rebalances_assign_a_queue_once() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         heard: list[object] = []
         consumer.on_assigned(heard.append)
         await asyncio.gather(*(consumer.rebalance() for _ in range(3)))
@@ -199,7 +193,7 @@ async def test_concurrent_rebalances_assign_a_queue_once() -> None:
 
 @in_virtual_time
 async def test_a_rebalance_asked_for_by_a_listener_follows_later() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
+    async with consuming({"a": 1}) as (_cluster, consumer):
         results: list[bool] = []
 
         async def look(queues: Sequence[MessageQueue]) -> None:

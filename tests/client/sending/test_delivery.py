@@ -35,10 +35,12 @@ def busy(code: int = ResponseCode.SYSTEM_BUSY) -> CallRefused:
 
 
 @asynccontextmanager
-async def delivery_of(address: str, **settings: Any) -> AsyncIterator[MessageDelivery]:
+async def delivering(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, MessageDelivery]]:
     config: ProducerConfig = config_of(ProducerConfig, **settings)
-    async with session_of(address, config) as session:
-        yield MessageDelivery(session, config, "g")
+    async with fake_cluster(t=queues) as cluster, session_of(cluster.address, config) as session:
+        yield cluster, MessageDelivery(session, config, "g")
 
 
 def held(cluster: FakeCluster) -> list[str]:
@@ -48,10 +50,7 @@ def held(cluster: FakeCluster) -> list[str]:
 
 @in_virtual_time
 async def test_queues_take_turns() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 4, "b": 2}) as (cluster, delivery):
         for _ in range(60):
             await delivery.send(outgoing(b"x"))
         assert {
@@ -63,10 +62,7 @@ async def test_queues_take_turns() -> None:
 
 @in_virtual_time
 async def test_a_refused_send_goes_to_another_broker_at_once() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 4, "b": 2}) as (cluster, delivery):
         for _ in range(20):
             cluster.brokers["a"].faults[:] = [busy()]
             await delivery.send(outgoing(b"x"))
@@ -77,7 +73,7 @@ async def test_a_refused_send_goes_to_another_broker_at_once() -> None:
 @pytest.mark.parametrize("code", sorted(TRANSIENT | OTHER_BROKER))
 @in_virtual_time
 async def test_codes_that_java_tries_again_are_tried_again(code: int) -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 1}) as (cluster, delivery):
         cluster.brokers["a"].faults += [busy(code), busy(code)]
         assert await delivery.send(outgoing(b"x"))
         assert len(cluster.brokers["a"].sends) == 3
@@ -85,10 +81,7 @@ async def test_codes_that_java_tries_again_are_tried_again(code: int) -> None:
 
 @in_virtual_time
 async def test_a_refusal_that_every_broker_would_give_is_raised() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 1, "b": 1}) as (cluster, delivery):
         for broker in cluster.brokers.values():
             broker.faults.append(MessageIllegal("too long"))
         with pytest.raises(CallRefused, match="too long") as caught:
@@ -99,7 +92,7 @@ async def test_a_refusal_that_every_broker_would_give_is_raised() -> None:
 
 @in_virtual_time
 async def test_after_the_last_try_its_error_is_raised() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 1}) as (cluster, delivery):
         cluster.brokers["a"].faults += [busy()] * 9
         with pytest.raises(CallRefused, match="try elsewhere"):
             await delivery.send(outgoing(b"x"))
@@ -109,10 +102,7 @@ async def test_after_the_last_try_its_error_is_raised() -> None:
 
 @in_virtual_time
 async def test_a_dead_broker_is_passed_over() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 4}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 4, "b": 4}) as (cluster, delivery):
         await delivery.send(outgoing(b"x"))
         await cluster.brokers["a"].server.stop(0)
         for _ in range(40):
@@ -122,10 +112,7 @@ async def test_a_dead_broker_is_passed_over() -> None:
 
 @in_virtual_time
 async def test_a_key_stays_with_its_queue_in_every_try() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         cluster.brokers["a"].faults += [busy(), busy()]
         await delivery.send(outgoing(b"x", order_hash=-5))
         assert [call.queue_id for call in cluster.brokers["a"].sends] == [1, 1, 1]
@@ -134,10 +121,7 @@ async def test_a_key_stays_with_its_queue_in_every_try() -> None:
 
 @in_virtual_time
 async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         await delivery.queues("t", 1_000)
         await cluster.brokers["a"].server.stop(0)
         with pytest.raises(ConnectFailed):
@@ -147,10 +131,7 @@ async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else() -> None:
 
 @in_virtual_time
 async def test_time_is_counted_over_all_tries() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(cluster.address, retry_times=9) as delivery,
-    ):
+    async with delivering({"a": 1, "b": 1}, retry_times=9) as (cluster, delivery):
         for broker in cluster.brokers.values():
             broker.send_ms = 1_300
             broker.faults += [busy()] * 9
@@ -161,7 +142,7 @@ async def test_time_is_counted_over_all_tries() -> None:
 
 @in_virtual_time
 async def test_one_way_is_sent_once_and_not_waited_for() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 1}) as (cluster, delivery):
         cluster.brokers["a"].send_ms = 10_000
         await delivery.send_oneway(outgoing(b"x"))
         assert this_loop().clock.monotonic_ms() < 100
@@ -169,10 +150,7 @@ async def test_one_way_is_sent_once_and_not_waited_for() -> None:
 
 @in_virtual_time
 async def test_every_try_carries_the_same_id() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         for broker in cluster.brokers.values():
             broker.late_faults += [busy()]  # stored, and yet refused
         prepared = PreparedMessage("t", b"x", "UNIQ_KEY\x01ABC\x02", "ABC", None, 0, 0, 99)
@@ -184,10 +162,7 @@ async def test_every_try_carries_the_same_id() -> None:
 
 @in_virtual_time
 async def test_as_many_tries_as_the_settings_say() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        delivery_of(cluster.address, retry_times=0) as delivery,
-    ):
+    async with delivering({"a": 1}, retry_times=0) as (cluster, delivery):
         cluster.brokers["a"].faults += [busy()]
         with pytest.raises(CallRefused) as caught:
             await delivery.send(outgoing(b"x"))
@@ -197,10 +172,7 @@ async def test_as_many_tries_as_the_settings_say() -> None:
 
 @in_virtual_time
 async def test_one_try_may_have_less_than_the_whole_timeout() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(cluster.address, try_timeout_ms=500) as delivery,
-    ):
+    async with delivering({"a": 1, "b": 1}, try_timeout_ms=500) as (cluster, delivery):
         cluster.brokers["a"].send_ms = 60_000
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
         assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
@@ -210,10 +182,7 @@ async def test_one_try_may_have_less_than_the_whole_timeout() -> None:
 
 @in_virtual_time
 async def test_an_error_of_a_bound_message_says_that_no_other_queue_was_tried() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         cluster.brokers["a"].faults += [busy()] * 3
         with pytest.raises(CallRefused) as caught:
             await delivery.send(outgoing(b"x", order_hash=1))
@@ -222,10 +191,7 @@ async def test_an_error_of_a_bound_message_says_that_no_other_queue_was_tried() 
 
 @in_virtual_time
 async def test_a_selectors_queue_is_kept_and_chance_is_asked_again() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         message = Message("t", b"x")
         for selector, home in ((lambda queues, _: queues[1], "a"), (Chance(), "b")):
             cluster.brokers["a"].faults[:] = [busy()]
@@ -253,7 +219,7 @@ def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> 
 
 @in_virtual_time
 async def test_a_less_durable_status_is_returned_by_default() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 1}) as (cluster, delivery):
         weak(cluster.brokers["a"])
         (receipt,) = await delivery.send(outgoing(b"x"))
         assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
@@ -262,10 +228,7 @@ async def test_a_less_durable_status_is_returned_by_default() -> None:
 
 @in_virtual_time
 async def test_a_less_durable_status_may_be_retried_at_another_broker() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 1}) as cluster,
-        delivery_of(cluster.address, retry_less_durable=True) as delivery,
-    ):
+    async with delivering({"a": 4, "b": 1}, retry_less_durable=True) as (cluster, delivery):
         weak(cluster.brokers["a"])
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
         assert all(receipt.ok for receipt in receipts)
@@ -274,10 +237,7 @@ async def test_a_less_durable_status_may_be_retried_at_another_broker() -> None:
 
 @in_virtual_time
 async def test_a_less_durable_receipt_is_returned_when_no_broker_does_better() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(cluster.address, retry_less_durable=True) as delivery,
-    ):
+    async with delivering({"a": 1, "b": 1}, retry_less_durable=True) as (cluster, delivery):
         weak(cluster.brokers["a"])
         cluster.brokers["b"].faults += [busy()] * 99
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
@@ -289,7 +249,7 @@ async def test_a_less_durable_receipt_is_returned_when_no_broker_does_better() -
 
 @in_virtual_time
 async def test_each_producer_begins_its_turns_somewhere() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 4}) as (_cluster, delivery):
         turns = [delivery.new_round_robin() for _ in range(200)]
         first = [(await delivery.send(outgoing(b"x"), None, None, turn))[0].queue for turn in turns]
         assert {queue.queue_id for queue in first} == {0, 1, 2, 3}
@@ -310,7 +270,7 @@ async def promoted_after(cluster: FakeCluster, seconds: float) -> None:
 @pytest.mark.parametrize("order_hash", [None, 1])
 @in_virtual_time
 async def test_a_send_finds_the_new_master_while_its_time_lasts(order_hash: int | None) -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 2}) as (cluster, delivery):
         replica = await cluster.add_replica("a")
         await delivery.send(outgoing(b"x", order_hash=order_hash))
         failover = asyncio.create_task(promoted_after(cluster, 2))
@@ -323,7 +283,7 @@ async def test_a_send_finds_the_new_master_while_its_time_lasts(order_hash: int 
 
 @in_virtual_time
 async def test_a_send_that_a_former_master_refuses_asks_for_the_route_at_once() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 2}) as (cluster, delivery):
         await cluster.add_replica("a")
         await delivery.send(outgoing(b"x"))
         former = cluster.brokers["a"]
@@ -337,7 +297,7 @@ async def test_a_send_that_a_former_master_refuses_asks_for_the_route_at_once() 
 
 @in_virtual_time
 async def test_a_new_master_may_refuse_sends_for_a_while() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 2}) as (cluster, delivery):
         replica = await cluster.add_replica("a")
         await delivery.send(outgoing(b"x"))
         await cluster.lose_master("a")
@@ -349,7 +309,7 @@ async def test_a_new_master_may_refuse_sends_for_a_while() -> None:
 
 @in_virtual_time
 async def test_a_send_fails_at_its_deadline_when_there_is_no_new_master() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, delivery_of(cluster.address) as delivery:
+    async with delivering({"a": 2}) as (cluster, delivery):
         await cluster.add_replica("a")
         await delivery.send(outgoing(b"x", order_hash=1))
         await cluster.lose_master("a")
@@ -360,10 +320,7 @@ async def test_a_send_fails_at_its_deadline_when_there_is_no_new_master() -> Non
 
 @in_virtual_time
 async def test_without_retries_no_master_is_waited_for() -> None:
-    async with (
-        fake_cluster(t={"a": 2}) as cluster,
-        delivery_of(cluster.address, retry_times=0) as delivery,
-    ):
+    async with delivering({"a": 2}, retry_times=0) as (cluster, delivery):
         await cluster.add_replica("a")
         await delivery.send(outgoing(b"x"))
         await cluster.brokers["a"].server.stop(0)
@@ -374,10 +331,7 @@ async def test_without_retries_no_master_is_waited_for() -> None:
 
 @in_virtual_time
 async def test_brokers_that_all_wait_for_a_master_are_tried_with_pauses() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        delivery_of(cluster.address) as delivery,
-    ):
+    async with delivering({"a": 1, "b": 1}) as (cluster, delivery):
         for name in "ab":
             await cluster.add_replica(name)
             cluster.brokers[name].faults += [busy()] * 100

@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, config_of, fake_cluster, producer_of, session_of
+from tests.client.conftest import (
+    Created,
+    FakeCluster,
+    config_of,
+    fake_cluster,
+    producing,
+    session_of,
+)
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -20,15 +27,20 @@ A = MessageQueue("t", "a", 0)
 
 
 @asynccontextmanager
-async def tolerance_of(address: str, **settings: Any) -> AsyncIterator[FaultTolerance]:
+async def tolerating(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, FaultTolerance]]:
     config: ProducerConfig = config_of(ProducerConfig, fault_tolerance=True, **settings)
-    async with session_of(address, config, "t") as session:
-        yield FaultTolerance(session, config)
+    async with (
+        fake_cluster(t=queues) as cluster,
+        session_of(cluster.address, config, "t") as session,
+    ):
+        yield cluster, FaultTolerance(session, config)
 
 
 @in_virtual_time
 async def test_quick_brokers_are_not_penalized() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, tolerance_of(cluster.address) as known:
+    async with tolerating({"a": 1}) as (_, known):
         known.record_success(A, 549)
         assert known.usable() is None
         known.record_success(A, 550)
@@ -53,10 +65,7 @@ async def test_quick_brokers_are_not_penalized() -> None:
 async def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
     error: Any, detector: bool, reachable: bool
 ) -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        tolerance_of(cluster.address, fault_detector=detector) as known,
-    ):
+    async with tolerating({"a": 1}, fault_detector=detector) as (_, known):
         known.record_failure(A, 3, error)
         await asyncio.sleep(9.9)
         avoided = known.usable()
@@ -70,10 +79,7 @@ async def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
 
 @in_virtual_time
 async def test_a_probe_tells_reachable_brokers_from_others() -> None:
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        tolerance_of(cluster.address, fault_detector=True) as known,
-    ):
+    async with tolerating({"a": 1, "b": 1}, fault_detector=True) as (cluster, known):
         b = MessageQueue("t", "b", 0)
         known.record_failure(A, 3, ConnectFailed("nobody"))
         known.record_failure(b, 3, ConnectFailed("nobody"))
@@ -89,10 +95,7 @@ async def test_a_probe_tells_reachable_brokers_from_others() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_left_is_forgotten() -> None:
-    async with (
-        fake_cluster(t={"a": 1}) as cluster,
-        tolerance_of(cluster.address, fault_detector=True) as known,
-    ):
+    async with tolerating({"a": 1}, fault_detector=True) as (_, known):
         known.record_failure(MessageQueue("t", "gone", 0), 3, CallRefused(2))
         await known.probe()
         assert known.faults == {}
@@ -101,7 +104,7 @@ async def test_a_broker_that_left_is_forgotten() -> None:
 @in_virtual_time
 async def test_without_fault_tolerance_no_faults_are_kept(created: Created) -> None:
     tolerances = created(FaultTolerance)
-    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1, "b": 1}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
         assert seen == {"a": 5, "b": 5}
@@ -124,10 +127,7 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 @pytest.mark.parametrize("tasks", [1, 8])
 @in_virtual_time
 async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks: int) -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 4}) as cluster,
-        producer_of(cluster, fault_tolerance=True) as producer,
-    ):
+    async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
         slow, quick = cluster.brokers["a"], cluster.brokers["b"]
         slow.send_ms, quick.send_ms = 1_900, 20
         seen = await send_for(producer, 30, tasks)
@@ -140,10 +140,7 @@ async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks
 
 @in_virtual_time
 async def test_a_broker_that_fails_is_left_alone_while_another_serves() -> None:
-    async with (
-        fake_cluster(t={"a": 4, "b": 4}) as cluster,
-        producer_of(cluster, fault_tolerance=True) as producer,
-    ):
+    async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
         broken, sound = cluster.brokers["a"], cluster.brokers["b"]
         broken.faults += [CallRefused(2, "busy")] * 999
         sound.send_ms = 10
@@ -154,10 +151,7 @@ async def test_a_broker_that_fails_is_left_alone_while_another_serves() -> None:
 
 @in_virtual_time
 async def test_when_all_are_at_fault_all_are_tried() -> None:
-    async with (
-        fake_cluster(t={"a": 2, "b": 2}) as cluster,
-        producer_of(cluster, fault_tolerance=True) as producer,
-    ):
+    async with producing({"a": 2, "b": 2}, fault_tolerance=True) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.send_ms = 600
         seen = await send_for(producer, 20, 1)
@@ -167,9 +161,9 @@ async def test_when_all_are_at_fault_all_are_tried() -> None:
 @in_virtual_time
 async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(created: Created) -> None:
     tolerances = created(FaultTolerance)
-    async with (
-        fake_cluster(t={"a": 1, "b": 1}) as cluster,
-        producer_of(cluster, fault_tolerance=True, fault_detector=True) as producer,
+    async with producing({"a": 1, "b": 1}, fault_tolerance=True, fault_detector=True) as (
+        cluster,
+        producer,
     ):
         cluster.brokers["b"].send_ms = 100
         await send_for(producer, 1, 1)

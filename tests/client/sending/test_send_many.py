@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeCluster, fake_cluster, producer_of
+from tests.client.conftest import Created, FakeCluster, producing
 
 from roquet.client.connection.routes import Routes
 from roquet.client.producer import Producer
@@ -63,7 +63,7 @@ def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
 
 @in_virtual_time
 async def test_receipts_come_in_the_order_of_the_messages() -> None:
-    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         messages = list(numbered(500))
         receipts = await producer.send_many(messages)
         assert len(receipts) == 500
@@ -74,7 +74,7 @@ async def test_receipts_come_in_the_order_of_the_messages() -> None:
 
 @in_virtual_time
 async def test_batches_form_and_keep_the_order_of_each_key() -> None:
-    async with fake_cluster(t={"a": 4, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.send_ms = 5
         await producer.send_many(numbered(5_000))
@@ -85,7 +85,7 @@ async def test_batches_form_and_keep_the_order_of_each_key() -> None:
 
 @in_virtual_time
 async def test_receipts_can_be_had_as_they_come() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 5
         seen = 0
         async for receipt in producer.send_many(numbered(3_000), in_flight=500):
@@ -97,7 +97,7 @@ async def test_receipts_can_be_had_as_they_come() -> None:
 
 @in_virtual_time
 async def test_no_more_are_under_way_than_allowed() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 1_000
         read = 0
 
@@ -119,7 +119,7 @@ async def _all(producer: Producer, source: Any, in_flight: int) -> Any:
 
 @in_virtual_time
 async def test_an_async_source_does_not_hold_receipts_back() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2}) as (_cluster, producer):
 
         async def slow() -> AsyncIterator[Message]:
             for message in numbered(5):
@@ -134,7 +134,7 @@ async def test_an_async_source_does_not_hold_receipts_back() -> None:
 
 @in_virtual_time
 async def test_a_batch_is_never_longer_than_brokers_take() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send_many([Message("t", b"x" * 100_000)] * 20 + [Message("t", b"y")] * 4_000)
         sizes = [len(call.body) for call in cluster.brokers["a"].sends]
         assert max(sizes) <= 256 * 1024
@@ -144,7 +144,7 @@ async def test_a_batch_is_never_longer_than_brokers_take() -> None:
 
 @in_virtual_time
 async def test_a_retry_keeps_the_order() -> None:
-    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         busy = CallRefused(2, "busy")
         cluster.brokers["a"].faults += [busy, busy]
         cluster.brokers["b"].late_faults += [busy]  # stored, and yet refused: it comes twice
@@ -155,7 +155,7 @@ async def test_a_retry_keeps_the_order() -> None:
 
 @in_virtual_time
 async def test_without_keys_a_batch_may_go_elsewhere() -> None:
-    async with fake_cluster(t={"a": 2, "b": 2}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         await producer.send("t", b"first")
         await cluster.brokers["a"].server.stop(0)
         receipts = await producer.send_many(Message("t", b"x") for _ in range(1_000))
@@ -165,7 +165,7 @@ async def test_without_keys_a_batch_may_go_elsewhere() -> None:
 
 @in_virtual_time
 async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (cluster, producer):
         cluster.brokers["a"].faults += [MessageIllegal("no")]
         seen: list[SendReceipt] = []
         with pytest.raises(CallRefused, match="no") as caught:
@@ -176,7 +176,7 @@ async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages()
 
 @in_virtual_time
 async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (cluster, producer):
         messages = [*numbered(50), Message("t", b""), *numbered(50)]
         seen: list[SendReceipt] = []
         with pytest.raises(MessageIllegal, match="empty"):
@@ -186,7 +186,7 @@ async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> Non
 
 @in_virtual_time
 async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (cluster, producer):
         cluster.brokers["a"].faults += [MessageIllegal("no")]
 
         async def silent() -> AsyncIterator[Message]:
@@ -200,7 +200,7 @@ async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
 @in_virtual_time
 async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created: Created) -> None:
     routes = created(Routes)
-    async with fake_cluster(t={"a": 3}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 3}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 50
 
         async def source() -> AsyncIterator[Message]:
@@ -218,7 +218,7 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created:
 
 @in_virtual_time
 async def test_leaving_the_iteration_leaves_no_task() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (_cluster, producer):
         before = len(asyncio.all_tasks())
         receipts = producer.send_many(numbered(1_000), in_flight=10).__aiter__()
         await anext(receipts)
@@ -229,13 +229,13 @@ async def test_leaving_the_iteration_leaves_no_task() -> None:
 
 @in_virtual_time
 async def test_nothing_to_send_is_fine() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 1}) as (_cluster, producer):
         assert await producer.send_many([]) == []
 
 
 @in_virtual_time
 async def test_a_failure_stops_sending_even_without_a_reader() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, producer_of(cluster, retry_times=0) as producer:
+    async with producing({"a": 1}, retry_times=0) as (cluster, producer):
 
         async def slowly() -> AsyncIterator[Message]:
             for number in range(5):
@@ -253,7 +253,7 @@ async def test_a_failure_stops_sending_even_without_a_reader() -> None:
 
 @in_virtual_time
 async def test_other_tasks_run_while_messages_are_prepared() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (_cluster, producer):
         prepared, seen = 0, set[int]()
 
         def messages() -> Iterator[Message]:
@@ -274,7 +274,7 @@ async def test_other_tasks_run_while_messages_are_prepared() -> None:
 
 @in_virtual_time
 async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours() -> None:
-    async with fake_cluster(t={"a": 4}) as cluster, producer_of(cluster) as producer:
+    async with producing({"a": 4}) as (cluster, producer):
         levels = [0, 0, 0, 1, 0, 0]
         receipts = await producer.send_many(
             Message("t", b"x", order_key="k", delay_level=level) for level in levels
