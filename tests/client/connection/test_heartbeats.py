@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.client.conftest import config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
@@ -30,26 +30,31 @@ async def session_of(address: str, group: str = "g") -> AsyncIterator[Session]:
         await session.close()
 
 
+@asynccontextmanager
+async def beating(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, Session]]:
+    """A cluster with these topics, and a session that knows the route of `t`."""
+    async with fake_cluster(**topics) as cluster, session_of(cluster.address) as session:
+        await session.routes.refresh("t")
+        yield cluster, session
+
+
 @in_virtual_time
 async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s() -> None:
-    async with fake_cluster(t={"a": 1, "b": 1}) as cluster:
+    async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         a, b = cluster.brokers["a"], cluster.brokers["b"]
-        async with session_of(cluster.address) as session:
-            await session.routes.refresh("t")
-            await asyncio.sleep(1)
-            assert a.heartbeats
-            assert b.heartbeats
-            assert a.heartbeats[0].client_id == session.identity.client_id
-            before = len(a.heartbeats)
-            await asyncio.sleep(60)
-            assert len(a.heartbeats) == before + 2
+        await asyncio.sleep(1)
+        assert a.heartbeats
+        assert b.heartbeats
+        assert a.heartbeats[0].client_id == session.identity.client_id
+        before = len(a.heartbeats)
+        await asyncio.sleep(60)
+        assert len(a.heartbeats) == before + 2
 
 
 @in_virtual_time
 async def test_heartbeats_go_out_in_the_order_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = {"t": dict.fromkeys("abcdef", 1)}
-    async with fake_cluster(**topics) as cluster, session_of(cluster.address) as session:
-        await session.routes.refresh("t")
+    async with beating(**topics) as (_cluster, session):
         await asyncio.sleep(1)
         addresses: list[str] = []
         call_broker = session.pool.call
@@ -66,8 +71,7 @@ async def test_heartbeats_go_out_in_the_order_of_addresses(monkeypatch: pytest.M
 
 @in_virtual_time
 async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
-        await session.routes.refresh("t")
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         new = await cluster.add("b")
         cluster.topics["t"]["b"] = 1
@@ -78,8 +82,7 @@ async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
 
 @in_virtual_time
 async def test_a_restarted_broker_gets_a_heartbeat_soon(caplog: pytest.LogCaptureFixture) -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
-        await session.routes.refresh("t")
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         port = cluster.brokers["a"].server.port
         await cluster.brokers["a"].server.stop(0)
@@ -109,8 +112,7 @@ async def test_members_come_from_any_broker_that_answers() -> None:
 
 @in_virtual_time
 async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down() -> None:
-    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, session_of(cluster.address) as session:
-        await session.routes.refresh("t")
+    async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         await session.membership.send_heartbeats()
         await cluster.brokers["a"].server.stop(0)
         await session.membership.leave(consumer="g")
@@ -161,8 +163,7 @@ async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_al
 
 @in_virtual_time
 async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
-        await session.routes.refresh("t")
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         replica = await cluster.add_replica("a")
         await session.routes.refresh("t")

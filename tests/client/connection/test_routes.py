@@ -1,9 +1,11 @@
 """The route cache."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from tests.client.conftest import config_of, fake_cluster
+from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.routes import NameServers, Routes
@@ -20,10 +22,16 @@ def routes_of(*addresses: str) -> Routes:
     return Routes(NameServers(ChannelPool(clock=config.clock), addresses, config), config)
 
 
+@asynccontextmanager
+async def routing(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, Routes]]:
+    """A cluster with these topics, and routes that know none of them yet."""
+    async with fake_cluster(**topics) as cluster:
+        yield cluster, routes_of(cluster.address)
+
+
 @in_virtual_time
 async def test_a_topics_queues_are_found_once_and_remembered() -> None:
-    async with fake_cluster(t={"a": 2, "b": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 2, "b": 1}) as (cluster, routes):
         assert routes.readable("t") is None
         results = [await routes.find_readable("t") for _ in range(3)]
         queues = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
@@ -36,16 +44,14 @@ async def test_a_topics_queues_are_found_once_and_remembered() -> None:
 
 @in_virtual_time
 async def test_concurrent_lookups_share_one_request() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 2}) as (cluster, routes):
         await asyncio.gather(*(routes.refresh("t") for _ in range(50)))
         assert cluster.asked == ["t"]
 
 
 @in_virtual_time
 async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
-    async with fake_cluster(t={"a": 2}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 2}) as (_cluster, routes):
         first = asyncio.create_task(routes.refresh("t"))
         second = asyncio.create_task(routes.refresh("t"))
         await asyncio.sleep(0)
@@ -95,8 +101,7 @@ async def test_an_error_without_a_name_server_says_what_to_do() -> None:
 
 @in_virtual_time
 async def test_a_new_topic_borrows_the_queues_it_will_have() -> None:
-    async with fake_cluster(TBW102={"a": 8, "b": 3}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(TBW102={"a": 8, "b": 3}) as (cluster, routes):
         await routes.find_writable("new", 4, deadline_ms=0)
         by_broker = [queue.broker_name for queue in routes.writable("new") or []]
         assert (by_broker.count("a"), by_broker.count("b")) == (4, 3)
@@ -108,8 +113,7 @@ async def test_a_new_topic_borrows_the_queues_it_will_have() -> None:
 
 @in_virtual_time
 async def test_a_topic_that_cannot_be_created_is_an_error() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (_cluster, routes):
         with pytest.raises(ConnectFailed, match="topic 'other' does not exist"):
             await routes.find_writable("other", 4, deadline_ms=1_000)
         assert this_loop().clock.monotonic_ms() == 1_000
@@ -117,8 +121,7 @@ async def test_a_topic_that_cannot_be_created_is_an_error() -> None:
 
 @in_virtual_time
 async def test_a_waiting_lookup_gets_the_topic_once_it_exists() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (cluster, routes):
         waiting = asyncio.create_task(routes.find_writable("late", 4, deadline_ms=3_000))
         await asyncio.sleep(1)
         cluster.topics["late"] = {"a": 1}
@@ -128,8 +131,7 @@ async def test_a_waiting_lookup_gets_the_topic_once_it_exists() -> None:
 
 @in_virtual_time
 async def test_a_known_route_stays_when_the_topic_is_unknown_later() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         del cluster.topics["t"]
         assert await routes.refresh("t") is None
@@ -138,8 +140,7 @@ async def test_a_known_route_stays_when_the_topic_is_unknown_later() -> None:
 
 @in_virtual_time
 async def test_listeners_are_called_for_changed_routes_only() -> None:
-    async with fake_cluster(t={"a": 1, "b": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1, "b": 1}) as (cluster, routes):
         changed: list[str] = []
         routes.on_change(changed.append)
         for _ in range(3):
@@ -157,8 +158,7 @@ async def test_listeners_are_called_for_changed_routes_only() -> None:
 
 @in_virtual_time
 async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         keeping = asyncio.create_task(routes.refresh_forever())
         await asyncio.sleep(62)
@@ -174,8 +174,7 @@ async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation() -> No
 
 @in_virtual_time
 async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         keeping = asyncio.create_task(routes.refresh_forever())
         await cluster.server.stop(0)
@@ -189,8 +188,7 @@ async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) 
 async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with fake_cluster(t={"a": 1}, u={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         await routes.refresh("u")
         ask = NameServers.ask
@@ -214,8 +212,7 @@ async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
 
 @in_virtual_time
 async def test_a_broker_name_has_a_leader_and_followers() -> None:
-    async with fake_cluster(t={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}) as (cluster, routes):
         for broker_id in (2, 1):
             await cluster.add_replica("a", broker_id)
         await routes.refresh("t")
@@ -236,8 +233,7 @@ async def test_a_broker_name_has_a_leader_and_followers() -> None:
 
 @in_virtual_time
 async def test_the_latest_route_says_where_a_broker_is() -> None:
-    async with fake_cluster(t={"a": 1}, u={"a": 1}) as cluster:
-        routes = routes_of(cluster.address)
+    async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
         await cluster.add_replica("a")
         await routes.refresh("t")
         await routes.refresh("u")
