@@ -27,6 +27,8 @@ from roquet.net.router import Router
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.call import Call
+from roquet.wire.calls.pull import Pull
+from roquet.wire.calls.send import Send
 from roquet.wire.records.record import Record, decode_many
 from simulation.hosts import Hosts
 
@@ -193,3 +195,19 @@ async def connect() -> AsyncIterator[Connect]:
 @pytest.fixture
 async def channel(server: BrokerServer, connect: Connect) -> Channel:
     return await connect(server)
+
+
+def send_of(body: bytes, queue_id: int = 0, **fields: Any) -> Send:
+    """A send to topic `flights`."""
+    given = {"topic": "flights", "born_timestamp": 1_700_000_000_000, **fields}
+    return Send(producer_group="pg", queue_id=queue_id, body=body, **given)
+
+
+def pull_of(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
+    """A pull from topic `flights`, which waits for a message."""
+    given = {
+        "consumer_group": "billing", "topic": "flights", "max_msg_nums": 32, "sys_flag": 6,
+        "commit_offset": 0, "suspend_timeout_millis": 15_000, "subscription": "*",
+        "sub_version": 0, **fields,
+    }  # fmt: skip
+    return Pull(queue_id=queue_id, queue_offset=offset, **given)

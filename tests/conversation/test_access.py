@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.conversation.conftest import SMALL, broker_of, next_of, virtual_cluster
+from tests.conversation.conftest import SMALL, broker_of, next_of, pull_of, virtual_cluster
 
 from roquet.access.gaps import ALL, AccessGap
 from roquet.access.guard import AccessGuard
@@ -44,7 +44,6 @@ from roquet.wire.calls.access import (
 from roquet.wire.calls.access import PolicyEntryInfo as Entry
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBack
@@ -361,11 +360,7 @@ async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
     bob = await make_user(secured, "bob", allow("Topic:orders", "All"), allow("Group:g", "Sub"))
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)
-    pull = Pull(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=1, max_msg_nums=1, sys_flag=6,
-        commit_offset=0, suspend_timeout_millis=15_000, sub_version=0, subscription="*",
-        expression_type="TAG",
-    )  # fmt: skip
+    pull = pull_of(1, consumer_group="g", topic="orders", max_msg_nums=1, expression_type="TAG")
     waiting = asyncio.create_task(call_as(secured, bob, pull))
     await asyncio.sleep(0.1)
     assert not waiting.done()

@@ -12,6 +12,7 @@ from tests.conversation.conftest import (
     ask,
     consumer_of,
     producer_of,
+    pull_of,
     virtual_cluster,
 )
 
@@ -32,7 +33,6 @@ from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ResetOffsetBody
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pop import Pop
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.fastjson import codec
@@ -205,10 +205,7 @@ async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
 SEND = Send(
     producer_group="p", topic="t", queue_id=0, born_timestamp=1_700_000_000_000, body=b"old"
 )
-PULL = Pull(
-    consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=4,
-    commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-)  # fmt: skip
+PULL = pull_of(0, consumer_group="g", topic="t", sys_flag=4, suspend_timeout_millis=0)
 POP = Pop(
     consumer_group="popper", topic="t", queue_id=0, max_msg_nums=2, invisible_time=60_000,
     poll_time=0, born_time=FAR_MS, init_mode=0,

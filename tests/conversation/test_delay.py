@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import ask, held, started
+from tests.conversation.conftest import ask, held, pull_of, send_of, started
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.calls.pull import Pull
-from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.calls.send import SendReply
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import decode_many
 
@@ -27,18 +26,9 @@ QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 
 
 async def send(server: BrokerServer, body: bytes, level: int | str, **fields: Any) -> SendReply:
-    reply: SendReply = await ask(
-        server,
-        Send(
-            producer_group="pg",
-            topic="orders",
-            queue_id=0,
-            born_timestamp=this_loop().clock.now_ms(),
-            properties=f"DELAY\x01{level}\x02",
-            body=body,
-            **fields,
-        ),
-    )
+    given = {"topic": "orders", "born_timestamp": this_loop().clock.now_ms(), **fields}
+    call = send_of(body, properties=f"DELAY\x01{level}\x02", **given)
+    reply: SendReply = await ask(server, call)
     return reply
 
 
@@ -102,21 +92,8 @@ async def test_a_consumer_that_waits_is_woken() -> None:
         await send(server, b"first", 0)
         await send(server, b"later", 1)
         begun = this_loop().clock.monotonic_ms()
-        reply = await ask(
-            server,
-            Pull(
-                consumer_group="g",
-                topic="orders",
-                queue_id=0,
-                queue_offset=1,
-                max_msg_nums=1,
-                sys_flag=6,
-                commit_offset=0,
-                suspend_timeout_millis=15_000,
-                subscription="*",
-                sub_version=0,
-            ),
-        )
+        pull = pull_of(1, consumer_group="g", topic="orders", max_msg_nums=1)
+        reply = await ask(server, pull)
         assert [record.body for record in decode_many(reply.body)] == [b"later"]
         assert this_loop().clock.monotonic_ms() - begun < 1_500
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import SMALL, Connect, broker_of
+from tests.conversation.conftest import SMALL, Connect, broker_of, pull_of
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.wire.calls.offset import QueryOffset
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.records.record import decode_many
 
@@ -45,20 +44,9 @@ async def everything(channel: Channel, topic: str, queue_id: int) -> list[tuple[
     found: list[tuple[int, int, str]] = []
     offset, end = 0, 1
     while offset < end:
-        reply = await channel.call(
-            Pull(
-                consumer_group="TOOLS_CONSUMER",
-                topic=topic,
-                queue_id=queue_id,
-                queue_offset=offset,
-                max_msg_nums=100,
-                sys_flag=4,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                subscription="*",
-                sub_version=0,
-            )
-        )
+        given = {"topic": topic, "sys_flag": 4, "suspend_timeout_millis": 0}
+        group = {"consumer_group": "TOOLS_CONSUMER", "max_msg_nums": 100}
+        reply = await channel.call(pull_of(offset, queue_id, **given, **group))
         found += [
             (record.queue_offset, record.position, sha1(record.body).hexdigest())
             for record in decode_many(reply.body)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import SMALL, Connect, consumer_of, send, virtual_cluster
+from tests.conversation.conftest import SMALL, Connect, consumer_of, pull_of, send, virtual_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -186,7 +186,4 @@ async def fill(channel: Channel, body: bytes, count: int, topic: str = "t") -> N
 
 
 def pull_at(offset: int) -> Pull:
-    return Pull(
-        consumer_group="g", topic="t", queue_id=0, queue_offset=offset, max_msg_nums=32, sys_flag=4,
-        commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-    )  # fmt: skip
+    return pull_of(offset, consumer_group="g", topic="t", sys_flag=4, suspend_timeout_millis=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.conversation.conftest import ask, held, started, virtual_cluster
+from tests.conversation.conftest import ask, held, send_of, started, virtual_cluster
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
@@ -17,7 +17,7 @@ from roquet.model.errors import CallRefused, UsageError
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import unpack_checkpoint
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import decode_many
@@ -31,12 +31,8 @@ HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
 
 
 async def send(server: BrokerServer, body: bytes, properties: str, **fields: Any) -> SendReply:
-    call = {"topic": "orders", "queue_id": 0, **fields}
-    now_ms = this_loop().clock.now_ms()
-    reply: SendReply = await ask(
-        server,
-        Send(producer_group="pg", born_timestamp=now_ms, properties=properties, body=body, **call),
-    )
+    given = {"topic": "orders", "born_timestamp": this_loop().clock.now_ms(), **fields}
+    reply: SendReply = await ask(server, send_of(body, properties=properties, **given))
     return reply
 
 
