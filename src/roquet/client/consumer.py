@@ -156,7 +156,7 @@ class Consumer:
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
         self._graceful_stop.open()
-        self._session.membership.on_denied(self._access_denied)
+        self._session.membership.on_denied = self._access_denied
         self._session.background.on_killed = self._task_killed
         try:
             open_consumers.register(self)

@@ -39,12 +39,14 @@ class RecordingOwner:
         self.is_held = True
         self.done: list[bytes] = []
         self.failed: list[bytes] = []
+        self.delays: list[int | None] = []
 
     def finish(self, message: InboundMessage) -> None:
         self.done.append(message.body)
 
     def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         self.failed.append(message.body)
+        self.delays.append(delay_ms)
 
 
 def filled(owner: RecordingOwner, count: int) -> Inbox:
@@ -232,21 +234,9 @@ async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
     assert len(owner.failed) == 3
 
 
-class DelayRecordingOwner(RecordingOwner):
-    """Also records the delays of failed messages."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.delays: list[int | None] = []
-
-    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
-        super().retry(message, delay_ms)
-        self.delays.append(delay_ms)
-
-
 @in_virtual_time
 async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 3)
     ended: list[bytes] = []
 
@@ -270,7 +260,7 @@ async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None
 
 @in_virtual_time
 async def test_a_handler_that_swallows_its_end_works_on() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 2)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -288,7 +278,7 @@ async def test_a_handler_that_swallows_its_end_works_on() -> None:
 
 
 async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    owner, gate = DelayRecordingOwner(), threading.Event()
+    owner, gate = RecordingOwner(), threading.Event()
     inbox = filled(owner, 3)
 
     def handler(message: ReceivedMessage) -> None:
@@ -312,7 +302,7 @@ async def test_the_number_of_replaced_threads_is_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_pool, "HUNG_THREADS_MAX", 2)
-    owner, gate = DelayRecordingOwner(), threading.Event()
+    owner, gate = RecordingOwner(), threading.Event()
     inbox = filled(owner, 20)
     begun: list[bytes] = []
 
@@ -342,7 +332,7 @@ async def test_the_number_of_replaced_threads_is_limited(
 
 @in_virtual_time
 async def test_ordered_handlers_have_no_limit() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 1)
 
     async def handler(message: ReceivedMessage) -> None:

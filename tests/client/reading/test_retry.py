@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
+from tests.client.reading.test_message import RecordingOwner
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
@@ -32,22 +33,12 @@ HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 RETRY = "%RETRY%g"
 
 
-class SilentOwner:
-    is_held = True
-
-    def finish(self, message: InboundMessage) -> None:
-        """Nothing."""
-
-    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """Nothing."""
-
-
 def message(times: int = 0, **properties: str) -> InboundMessage:
     raw = record.pack(
         0, 5, 3, 4096, 0, 11, HOST, 12, HOST, times, 0, b"x", b"t",
         record.encode_properties({"UNIQ_KEY": "ID", **properties}),
     )  # fmt: skip
-    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), SilentOwner())
+    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), RecordingOwner())
 
 
 @asynccontextmanager

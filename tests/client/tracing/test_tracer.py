@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
+from tests.client.reading.test_message import RecordingOwner
 
 from roquet.client.config import ConsumerConfig, ProducerConfig
 from roquet.client.connection.identity import ClientIdentity
@@ -79,18 +80,8 @@ def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",), topic:
 
 def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\x02") -> Any:
     packed = record.pack(0, 0, 0, 0, 0, 1, HOST, 2, HOST, 1, 0, b"x", topic.encode(), properties)
-
-    class IgnoringOwner:
-        is_held = True
-
-        def finish(self, message: Any) -> None:
-            """Ignore it."""
-
-        def retry(self, message: Any, delay_ms: int | None) -> None:
-            """Ignore it."""
-
     queue = MessageQueue(topic, "a", 0)
-    return ReceivedMessage(queue, record.decode(packed), IgnoringOwner())
+    return ReceivedMessage(queue, record.decode(packed), RecordingOwner())
 
 
 @in_virtual_time

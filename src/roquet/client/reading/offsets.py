@@ -7,6 +7,7 @@ that. Whatever is sent from then on is read, whoever reads it, and however soon 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -63,21 +64,15 @@ class GroupOffsets:
         since_ms = config.consume_timestamp_ms
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset as committed at the broker; None when there is none.
-
-        While the master is away, that of a replica, which may be older. The master's failure when
-        no replica knows one: the master may, and a start elsewhere would skip messages.
-        """
-        return await self._committed(queue)
-
-    async def stored(self, queue: MessageQueue) -> int | None:
-        """The group's offset; unlike `committed` None where a broker says 0 for a young queue."""
-        return await self._committed(queue, zero_if_young=False)
-
-    async def _committed(
+    async def committed(
         self, queue: MessageQueue, *, zero_if_young: bool | None = None
     ) -> int | None:
+        """The group's offset as committed at the broker; None when there is none.
+
+        With `zero_if_young` False also where brokers else say 0 for a young queue. While the master
+        is away, that of a replica, which may be older. The master's failure when no replica knows
+        one: the master may, and a start elsewhere would skip messages.
+        """
         call = QueryOffset(
             consumer_group=self._group,
             topic=queue.topic,
@@ -190,12 +185,13 @@ class GroupOffsets:
         except RoquetError as error:
             log.info("group %s starts in topic %s once it is found: %s", self._group, topic, error)
             return
-        stored = await self._ask_each(queues, self.stored)
+        stored_at = partial(self.committed, zero_if_young=False)
+        stored = await self._ask_each(queues, stored_at)
         absent = [queue for queue, offset in stored.items() if offset is None]
         is_known = is_start and len(absent) < len(stored)
         if is_known and absent:
             await self._config.clock.sleep(OTHERS_START_MS)
-            stored |= await self._ask_each(absent, self.stored)
+            stored |= await self._ask_each(absent, stored_at)
             absent = [queue for queue, offset in stored.items() if offset is None]
         if absent and self._commits_starts:
             await self._session.membership.ensure_known(topic)
