@@ -1,15 +1,24 @@
 """Fake brokers and a fake name server behind the real protocol, with faults to order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from roquet.client.config import ClientConfig
+from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
+from roquet.client.connection.session import Session
+from roquet.client.consumer import Consumer
+from roquet.client.producer import Producer
+from roquet.client.push import PushConsumer
+from roquet.client.reading.inbox import Inbox
+from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.pull_request import Puller
+from roquet.client.reading.queue_reader import ReaderContext
+from roquet.client.reading.retry import RetryLocally, RetrySender
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
@@ -405,6 +414,7 @@ class FakeCluster:
 
 @asynccontextmanager
 async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
+    """A cluster in virtual time with these topics: the number of queues on each broker."""
     cluster = FakeCluster()
     for name in sorted({name for queues in topics.values() for name in queues}):
         await cluster.add(name)
@@ -417,29 +427,6 @@ async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
         for broker in [*cluster.brokers.values(), *replicas]:
             await broker.server.stop(0)
         await cluster.server.stop(0)
-
-
-class FakeClusters(Protocol):
-    """`async with fakes(topic={"a": 4, "b": 2}) as cluster`, in virtual time."""
-
-    def __call__(self, **topics: dict[str, int]) -> AbstractAsyncContextManager[FakeCluster]:
-        """A cluster with these topics: the number of queues on each broker."""
-
-
-class VirtualConfig(Protocol):
-    """`virtual(ProducerConfig, retry_times=0)`: the same configuration each time."""
-
-    def __call__(self, kind: type[C], **settings: Any) -> C:
-        """Settings of this class, with the loop's clock and a seeded random source."""
-
-
-class Until(Protocol):
-    """`await until(lambda: ...)`: lets virtual time pass until it holds."""
-
-    def __call__(
-        self, holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
-    ) -> Awaitable[None]:
-        """Fail when it does not hold in time."""
 
 
 class Created(Protocol):
@@ -474,29 +461,79 @@ def created(monkeypatch: pytest.MonkeyPatch) -> Created:
     return record_objects
 
 
-@pytest.fixture
-def fakes() -> FakeClusters:
-    return fake_cluster
+async def until(holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05) -> None:
+    """Let virtual time pass until a condition holds; fail when it does not in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while not holds():
+        assert loop.time() < deadline, "it never came true"
+        await asyncio.sleep(step_s)
 
 
-@pytest.fixture
-def until() -> Until:
-    async def wait(
-        holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
-        while not holds():
-            assert loop.time() < deadline, "it never came true"
-            await asyncio.sleep(step_s)
-
-    return wait
+def config_of(kind: type[C], **settings: Any) -> C:
+    """Settings of this class, with the loop's clock and a seeded random source."""
+    clock = this_loop().clock
+    return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
 
 
-@pytest.fixture
-def virtual() -> VirtualConfig:
-    def make(kind: type[C], **settings: Any) -> C:
-        clock = this_loop().clock
-        return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
+def producer_of(cluster: FakeCluster, **settings: Any) -> Producer:
+    """A producer of group `shop`."""
+    return Producer(cluster.address, group="shop", config=config_of(ProducerConfig, **settings))
 
-    return make
+
+def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
+    """A consumer of topic `t` in group `g`, which starts at the first message."""
+    config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+    return PushConsumer(cluster.address, group="g", topic="t", config=config)
+
+
+@asynccontextmanager
+async def producing(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer]]:
+    """A cluster with the topic `t`, of so many queues on each broker, and a producer."""
+    async with fake_cluster(t=queues) as cluster, producer_of(cluster, **settings) as producer:
+        yield cluster, producer
+
+
+@asynccontextmanager
+async def consuming(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, PushConsumer]]:
+    """A cluster with the topic `t`, of so many queues on each broker, and a consumer."""
+    async with fake_cluster(t=queues) as cluster, consumer_of(cluster, **settings) as consumer:
+        yield cluster, consumer
+
+
+def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
+    """Store messages with the bodies 0, 1, 2 and so on at broker `a`."""
+    cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])
+
+
+async def next_of(consumer: Consumer, timeout_ms: int | None = None) -> ReceivedMessage:
+    """The next message, which has to come."""
+    message = await consumer.next(timeout_ms)
+    assert message is not None
+    return message
+
+
+@asynccontextmanager
+async def session_of(address: str, config: ClientConfig, *topics: str) -> AsyncIterator[Session]:
+    """A session that knows the routes of these topics."""
+    session = Session(address, config)
+    session.start(lambda: HeartbeatData(client_id="me"))
+    try:
+        for topic in topics:
+            await session.routes.refresh(topic)
+        yield session
+    finally:
+        await session.close()
+
+
+def reader_context(
+    session: Session, config: ConsumerConfig, inbox: Inbox, *, saves_progress: bool
+) -> ReaderContext:
+    """The parts of the readers of group `g`, whose failed messages are retried locally."""
+    puller = Puller(session, config, "g", saves_progress=saves_progress)
+    failures = RetryLocally(RetrySender(session, config, "g"))
+    return ReaderContext(inbox, puller, failures, session.background)

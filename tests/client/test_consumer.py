@@ -4,10 +4,17 @@ import asyncio
 import itertools
 import os
 import signal
-from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import (
+    Created,
+    config_of,
+    consumer_of,
+    consuming,
+    fake_cluster,
+    filled,
+    next_of,
+)
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -21,31 +28,19 @@ from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
-def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
-    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
-    return PushConsumer(cluster.address, group="g", topic="t", config=config)
-
-
-def filled(cluster: FakeCluster, count: int) -> None:
-    cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(count)])
-
-
 @in_virtual_time
-async def test_next_is_one_or_none_in_time(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_next_is_one_or_none_in_time() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         assert await consumer.next(timeout_ms=3_000) is None
         assert this_loop().clock.monotonic_ms() == 3_000
         filled(cluster, 1)
-        message = await consumer.next()
-        assert message is not None
+        message = await next_of(consumer)
         assert message.body == b"0"
 
 
 @in_virtual_time
-async def test_fetch_ends_with_enough_or_with_the_time(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_fetch_ends_with_enough_or_with_the_time() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 5)
         assert [m.body for m in await consumer.fetch(3)] == [b"0", b"1", b"2"]
         before_ms = this_loop().clock.monotonic_ms()
@@ -54,10 +49,8 @@ async def test_fetch_ends_with_enough_or_with_the_time(
 
 
 @in_virtual_time
-async def test_a_fetch_that_is_cancelled_loses_nothing(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_fetch_that_is_cancelled_loses_nothing() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
@@ -68,12 +61,10 @@ async def test_a_fetch_that_is_cancelled_loses_nothing(
 
 
 @in_virtual_time
-async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(created: Created) -> None:
     assigned = created(AssignedQueues)
     inboxes = created(Inbox)
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
@@ -88,10 +79,8 @@ async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(
 
 
 @in_virtual_time
-async def test_messages_go_on_until_the_consumer_is_closed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_messages_go_on_until_the_consumer_is_closed() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen = []
         async for message in consumer.messages():
@@ -105,8 +94,7 @@ async def test_messages_go_on_until_the_consumer_is_closed(
 
 async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
     """The number of earlier tries of the next message; then fail it if asked to."""
-    message = await consumer.next()
-    assert message is not None
+    message = await next_of(consumer)
     async with message:
         if error is not None:
             raise error
@@ -114,10 +102,8 @@ async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
 
 
 @in_virtual_time
-async def test_a_block_that_fails_sends_its_message_back(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_block_that_fails_sends_its_message_back() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
         with pytest.raises(ValueError, match="not yet"):
             await attempt(consumer, ValueError("not yet"))
@@ -127,11 +113,9 @@ async def test_a_block_that_fails_sends_its_message_back(
 
 
 @in_virtual_time
-async def test_run_hands_over_everything_and_acknowledges_it(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        async with consumer_of(virtual, cluster) as consumer:
+async def test_run_hands_over_everything_and_acknowledges_it() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        async with consumer_of(cluster) as consumer:
             filled(cluster, 100)
             seen = []
 
@@ -146,10 +130,8 @@ async def test_run_hands_over_everything_and_acknowledges_it(
 
 
 @in_virtual_time
-async def test_a_failed_message_goes_back_to_its_broker(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_failed_message_goes_back_to_its_broker() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen = []
 
@@ -171,10 +153,10 @@ async def test_a_failed_message_goes_back_to_its_broker(
 
 @in_virtual_time
 async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_progress(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
+    created: Created,
 ) -> None:
     assigned = created(AssignedQueues)
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         filled(cluster, 3)
         seen = []
@@ -197,10 +179,8 @@ async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_p
 
 
 @in_virtual_time
-async def test_a_close_waits_for_failed_messages_to_leave(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_close_waits_for_failed_messages_to_leave() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -215,10 +195,8 @@ async def test_a_close_waits_for_failed_messages_to_leave(
 
 
 @in_virtual_time
-async def test_a_nack_in_a_handler_that_returns_is_a_nack(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_nack_in_a_handler_that_returns_is_a_nack() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -233,17 +211,15 @@ async def test_a_nack_in_a_handler_that_returns_is_a_nack(
 
 
 @in_virtual_time
-async def test_a_close_lets_handlers_end_and_saves_what_they_did(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_close_lets_handlers_end_and_saves_what_they_did() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         ended = []
 
         async def handler(message: ReceivedMessage) -> None:
             await asyncio.sleep(5)
             ended.append(message.body)
 
-        async with consumer_of(virtual, cluster, concurrency=2) as consumer:
+        async with consumer_of(cluster, concurrency=2) as consumer:
             filled(cluster, 10)
             running = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(1)
@@ -255,14 +231,14 @@ async def test_a_close_lets_handlers_end_and_saves_what_they_did(
 
 @in_virtual_time
 async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+    async with fake_cluster(t={"a": 1}) as cluster:
 
         async def handler(message: ReceivedMessage) -> None:
             await asyncio.sleep(1e6)
 
-        async with consumer_of(virtual, cluster, close_timeout_ms=7_000) as consumer:
+        async with consumer_of(cluster, close_timeout_ms=7_000) as consumer:
             filled(cluster, 1)
             running = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(1)
@@ -273,10 +249,8 @@ async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
 
 
 @in_virtual_time
-async def test_cancelling_run_keeps_the_consumer(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_cancelling_run_keeps_the_consumer() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 1)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -286,23 +260,19 @@ async def test_cancelling_run_keeps_the_consumer(
         await asyncio.sleep(1)
         running.cancel()
         await asyncio.wait([running])
-        message = await consumer.next(1_000)
-        assert message is not None
+        message = await next_of(consumer, 1_000)
         assert message.body == b"0"
 
 
 @in_virtual_time
-async def test_progress_is_saved_each_5_s_and_only_when_it_changed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        consumer_of(virtual, cluster, suspend_ms=1_000_000, pull_timeout_ms=2_000_000) as consumer,
+async def test_progress_is_saved_each_5_s_and_only_when_it_changed() -> None:
+    async with consuming({"a": 1}, suspend_ms=1_000_000, pull_timeout_ms=2_000_000) as (
+        cluster,
+        consumer,
     ):
         broker = cluster.brokers["a"]
         filled(cluster, 1)
-        message = await consumer.next()
-        assert message is not None
+        message = await next_of(consumer)
         await asyncio.sleep(6)
         await message.ack()
         assert [call.commit_offset for call in broker.commits] == [0]
@@ -361,9 +331,9 @@ async def test_the_programs_own_sigterm_handler_stays() -> None:
 
 
 @in_virtual_time
-async def test_reading_needs_an_open_consumer(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        consumer = consumer_of(virtual, cluster)
+async def test_reading_needs_an_open_consumer() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        consumer = consumer_of(cluster)
         with pytest.raises(UsageError, match="not started"):
             await consumer.next()
         with pytest.raises(UsageError, match="not started"):
@@ -382,25 +352,21 @@ def test_system_groups_cannot_be_joined() -> None:
 
 
 @in_virtual_time
-async def test_two_members_of_one_name_in_one_process_are_an_error(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
-        async with consumer_of(virtual, cluster, instance="one") as first:
+async def test_two_members_of_one_name_in_one_process_are_an_error() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
+        async with consumer_of(cluster, instance="one") as first:
             with pytest.raises(UsageError, match="an `instance` of its own"):
-                await consumer_of(virtual, cluster, instance="one").start()
-            async with consumer_of(virtual, cluster, instance="two") as second:
+                await consumer_of(cluster, instance="one").start()
+            async with consumer_of(cluster, instance="two") as second:
                 await asyncio.sleep(1)
                 assert len(first.assignment()) == len(second.assignment()) == 1
-        async with consumer_of(virtual, cluster, instance="one"):
+        async with consumer_of(cluster, instance="one"):
             """The name is free again."""
 
 
 @in_virtual_time
-async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed() -> None:
+    async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 3)
         await asyncio.sleep(1)
         queue, other = consumer.assignment()
@@ -418,8 +384,8 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(
 
 
 @in_virtual_time
-async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_seek_goes_anywhere() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         await asyncio.sleep(1)
         (queue,) = consumer.assignment()
@@ -447,10 +413,8 @@ async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig)
 
 
 @in_virtual_time
-async def test_the_lag_counts_unhandled_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_the_lag_counts_unhandled_messages() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         first, _ = await consumer.fetch(2)
         await first.ack()
@@ -459,10 +423,10 @@ async def test_the_lag_counts_unhandled_messages(
 
 
 @in_virtual_time
-async def test_a_handler_may_stop_it(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_handler_may_stop_it() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         seen = []
-        async with consumer_of(virtual, cluster) as consumer:
+        async with consumer_of(cluster) as consumer:
             filled(cluster, 10)
 
             async def handler(message: ReceivedMessage) -> None:
@@ -478,9 +442,9 @@ async def test_a_handler_may_stop_it(fakes: FakeClusters, virtual: VirtualConfig
 
 @in_virtual_time
 async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+    async with consuming({"a": 1}) as (_cluster, consumer):
         await asyncio.sleep(1)
         ours = {task for task in asyncio.all_tasks() if "g" in task.get_name().split()}
         waiting = asyncio.create_task(consumer.next())
@@ -497,21 +461,19 @@ async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(
 
 
 @in_virtual_time
-async def test_a_close_is_no_cancellation_by_others(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster):
+async def test_a_close_is_no_cancellation_by_others(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster):
         await asyncio.sleep(1)
     assert "cancelled" not in caplog.text
 
 
 @in_virtual_time
 async def test_a_read_without_a_subscription_is_warned_of_once(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+    async with fake_cluster(t={"a": 1}) as cluster:
         filled(cluster, 1)
-        config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+        config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         async with PushConsumer(cluster.address, group="g", config=config) as consumer:
             assert not caplog.text, "it may subscribe later"
             for _ in range(2):

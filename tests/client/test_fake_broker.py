@@ -68,7 +68,8 @@ class Client:
         return list(codec.loads(reply.body, LockedQueues).lock_ok_mq_set)
 
 
-Contract = Callable[[Callable[[], Awaitable[Client]]], Awaitable[None]]
+Connect = Callable[[], Awaitable[Client]]
+Contract = Callable[[Connect], Awaitable[None]]
 
 
 def send_of(body: bytes) -> Send:
@@ -125,7 +126,7 @@ def against_both(contract: Contract) -> Callable[[str], None]:
 
 
 @against_both
-async def test_sends_get_consecutive_offsets(connect: Callable[[], Awaitable[Client]]) -> None:
+async def test_sends_get_consecutive_offsets(connect: Connect) -> None:
     client = await connect()
     assert [await client.send(b"%d" % n) for n in range(3)] == [0, 1, 2]
     items = b"".join(encode_item(0, b"%d" % n, b"UNIQ_KEY\x01ID\x02") for n in (3, 4))
@@ -140,9 +141,7 @@ async def test_sends_get_consecutive_offsets(connect: Callable[[], Awaitable[Cli
 
 
 @against_both
-async def test_a_pull_returns_messages_from_its_offset_on(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_a_pull_returns_messages_from_its_offset_on(connect: Connect) -> None:
     client = await connect()
     for n in range(3):
         await client.send(b"%d" % n)
@@ -153,9 +152,7 @@ async def test_a_pull_returns_messages_from_its_offset_on(
 
 
 @against_both
-async def test_a_pull_at_the_end_finds_nothing_or_waits(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_a_pull_at_the_end_finds_nothing_or_waits(connect: Connect) -> None:
     client = await connect()
     await client.send(b"0")
     reply = await client.call(pull_of(1))
@@ -168,7 +165,7 @@ async def test_a_pull_at_the_end_finds_nothing_or_waits(
 
 
 @against_both
-async def test_a_pull_beyond_the_end_is_moved(connect: Callable[[], Awaitable[Client]]) -> None:
+async def test_a_pull_beyond_the_end_is_moved(connect: Connect) -> None:
     client = await connect()
     await client.send(b"0")
     reply = await client.call(pull_of(7))
@@ -177,9 +174,7 @@ async def test_a_pull_beyond_the_end_is_moved(connect: Callable[[], Awaitable[Cl
 
 
 @against_both
-async def test_offsets_are_committed_and_queried(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_offsets_are_committed_and_queried(connect: Connect) -> None:
     client = await connect()
     await client.beat("one")  # a real broker commits for known groups only
     await client.send(b"0")
@@ -195,9 +190,7 @@ async def test_offsets_are_committed_and_queried(
 
 
 @against_both
-async def test_members_of_a_group_hear_of_each_other(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_members_of_a_group_hear_of_each_other(connect: Connect) -> None:
     one, other = await connect(), await connect()
     with pytest.raises(CallRefused):
         await one.members()
@@ -215,9 +208,7 @@ async def test_members_of_a_group_hear_of_each_other(
 
 
 @against_both
-async def test_a_closed_connection_leaves_the_group(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_a_closed_connection_leaves_the_group(connect: Connect) -> None:
     one, other = await connect(), await connect()
     await one.beat("one")
     await other.beat("other")
@@ -227,7 +218,7 @@ async def test_a_closed_connection_leaves_the_group(
 
 
 @against_both
-async def test_a_queue_is_locked_for_one_member(connect: Callable[[], Awaitable[Client]]) -> None:
+async def test_a_queue_is_locked_for_one_member(connect: Connect) -> None:
     client = await connect()
     await client.send(b"0")
     assert await client.lock("one") == [QUEUE]
@@ -240,9 +231,7 @@ async def test_a_queue_is_locked_for_one_member(connect: Callable[[], Awaitable[
 
 
 @against_both
-async def test_a_stored_message_can_be_sent_back(
-    connect: Callable[[], Awaitable[Client]],
-) -> None:
+async def test_a_stored_message_can_be_sent_back(connect: Connect) -> None:
     client = await connect()
     await client.beat("one")
     await client.send(b"0")

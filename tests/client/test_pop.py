@@ -4,7 +4,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created
+from tests.client.conftest import Created, next_of
+from tests.conversation.conftest import virtual_cluster
 
 from roquet.client import (
     ConsumeFrom,
@@ -28,7 +29,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
 from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import BlockingCluster, cluster
+from roquet.testing.cluster import BlockingCluster, Cluster
 from roquet.wire.call import Call, R
 from roquet.wire.calls.pop import Pop
 
@@ -36,6 +37,10 @@ from roquet.wire.calls.pop import Pop
 def config(**settings: Any) -> ConsumerConfig:
     values: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
     return ConsumerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **values)
+
+
+def taker_of(running: Cluster, **settings: Any) -> PopConsumer:
+    return PopConsumer(running.namesrv_addr, group="g", topic="t", config=config(**settings))
 
 
 async def send(namesrv: str, topic: str, *tags: str) -> None:
@@ -63,13 +68,10 @@ def test_unsupported_settings_are_refused_at_once(settings: dict[str, Any]) -> N
 
 @in_virtual_time
 async def test_topics_come_and_go_while_it_runs() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a", "b")
         await send(running.namesrv_addr, "u", "c")
-        settings = config()
-        async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=settings
-        ) as taker:
+        async with taker_of(running) as taker:
             messages = await taker.fetch(3, 3_000)
             assert len(messages) == 2
             taker.subscribe("u", "c || d")
@@ -88,41 +90,35 @@ async def test_topics_come_and_go_while_it_runs() -> None:
             await send(running.namesrv_addr, "t", "e")
             assert await taker.next(5_000) is None
             assert not len(revival.in_flight)
-            async with PopConsumer(
-                running.namesrv_addr, group="g", topic="t", config=settings
-            ) as other:
-                passed_on = await other.next(3_000)
-                assert passed_on is not None
+            async with taker_of(running) as other:
+                passed_on = await next_of(other, 3_000)
                 assert passed_on.tag == "e"
 
 
 @pytest.mark.parametrize("tags", ["b || c", "*"])
-def test_changed_tags_hold_no_message_back(tags: str) -> None:
-    @in_virtual_time
-    async def go() -> None:
-        async with cluster(clock=this_loop().clock) as running:
-            await send(running.namesrv_addr, "t", "a")
-            async with PopConsumer(
-                running.namesrv_addr, group="g", topic="t", tags="a || b", config=config()
-            ) as taker:
-                (first,) = await taker.fetch(1, 3_000)
-                await first.ack()
-                await asyncio.sleep(2)  # its next pop waits at the broker
-                taker.subscribe("t", tags)
-                await send(running.namesrv_addr, "t", "b", "b", "b")
-                messages = await taker.fetch(3, 5_000)
-                assert [message.tag for message in messages] == ["b"] * 3
-
-    go()
+@in_virtual_time
+async def test_changed_tags_hold_no_message_back(tags: str) -> None:
+    async with virtual_cluster() as running:
+        await send(running.namesrv_addr, "t", "a")
+        async with PopConsumer(
+            running.namesrv_addr, group="g", topic="t", tags="a || b", config=config()
+        ) as taker:
+            (first,) = await taker.fetch(1, 3_000)
+            await first.ack()
+            await asyncio.sleep(2)  # its next pop waits at the broker
+            taker.subscribe("t", tags)
+            await send(running.namesrv_addr, "t", "b", "b", "b")
+            messages = await taker.fetch(3, 5_000)
+            assert [message.tag for message in messages] == ["b"] * 3
 
 
 @in_virtual_time
 async def test_messages_popped_during_a_close_go_to_others_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
-        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker = taker_of(running)
         await taker.start()
         (first,) = await taker.fetch(1, 3_000)
         await first.ack()
@@ -140,31 +136,24 @@ async def test_messages_popped_during_a_close_go_to_others_at_once(
         with monkeypatch.context() as patched:
             patched.setattr(Membership, "leave", slowly)
             await taker.close()
-        async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=config()
-        ) as other:
-            passed_on = await other.next(3_000)
-            assert passed_on is not None
+        async with taker_of(running) as other:
+            passed_on = await next_of(other, 3_000)
             assert passed_on.tag == "b"
 
 
 @in_virtual_time
 async def test_a_topic_that_is_created_later_is_found() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        settings = config()
-        async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=settings
-        ) as taker:
-            await asyncio.sleep(5)
-            await send(running.namesrv_addr, "t", "a")
-            assert await taker.next(5_000) is not None
+    async with virtual_cluster() as running, taker_of(running) as taker:
+        await asyncio.sleep(5)
+        await send(running.namesrv_addr, "t", "a")
+        assert await taker.next(5_000) is not None
 
 
 @in_virtual_time
 async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a", "b")
-        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker = taker_of(running)
         taker.subscribe("missing")
         async with taker:
             assert len(await taker.fetch(2, 3_000)) == 2
@@ -178,9 +167,9 @@ async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> Non
 async def test_a_route_that_cannot_be_read_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
-        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker = taker_of(running)
         async with taker:
             find, faults = Routes.find_readable, [FieldError("no route")]
 
@@ -196,9 +185,9 @@ async def test_a_route_that_cannot_be_read_is_asked_for_again(
 
 @in_virtual_time
 async def test_a_paused_consumer_pops_nothing() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
-        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker = taker_of(running)
         taker.pause()
         async with taker:
             assert await taker.next(30_000) is None
@@ -210,9 +199,9 @@ async def test_a_paused_consumer_pops_nothing() -> None:
 
 @in_virtual_time
 async def test_the_lag_counts_messages_that_were_not_popped() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", *"abcdef")
-        taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
+        taker = taker_of(running)
         taker.pause()
         async with taker:
             await asyncio.sleep(2)
@@ -224,12 +213,9 @@ async def test_the_lag_counts_messages_that_were_not_popped() -> None:
 
 @in_virtual_time
 async def test_the_broker_lists_it_as_a_pop_member() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
-        settings = config()
-        async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=settings
-        ) as taker:
+        async with taker_of(running) as taker:
             await taker.next(3_000)
             members = running.brokers[0].broker.tables.clients.consumers("g")
             assert members is not None
@@ -242,7 +228,7 @@ async def test_a_stopped_consumer_releases_its_buffer_and_pops_no_more(
     monkeypatch: pytest.MonkeyPatch, created: Created
 ) -> None:
     buffers = created(PrefetchBuffer)
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", *"abcdefghijklmnopqrstuvwxyz")
         pops: list[object] = []
         call_broker = ChannelPool.call
@@ -252,10 +238,7 @@ async def test_a_stopped_consumer_releases_its_buffer_and_pops_no_more(
                 pops.append(call)
             return await call_broker(pool, address, call, timeout_ms)
 
-        settings = config(concurrency=1)
-        async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=settings
-        ) as taker:
+        async with taker_of(running, concurrency=1) as taker:
 
             async def handle(message: ReceivedMessage) -> None:
                 await asyncio.sleep(0.001)

@@ -4,14 +4,13 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, config_of, fake_cluster, producer_of, producing
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
-from roquet.client.sending.key_order import KeyOrder
+from roquet.client.sending.outstanding_sends import KeyOrder
 from roquet.client.sending.selectors import Chance, KeyHash
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message
@@ -22,15 +21,9 @@ from roquet.wire.receipt_handle import RecallHandle
 from roquet.wire.records.property_text import decode_properties
 
 
-def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
-    return Producer(address, group="shop", config=virtual(ProducerConfig, **settings))
-
-
 @in_virtual_time
-async def test_a_message_is_stored_and_its_receipt_says_where(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         receipt = await producer.send("t", b"hello", tag="new", keys="k1")
         (call,) = cluster.brokers["a"].sends
         properties = decode_properties(call.properties)
@@ -48,29 +41,25 @@ async def test_a_message_is_stored_and_its_receipt_says_where(
 
 
 @in_virtual_time
-async def test_a_ready_message_does_as_well(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_ready_message_does_as_well() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send(Message("t", b"x" * 9_000, flag=4))
         (call,) = cluster.brokers["a"].sends
         assert (zlib.decompress(call.body), call.flag, call.sys_flag) == (b"x" * 9_000, 4, 0x301)
 
 
 @in_virtual_time
-async def test_one_key_one_queue_as_java_chooses_it(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_one_key_one_queue_as_java_chooses_it() -> None:
+    async with producing({"a": 4}) as (_cluster, producer):
         orders = ["XXX001", "XXX002", "XXX003"]
         sent = [await producer.send("t", b"x", order_key=key) for key in orders * 2]
         assert [receipt.queue.queue_id for receipt in sent] == [3, 2, 1] * 2
 
 
 @in_virtual_time
-async def test_brokers_know_the_producer_until_it_leaves(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        async with producer_of(virtual, cluster.address) as producer:
+async def test_brokers_know_the_producer_until_it_leaves() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        async with producer_of(cluster) as producer:
             await producer.send("t", b"x")
             await asyncio.sleep(1)
         broker = cluster.brokers["a"]
@@ -80,18 +69,16 @@ async def test_brokers_know_the_producer_until_it_leaves(
 
 
 @in_virtual_time
-async def test_a_send_waits_for_a_cluster_that_is_still_starting(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_send_waits_for_a_cluster_that_is_still_starting() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         cluster.unready = 5
         assert (await producer.send("t", b"x")).ok
         assert 500 <= this_loop().clock.monotonic_ms() < 3_000
 
 
 @in_virtual_time
-async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: VirtualConfig) -> None:
-    async with producer_of(virtual, "127.0.0.1:1") as producer:
+async def test_without_a_cluster_a_send_fails_in_time_and_says_why() -> None:
+    async with Producer("127.0.0.1:1", config=config_of(ProducerConfig)) as producer:
         with pytest.raises(ConnectFailed, match="is it running") as caught:
             await producer.send("t", b"x", timeout_ms=2_000)
         assert caught.value.definite
@@ -99,13 +86,8 @@ async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: Virt
 
 
 @in_virtual_time
-async def test_a_joining_broker_gets_its_share_within_a_route_refresh(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         await producer.send("t", b"x")
         new = await cluster.add("c")
         cluster.topics["t"]["c"] = 3
@@ -116,10 +98,8 @@ async def test_a_joining_broker_gets_its_share_within_a_route_refresh(
 
 
 @in_virtual_time
-async def test_a_batch_goes_to_one_queue_with_one_receipt(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
+    async with producing({"a": 4}) as (cluster, producer):
         messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
         receipt = await producer.send_batch(messages)
         (call,) = cluster.brokers["a"].sends
@@ -131,13 +111,8 @@ async def test_a_batch_goes_to_one_queue_with_one_receipt(
 
 
 @in_virtual_time
-async def test_batches_that_cannot_be_are_refused_before_the_wire(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4}) as cluster,
-        producer_of(virtual, cluster.address, body_size_max=2_000) as producer,
-    ):
+async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
+    async with producing({"a": 4}, body_size_max=2_000) as (cluster, producer):
         with pytest.raises(UsageError, match="at least one"):
             await producer.send_batch([])
         with pytest.raises(UsageError, match="one topic"):
@@ -150,13 +125,8 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire(
 
 
 @in_virtual_time
-async def test_a_key_is_not_overtaken_by_its_own_retry(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_a_key_is_not_overtaken_by_its_own_retry() -> None:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.faults += [CallRefused(2, "busy")] * 2
         sends = [
@@ -189,35 +159,26 @@ KEYED: dict[str, Callable[[Producer, bytes], Awaitable[SendReceipt]]] = {
 
 @pytest.mark.parametrize("way", KEYED)
 @pytest.mark.parametrize("is_known", [True, False])
-def test_messages_bound_to_a_queue_keep_their_order_over_retries(
-    fakes: FakeClusters, virtual: VirtualConfig, way: str, is_known: bool, created: Created
+@in_virtual_time
+async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
+    way: str, is_known: bool, created: Created
 ) -> None:
     key_orders = created(KeyOrder)
-
-    @in_virtual_time
-    async def go() -> None:
-        async with (
-            fakes(t={"a": 2, "b": 2}) as cluster,
-            producer_of(virtual, cluster.address) as producer,
-        ):
-            if is_known:
-                await producer.send("t", b"x")
-            for broker in cluster.brokers.values():
-                broker.faults += [CallRefused(2, "busy")] * 2
-            receipts = await asyncio.gather(*(KEYED[way](producer, b"%d" % n) for n in range(9)))
-            offsets = [receipt.queue_offset for receipt in receipts]
-            assert offsets == sorted(offsets)
-            assert len({receipt.queue for receipt in receipts}) == 1
-            assert not len(key_orders[0])
-
-    go()
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
+        if is_known:
+            await producer.send("t", b"x")
+        for broker in cluster.brokers.values():
+            broker.faults += [CallRefused(2, "busy")] * 2
+        receipts = await asyncio.gather(*(KEYED[way](producer, b"%d" % n) for n in range(9)))
+        offsets = [receipt.queue_offset for receipt in receipts]
+        assert offsets == sorted(offsets)
+        assert len({receipt.queue for receipt in receipts}) == 1
+        assert not len(key_orders[0])
 
 
 @in_virtual_time
-async def test_a_selector_that_spreads_does_not_serialize_sends(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
         start, chance = this_loop().clock.monotonic_ms(), Chance(Random(5))
@@ -226,10 +187,8 @@ async def test_a_selector_that_spreads_does_not_serialize_sends(
 
 
 @in_virtual_time
-async def test_without_a_key_sends_do_not_wait_for_each_other(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
         start = this_loop().clock.monotonic_ms()
@@ -240,11 +199,8 @@ async def test_without_a_key_sends_do_not_wait_for_each_other(
 
 
 @in_virtual_time
-async def test_a_selector_chooses_the_queue(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with (
-        fakes(t={"a": 4}) as cluster,
-        producer_of(virtual, cluster.address, selector=lambda queues, _: queues[1]) as producer,
-    ):
+async def test_a_selector_chooses_the_queue() -> None:
+    async with producing({"a": 4}, selector=lambda queues, _: queues[1]) as (cluster, producer):
         assert (await producer.send("t", b"x")).queue.queue_id == 1
         last = await producer.send("t", b"x", selector=lambda queues, _: queues[-1])
         assert last.queue.queue_id == 3
@@ -263,10 +219,8 @@ async def test_a_selector_chooses_the_queue(fakes: FakeClusters, virtual: Virtua
 
 
 @in_virtual_time
-async def test_a_delayed_message_is_no_part_of_a_batch(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         with pytest.raises(UsageError, match="cannot be in a batch"):
             await producer.send_batch([Message("t", b"x", delay_level=1), Message("t", b"y")])
         await producer.send_many(Message("t", b"x", delay_level=n % 2) for n in range(4))
@@ -274,19 +228,17 @@ async def test_a_delayed_message_is_no_part_of_a_batch(
 
 
 @in_virtual_time
-async def test_one_way_arrives(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_one_way_arrives() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send_oneway("t", b"x")
         await asyncio.sleep(0.1)
         assert cluster.brokers["a"].bodies("t", 0) == [b"x"]
 
 
 @in_virtual_time
-async def test_a_producer_is_used_while_it_is_open(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        producer = producer_of(virtual, cluster.address)
+async def test_a_producer_is_used_while_it_is_open() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        producer = producer_of(cluster)
         with pytest.raises(UsageError, match="not started"):
             await producer.send("t", b"x")
         async with producer:
@@ -307,10 +259,8 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
 
 
 @in_virtual_time
-async def test_what_is_no_handle_is_refused_before_the_wire(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_what_is_no_handle_is_refused_before_the_wire() -> None:
+    async with producing({"a": 1}) as (_cluster, producer):
         with pytest.raises(UsageError, match="'nonsense' is not a recall handle"):
             await producer.recall("t", "nonsense")
         with pytest.raises(UsageError, match="only receipts of messages with delay or deliver_at"):
@@ -318,10 +268,8 @@ async def test_what_is_no_handle_is_refused_before_the_wire(
 
 
 @in_virtual_time
-async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked() -> None:
     handle = RecallHandle("t", "gone", 1_900_000_000_000, "k").text()
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+    async with producing({"a": 1}) as (_cluster, producer):
         with pytest.raises(ConnectFailed, match="gone"):
             await producer.recall("t", handle)

@@ -5,7 +5,7 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, config_of, fake_cluster
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
@@ -23,15 +23,13 @@ QUEUE = MessageQueue("t", "a", 0)
 OTHER = MessageQueue("t", "a", 1)
 
 
-def consumer_of(virtual: VirtualConfig, address: str, **settings: Any) -> PullConsumer:
-    return PullConsumer(address, group="audit", config=virtual(ConsumerConfig, **settings))
+def consumer_of(address: str, **settings: Any) -> PullConsumer:
+    return PullConsumer(address, group="audit", config=config_of(ConsumerConfig, **settings))
 
 
 @in_virtual_time
-async def test_a_pull_gives_messages_and_where_to_go_on(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_pull_gives_messages_and_where_to_go_on() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         assert await consumer.queues("t") == [QUEUE, OTHER]
         result = await consumer.pull(QUEUE, 0, 2)
@@ -42,11 +40,9 @@ async def test_a_pull_gives_messages_and_where_to_go_on(
 
 
 @in_virtual_time
-async def test_a_pull_ends_where_its_bodies_decompress_to_too_much(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_pull_ends_where_its_bodies_decompress_to_too_much() -> None:
     bomb = zlib.compress(bytes(20 * 1024 * 1024))
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for _ in range(5):
             cluster.brokers["a"].store("t", 0, bomb, b"", 1)
         offsets: list[int] = []
@@ -58,10 +54,8 @@ async def test_a_pull_ends_where_its_bodies_decompress_to_too_much(
 
 
 @in_virtual_time
-async def test_a_body_that_cannot_be_restored_is_named_by_its_offset(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_body_that_cannot_be_restored_is_named_by_its_offset() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
             cluster.brokers["a"].store("t", 0, body, b"", sys_flag)
         with pytest.raises(RecordError, match="t@a:0 offset 1: body is not zlib"):
@@ -70,20 +64,16 @@ async def test_a_body_that_cannot_be_restored_is_named_by_its_offset(
 
 
 @in_virtual_time
-async def test_a_pull_of_an_unknown_queue_asks_where_it_is(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_pull_of_an_unknown_queue_asks_where_it_is() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0)).status is PullStatus.NO_NEW
         with pytest.raises(ConnectFailed, match="broker zz"):
             await consumer.pull(MessageQueue("t", "zz", 0), 0)
 
 
 @in_virtual_time
-async def test_a_pull_may_wait_for_something_new(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_pull_may_wait_for_something_new() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0, wait_ms=2_000)).status is PullStatus.NO_NEW
         assert this_loop().clock.monotonic_ms() == 2_000
         pulling = asyncio.create_task(consumer.pull(QUEUE, 0, wait_ms=9_000))
@@ -94,8 +84,8 @@ async def test_a_pull_may_wait_for_something_new(
 
 
 @in_virtual_time
-async def test_an_expired_offset_is_reported(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_an_expired_offset_is_reported() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
         cluster.brokers["a"].put("t", 0, b"x")
         result = await consumer.pull(QUEUE, 3)
@@ -103,8 +93,8 @@ async def test_an_expired_offset_is_reported(fakes: FakeClusters, virtual: Virtu
 
 
 @in_virtual_time
-async def test_only_wanted_tags_are_given(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_only_wanted_tags_are_given() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for tag in ("Aa", "BB"):
             properties = encode_properties({"TAGS": tag})
             cluster.brokers["a"].put("t", 0, tag.encode(), properties=properties)
@@ -114,10 +104,8 @@ async def test_only_wanted_tags_are_given(fakes: FakeClusters, virtual: VirtualC
 
 
 @in_virtual_time
-async def test_bounds_times_and_progress_of_a_queue(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_bounds_times_and_progress_of_a_queue() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
         cluster.brokers["a"].put("t", 0, b"x")
         assert await consumer.min_offset(QUEUE) == 10
@@ -129,10 +117,8 @@ async def test_bounds_times_and_progress_of_a_queue(
 
 
 @in_virtual_time
-async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_one_of_the_new_is_asked_for(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_it_is_asked_anew() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y")
         broker.topic_ids["t"] = "1-1"
@@ -147,10 +133,8 @@ async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_one_of_th
 
 
 @in_virtual_time
-async def test_assigned_queues_are_read_from_the_progress_on(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_assigned_queues_are_read_from_the_progress_on() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y", b"z")
         broker.put("t", 1, b"q")
@@ -162,10 +146,8 @@ async def test_assigned_queues_are_read_from_the_progress_on(
 
 
 @in_virtual_time
-async def test_offsets_are_committed_only_on_commit(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_offsets_are_committed_only_on_commit() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y")
         broker.committed["audit", "t", 0] = 0
@@ -179,8 +161,8 @@ async def test_offsets_are_committed_only_on_commit(
 
 
 @in_virtual_time
-async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_seek_goes_anywhere() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(9)])
         await consumer.assign([QUEUE])
         for offset in (7, 2, 8):
@@ -190,10 +172,8 @@ async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig)
 
 
 @in_virtual_time
-async def test_another_assignment_takes_the_place_of_the_first(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_another_assignment_takes_the_place_of_the_first() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
         await consumer.assign([OTHER])
         assert consumer.assignment() == [OTHER]
@@ -204,8 +184,8 @@ async def test_another_assignment_takes_the_place_of_the_first(
 
 
 @in_virtual_time
-async def test_brokers_know_its_subscriptions(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_brokers_know_its_subscriptions() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
         await asyncio.sleep(2)
         (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
@@ -214,10 +194,8 @@ async def test_brokers_know_its_subscriptions(fakes: FakeClusters, virtual: Virt
 
 
 @in_virtual_time
-async def test_a_topic_that_was_just_made_is_waited_for(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_topic_that_was_just_made_is_waited_for() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         asking = asyncio.create_task(consumer.queues("new"))
         await asyncio.sleep(0.3)
         cluster.topics["new"] = {"a": 1}
@@ -225,8 +203,8 @@ async def test_a_topic_that_was_just_made_is_waited_for(
 
 
 @in_virtual_time
-async def test_an_unknown_topic_has_no_queues(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_an_unknown_topic_has_no_queues() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert await consumer.queues("other") == []
         assert this_loop().clock.monotonic_ms() == 1_000
         with pytest.raises(UsageError, match="topic name"):
@@ -235,10 +213,10 @@ async def test_an_unknown_topic_has_no_queues(fakes: FakeClusters, virtual: Virt
 
 @in_virtual_time
 async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
+    created: Created,
 ) -> None:
     assigned = created(AssignedQueues)
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.committed["audit", "t", 0] = 0
         await consumer.assign([QUEUE])
@@ -254,11 +232,9 @@ async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
 
 
 @in_virtual_time
-async def test_auto_commit_saves_offsets_periodically(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        async with consumer_of(virtual, cluster.address, auto_commit=True) as consumer:
+async def test_auto_commit_saves_offsets_periodically() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        async with consumer_of(cluster.address, auto_commit=True) as consumer:
             broker = cluster.brokers["a"]
             broker.committed["audit", "t", 0] = 0
             broker.put("t", 0, b"x", b"y")
@@ -271,13 +247,11 @@ async def test_auto_commit_saves_offsets_periodically(
 
 
 @in_virtual_time
-async def test_members_that_subscribe_share_a_topic(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_members_that_subscribe_share_a_topic() -> None:
     async with (
-        fakes(t={"a": 2}, u={"a": 1}) as cluster,
-        consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST) as first,
-        consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST) as second,
+        fake_cluster(t={"a": 2}, u={"a": 1}) as cluster,
+        consumer_of(cluster.address, consume_from=ConsumeFrom.FIRST) as first,
+        consumer_of(cluster.address, consume_from=ConsumeFrom.FIRST) as second,
     ):
         await first.subscribe("t")
         await second.subscribe("t")
@@ -292,12 +266,10 @@ async def test_members_that_subscribe_share_a_topic(
 
 
 @in_virtual_time
-async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[tuple[str, Any]] = []
-        consumer = consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST)
+        consumer = consumer_of(cluster.address, consume_from=ConsumeFrom.FIRST)
         consumer.on_assigned(lambda queues: heard.append(("came", queues)))
         consumer.on_revoked(lambda queues: heard.append(("went", queues)))
         async with consumer:
@@ -310,12 +282,10 @@ async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues(
 
 
 @in_virtual_time
-async def test_assigned_by_hand_means_no_group_assignment(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_assigned_by_hand_means_no_group_assignment() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[object] = []
-        consumer = consumer_of(virtual, cluster.address)
+        consumer = consumer_of(cluster.address)
         consumer.on_revoked(heard.append)
         async with consumer:
             await consumer.assign([QUEUE])
@@ -326,13 +296,11 @@ async def test_assigned_by_hand_means_no_group_assignment(
 
 
 @in_virtual_time
-async def test_a_commit_of_all_skips_queues_revoked_meanwhile(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_a_commit_of_all_skips_queues_revoked_meanwhile(created: Created) -> None:
     assigned = created(AssignedQueues)
-    async with fakes(t={"a": 2}) as cluster:
+    async with fake_cluster(t={"a": 2}) as cluster:
         config = {"consume_from": ConsumeFrom.FIRST}
-        async with consumer_of(virtual, cluster.address, **config) as first:
+        async with consumer_of(cluster.address, **config) as first:
             await first.subscribe("t")
             for number in (0, 1):
                 cluster.brokers["a"].put("t", number, b"x")
@@ -351,10 +319,8 @@ async def test_a_commit_of_all_skips_queues_revoked_meanwhile(
 
 
 @in_virtual_time
-async def test_a_consumer_with_assigned_queues_cannot_subscribe(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_consumer_with_assigned_queues_cannot_subscribe() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
         with pytest.raises(UsageError, match="cannot subscribe"):
             await consumer.subscribe("t")

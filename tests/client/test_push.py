@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import config_of, consumer_of, consuming, fake_cluster
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -19,11 +19,6 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties
 
 
-def consumer_of(virtual: VirtualConfig, address: str, **settings: Any) -> PushConsumer:
-    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
-    return PushConsumer(address, group="g", topic="t", config=config)
-
-
 def ids(consumer: PushConsumer) -> list[int]:
     return [queue.queue_id for queue in consumer.assignment()]
 
@@ -35,21 +30,17 @@ async def started(consumer: PushConsumer) -> PushConsumer:
 
 
 @in_virtual_time
-async def test_the_only_member_gets_all_queues_at_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_the_only_member_gets_all_queues_at_once() -> None:
+    async with consuming({"a": 4}) as (_cluster, consumer):
         await asyncio.sleep(0.1)
         assert ids(consumer) == [0, 1, 2, 3]
 
 
 @in_virtual_time
-async def test_members_that_come_and_go_share_at_the_brokers_notice(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 8}) as cluster:
+async def test_members_that_come_and_go_share_at_the_brokers_notice() -> None:
+    async with fake_cluster(t={"a": 8}) as cluster:
         members = sorted(
-            [await started(consumer_of(virtual, cluster.address)) for _ in range(3)],
+            [await started(consumer_of(cluster)) for _ in range(3)],
             key=lambda member: member.client_id,
         )
         assert [ids(m) for m in members] == [[0, 1, 2], [3, 4, 5], [6, 7]]
@@ -64,14 +55,12 @@ async def test_members_that_come_and_go_share_at_the_brokers_notice(
 
 
 @in_virtual_time
-async def test_without_a_notice_members_look_every_20_s(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster:
+async def test_without_a_notice_members_look_every_20_s() -> None:
+    async with fake_cluster(t={"a": 4}) as cluster:
         cluster.brokers["a"].notifies = False
-        first = await started(consumer_of(virtual, cluster.address))
+        first = await started(consumer_of(cluster))
         await asyncio.sleep(10)  # it looks for its retry topic, more often at first
-        second = await started(consumer_of(virtual, cluster.address))
+        second = await started(consumer_of(cluster))
         assert len(ids(first)) == 4
         await asyncio.sleep(20)
         assert sorted(ids(first) + ids(second)) == [0, 1, 2, 3]
@@ -80,10 +69,8 @@ async def test_without_a_notice_members_look_every_20_s(
 
 
 @in_virtual_time
-async def test_a_joining_broker_is_read_within_a_route_refresh(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_joining_broker_is_read_within_a_route_refresh() -> None:
+    async with consuming({"a": 2}) as (cluster, consumer):
         await asyncio.sleep(1)
         await cluster.add("b")
         cluster.topics["t"]["b"] = 1
@@ -92,13 +79,8 @@ async def test_a_joining_broker_is_read_within_a_route_refresh(
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_read_no_more(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        consumer_of(virtual, cluster.address) as consumer,
-    ):
+async def test_a_broker_that_left_is_read_no_more() -> None:
+    async with consuming({"a": 2, "b": 2}) as (cluster, consumer):
         await asyncio.sleep(1)
         await cluster.kill("b")
         await asyncio.sleep(31)
@@ -106,10 +88,8 @@ async def test_a_broker_that_left_is_read_no_more(
 
 
 @in_virtual_time
-async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_dropped(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_dropped() -> None:
+    async with consuming({"a": 4}) as (cluster, consumer):
         await asyncio.sleep(1)
         revoked: list[object] = []
         consumer.on_revoked(revoked.append)
@@ -121,10 +101,8 @@ async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_
 
 
 @in_virtual_time
-async def test_the_next_owner_goes_on_where_the_former_stopped(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_the_next_owner_goes_on_where_the_former_stopped() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         broker = cluster.brokers["a"]
         for queue_id in (0, 1):
             broker.put("t", queue_id, *[b"%d" % n for n in range(50)])
@@ -134,8 +112,8 @@ async def test_the_next_owner_goes_on_where_the_former_stopped(
             await asyncio.sleep(0.01)
             seen.append((message.queue_id, message.body))
 
-        first = consumer_of(virtual, cluster.address, concurrency=1)
-        second = consumer_of(virtual, cluster.address, concurrency=1)
+        first = consumer_of(cluster, concurrency=1)
+        second = consumer_of(cluster, concurrency=1)
         await first.start()
         running = [asyncio.create_task(first.run(handler))]
         await asyncio.sleep(0.3)
@@ -151,10 +129,8 @@ async def test_the_next_owner_goes_on_where_the_former_stopped(
 
 
 @in_virtual_time
-async def test_a_member_may_start_before_its_cluster(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes() as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_a_member_may_start_before_its_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster() as cluster, consumer_of(cluster) as consumer:
         await asyncio.sleep(120)
         assert ids(consumer) == []
         assert caplog.text.count("topic t does not exist yet") == 1
@@ -165,19 +141,16 @@ async def test_a_member_may_start_before_its_cluster(
 
 
 @in_virtual_time
-async def test_a_member_may_start_before_its_name_server(
-    virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with consumer_of(virtual, "127.0.0.1:1"):
+async def test_a_member_may_start_before_its_name_server(caplog: pytest.LogCaptureFixture) -> None:
+    config = config_of(ConsumerConfig)
+    async with PushConsumer("127.0.0.1:1", group="g", topic="t", config=config):
         await asyncio.sleep(300)
     assert caplog.text.count("no name server answered") == 1
 
 
 @in_virtual_time
-async def test_heartbeats_name_the_subscriptions(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
+async def test_heartbeats_name_the_subscriptions() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         consumer.subscribe("t", "A || B")
         await asyncio.sleep(2)
@@ -191,9 +164,9 @@ async def test_heartbeats_name_the_subscriptions(
 
 
 @in_virtual_time
-async def test_only_wanted_tags_arrive(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+async def test_only_wanted_tags_arrive() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         consumer = PushConsumer(cluster.address, group="g", config=config)
         consumer.subscribe("t", "A || C")
         async with consumer:
@@ -204,13 +177,8 @@ async def test_only_wanted_tags_arrive(fakes: FakeClusters, virtual: VirtualConf
 
 
 @in_virtual_time
-async def test_a_topic_may_be_left_and_another_one_taken(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}, u={"a": 1}) as cluster,
-        consumer_of(virtual, cluster.address) as consumer,
-    ):
+async def test_a_topic_may_be_left_and_another_one_taken() -> None:
+    async with fake_cluster(t={"a": 1}, u={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         await asyncio.sleep(1)
         consumer.unsubscribe("t")
         consumer.subscribe("u")
@@ -220,11 +188,11 @@ async def test_a_topic_may_be_left_and_another_one_taken(
 
 @in_virtual_time
 async def test_listeners_are_called_with_assigned_and_revoked_queues(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+    async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[tuple[str, int]] = []
-        first = consumer_of(virtual, cluster.address)
+        first = consumer_of(cluster)
         first.on_assigned(lambda queues: heard.append(("came", len(queues))))
 
         async def went(queues: Sequence[MessageQueue]) -> None:
@@ -233,7 +201,7 @@ async def test_listeners_are_called_with_assigned_and_revoked_queues(
 
         first.on_revoked(went)
         await started(first)
-        second = await started(consumer_of(virtual, cluster.address))
+        second = await started(consumer_of(cluster))
         assert heard == [("came", 2), ("went", 1)]
         assert "broken listener" in caplog.text
         await second.close()
@@ -252,25 +220,20 @@ async def test_listeners_are_called_with_assigned_and_revoked_queues(
 
 
 @in_virtual_time
-async def test_a_strategy_that_raises_leaves_all_as_it_is(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_strategy_that_raises_leaves_all_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     def broken(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         raise ZeroDivisionError("no idea")
 
-    async with (
-        fakes(t={"a": 2}) as cluster,
-        consumer_of(virtual, cluster.address, strategy=broken) as consumer,
-    ):
+    async with consuming({"a": 2}, strategy=broken) as (_cluster, consumer):
         await asyncio.sleep(5)
         assert ids(consumer) == []
         assert "no idea" in caplog.text
 
 
 @in_virtual_time
-async def test_the_group_is_left_in_good_order(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        async with consumer_of(virtual, cluster.address) as consumer:
+async def test_the_group_is_left_in_good_order() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        async with consumer_of(cluster) as consumer:
             await asyncio.sleep(1)
         (left,) = cluster.brokers["a"].left
         assert (left.client_id, left.consumer_group) == (consumer.client_id, "g")
@@ -287,11 +250,11 @@ def test_a_wrong_topic_or_expression_is_refused_at_once() -> None:
 
 @in_virtual_time
 async def test_the_log_names_joins_gained_queues_and_leaves(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "roquet.client")
-    async with fakes(t={"a": 4}) as cluster:
-        config = virtual(ConsumerConfig)
+    async with fake_cluster(t={"a": 4}) as cluster:
+        config = config_of(ConsumerConfig)
         async with PushConsumer(cluster.address, group="g", topic="t", config=config) as one:
             await asyncio.sleep(1)
             async with PushConsumer(cluster.address, group="g", topic="t", config=config):
@@ -308,15 +271,11 @@ async def test_the_log_names_joins_gained_queues_and_leaves(
 
 
 @in_virtual_time
-async def test_no_message_is_lost_or_skipped_while_replica_and_master_take_turns(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_no_message_is_lost_or_skipped_while_replica_and_master_take_turns() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         master, replica = cluster.brokers["a"], await cluster.add_replica("a")
         seen: list[bytes] = []
-        consumer = consumer_of(
-            virtual, cluster.address, read_from=ReadFrom.REPLICA, save_period_ms=1_000
-        )
+        consumer = consumer_of(cluster, read_from=ReadFrom.REPLICA, save_period_ms=1_000)
 
         async def handle(message: ReceivedMessage) -> None:
             seen.append(message.body)

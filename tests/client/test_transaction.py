@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster
 
 from roquet.client import (
     Message,
@@ -382,14 +382,12 @@ def test_wrong_transaction_settings_are_refused() -> None:
 
 
 @in_virtual_time
-async def test_a_half_message_waits_for_the_next_master_within_the_timeout(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_half_message_waits_for_the_next_master_within_the_timeout() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
         for broker in (cluster.brokers["a"], replica):
             broker.handlers[Send] = partial(send_with_position, broker)
-        config = virtual(ProducerConfig)
+        config = config_of(ProducerConfig)
         async with TransactionProducer(
             cluster.address, group="pg", check=check, config=config
         ) as producer:

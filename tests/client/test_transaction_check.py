@@ -51,11 +51,7 @@ async def answered(check: Callable[[StoredMessage], Any], **fields: Any) -> list
 
 @pytest.mark.parametrize(
     ("state", "number"),
-    [
-        (TransactionState.COMMIT, 8),
-        (TransactionState.ROLLBACK, 12),
-        (TransactionState.UNKNOWN, 0),
-    ],
+    [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12), (TransactionState.UNKNOWN, 0)],
 )
 async def test_the_answer_repeats_what_the_broker_wants_to_know(
     state: TransactionState, number: int

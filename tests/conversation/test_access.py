@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conversation.conftest import SMALL, broker_of, next_of, pull_of, virtual_cluster
 
 from roquet.access.gaps import ALL, AccessGap
 from roquet.access.guard import AccessGuard
@@ -43,7 +44,6 @@ from roquet.wire.calls.access import (
 from roquet.wire.calls.access import PolicyEntryInfo as Entry
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBack
@@ -201,14 +201,12 @@ async def raw_client(server: BrokerServer) -> RawClient:
 
 
 @pytest.mark.parametrize("gaps", [(), (AccessGap.CODES,), (AccessGap.POLICIES,), ALL])
-async def test_recorded_conversations_have_the_same_answers(
-    small: dict[str, Any], gaps: tuple[AccessGap, ...]
-) -> None:
+async def test_recorded_conversations_have_the_same_answers(gaps: tuple[AccessGap, ...]) -> None:
     other = dict(STRICTER)
     for gap in CLOSED.keys() - set(gaps):
         other |= CLOSED[gap]
     differences = {}
-    async with BrokerServer(BrokerConfig(**small, **SECURED, access_compatibility=gaps)) as server:
+    async with broker_of(**SECURED, access_compatibility=gaps) as server:
         client = await raw_client(server)
         for one in EXCHANGES:
             reply = await client.ask(one.header, one.body)
@@ -223,8 +221,8 @@ async def test_recorded_conversations_have_the_same_answers(
 
 
 @pytest.fixture
-async def secured(small: dict[str, Any]) -> AsyncIterator[BrokerServer]:
-    async with BrokerServer(BrokerConfig(**small, **SECURED)) as server:
+async def secured() -> AsyncIterator[BrokerServer]:
+    async with broker_of(**SECURED) as server:
         yield server
 
 
@@ -318,9 +316,9 @@ async def registered(
     return channel, shown
 
 
-async def test_nobody_is_shown_half_messages_that_he_may_not_send(small: dict[str, Any]) -> None:
+async def test_nobody_is_shown_half_messages_that_he_may_not_send() -> None:
     quick: dict[str, Any] = {"transaction_timeout": 1, "transaction_check_interval": 20}
-    async with BrokerServer(BrokerConfig(**small, **SECURED, **quick)) as server:
+    async with broker_of(**SECURED, **quick) as server:
         shop = await make_user(server, "shop", allow("Topic:orders", "Pub"))
         spy = await make_user(server, "spy", allow("Topic:own", "All"), allow("Group:*", "All"))
         listening, seen = await registered(server, spy, "spy@1", "shop")
@@ -362,11 +360,7 @@ async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
     bob = await make_user(secured, "bob", allow("Topic:orders", "All"), allow("Group:g", "Sub"))
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)
-    pull = Pull(
-        consumer_group="g", topic="orders", queue_id=0, queue_offset=1, max_msg_nums=1, sys_flag=6,
-        commit_offset=0, suspend_timeout_millis=15_000, sub_version=0, subscription="*",
-        expression_type="TAG",
-    )  # fmt: skip
+    pull = pull_of(1, consumer_group="g", topic="orders", max_msg_nums=1, expression_type="TAG")
     waiting = asyncio.create_task(call_as(secured, bob, pull))
     await asyncio.sleep(0.1)
     assert not waiting.done()
@@ -405,10 +399,8 @@ async def test_who_may_change_the_cluster_does_not_become_super(secured: BrokerS
 
 
 @pytest.mark.parametrize("gaps", [(), *((gap,) for gap in AccessGap), ALL])
-async def test_each_gap_opens_what_it_names_and_nothing_else(
-    small: dict[str, Any], gaps: tuple[AccessGap, ...]
-) -> None:
-    config = BrokerConfig(**small, **SECURED, access_compatibility=gaps)
+async def test_each_gap_opens_what_it_names_and_nothing_else(gaps: tuple[AccessGap, ...]) -> None:
+    config = BrokerConfig(**SMALL, **SECURED, access_compatibility=gaps)
     async with BrokerServer(config) as server:
         secret = Send(producer_group="pg", topic="secret", queue_id=0, born_timestamp=1, body=b"x")
         await call_as(server, ROOT, secret)
@@ -438,10 +430,10 @@ async def test_each_gap_opens_what_it_names_and_nothing_else(
 
 
 async def test_secrets_are_in_no_log_error_or_printed_setting(
-    small: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    config = BrokerConfig(**small, **SECURED, store_dir=tmp_path)
+    config = BrokerConfig(**SMALL, **SECURED, store_dir=tmp_path)
     async with BrokerServer(config) as server:
         await make_user(server, "bob", allow("Topic:orders", "Pub"))
         shown: Reply = await call_as(server, ROOT, GetSettings())
@@ -454,8 +446,8 @@ async def test_secrets_are_in_no_log_error_or_printed_setting(
             assert secret not in text
 
 
-async def test_users_and_policies_survive_a_restart(small: dict[str, Any], tmp_path: Path) -> None:
-    config = BrokerConfig(**small, **SECURED, store_dir=tmp_path)
+async def test_users_and_policies_survive_a_restart(tmp_path: Path) -> None:
+    config = BrokerConfig(**SMALL, **SECURED, store_dir=tmp_path)
     async with BrokerServer(config) as server:
         bob = await make_user(server, "bob", allow("Topic:orders", "Pub"))
     path = tmp_path / "config" / "access.json"
@@ -489,8 +481,7 @@ async def test_our_clients_work_with_the_rights_that_they_need() -> None:
         async with PushConsumer(
             running.namesrv_addr, group="g", topic="orders", config=settings
         ) as consumer:
-            message = await consumer.next(timeout_ms=10_000)
-            assert message is not None
+            message = await next_of(consumer, 10_000)
             got.append(message.body)
             await message.ack()
         assert got == [b"one"]
@@ -502,7 +493,7 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
     is_v2: bool | None,
 ) -> None:
     clock = this_loop().clock
-    async with cluster(clock=clock, retry_topic_v2=is_v2, **SECURED) as running:
+    async with virtual_cluster(retry_topic_v2=is_v2, **SECURED) as running:
         await make_user(
             running.brokers[0], "app", allow("Topic:Orders", "Pub", "Sub"),
             allow("Group:popping", "Sub"),
@@ -522,14 +513,12 @@ async def test_a_popping_group_fails_again_and_again_with_rights_on_itself_and_i
         assert len(running.brokers[0].broker.delivery.revive.in_flight) == 0
 
 
-async def test_an_open_broker_has_a_plain_router(
-    small: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_open_broker_has_a_plain_router(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(*_: object) -> None:
         raise AssertionError("a broker without access control has checked a request")
 
     monkeypatch.setattr(AccessGuard, "admit", checked)
-    async with BrokerServer(BrokerConfig(**small)) as server:
+    async with broker_of() as server:
         send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
         assert (await call_as(server, None, send)).queue_offset == 0
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.conversation.conftest import send_of
 
 from roquet.broker.app import BrokerServer
 from roquet.model.errors import CallRefused
@@ -26,7 +27,6 @@ from roquet.wire.calls.heartbeat import (
     Unregister,
 )
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
-from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -115,14 +115,7 @@ async def fill(broker: BrokerServer, count: int, messages: int) -> None:
             )
         )
         for number in range(messages * count):
-            send = Send(
-                producer_group="p",
-                topic="orders",
-                queue_id=number % count,
-                born_timestamp=0,
-                body=b"x",
-            )
-            await channel.call(send)
+            await channel.call(send_of(b"x", number % count, topic="orders"))
 
 
 async def shares(members: list[Member], strategy: str) -> list[set[MessageQueue]]:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import broker_of
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.rules.retention import DiskUsage
 from roquet.wire.codes import ResponseCode
 
@@ -206,8 +206,8 @@ async def test_the_cpp_clients_one_means_a_batch(server: BrokerServer, raw: RawC
     assert server.broker.log.store.bounds("orders", 0) == (0, 2)
 
 
-async def test_a_full_disk_refuses_sends_and_lets_reads_go_on(small: dict[str, Any]) -> None:
-    async with BrokerServer(BrokerConfig(**small, refuse_ratio=0.9)) as server:
+async def test_a_full_disk_refuses_sends_and_lets_reads_go_on() -> None:
+    async with broker_of(refuse_ratio=0.9) as server:
         raw = await RawConnection.open(server)
         await raw.ask(frame(310, b"before", **SEND))
         server.broker.log.store.watch_disk(DiskUsage(total=100, free=1))

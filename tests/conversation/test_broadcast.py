@@ -2,58 +2,41 @@
 
 import asyncio
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import consumer_of, send, virtual_cluster
 
-from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer, ProducerConfig
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import UsageError
 from roquet.model.subscription import MessageModel
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 
 
-def consumer_of(running: Cluster, folder: Path, **settings: Any) -> PushConsumer:
-    config = ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        message_model=MessageModel.BROADCASTING,
-        offsets_dir=folder,
-        **settings,
+def member_of(running: Cluster, folder: Path, **settings: Any) -> PushConsumer:
+    return consumer_of(
+        running, message_model=MessageModel.BROADCASTING, offsets_dir=folder, **settings
     )
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
 
 
-async def send(running: Cluster, *bodies: bytes) -> None:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=config) as producer:
-        await producer.send_many([Message("t", body) for body in bodies])
-
-
-def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
-    @in_virtual_time
-    async def told() -> None:
-        async with cluster(clock=this_loop().clock) as running:
-            await send(running, b"a", b"b")
-            async with (
-                consumer_of(running, tmp_path, instance="one") as one,
-                consumer_of(running, tmp_path, instance="two") as two,
-            ):
-                for member in (one, two):
-                    found = await member.fetch(2, 20_000)
-                    assert sorted(m.body for m in found) == [b"a", b"b"]
-                    for message in found:
-                        await message.ack()
-            await send(running, b"c")
-            async with consumer_of(running, tmp_path, instance="one") as one:
-                assert [m.body for m in await one.fetch(3, 20_000)] == [b"c"]
-
-    told()
+@in_virtual_time
+async def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
+    async with virtual_cluster() as running:
+        await send(running, b"a", b"b")
+        async with (
+            member_of(running, tmp_path, instance="one") as one,
+            member_of(running, tmp_path, instance="two") as two,
+        ):
+            for member in (one, two):
+                found = await member.fetch(2, 20_000)
+                assert sorted(m.body for m in found) == [b"a", b"b"]
+                for message in found:
+                    await message.ack()
+        await send(running, b"c")
+        async with member_of(running, tmp_path, instance="one") as one:
+            assert [m.body for m in await one.fetch(3, 20_000)] == [b"c"]
 
 
 def test_failures_are_dropped_and_a_second_member_needs_a_name(
@@ -61,7 +44,7 @@ def test_failures_are_dropped_and_a_second_member_needs_a_name(
 ) -> None:
     @in_virtual_time
     async def failing() -> None:
-        async with cluster(clock=this_loop().clock) as running:
+        async with virtual_cluster() as running:
             await send(running, b"a", b"b")
             calls: list[bytes] = []
 
@@ -69,9 +52,9 @@ def test_failures_are_dropped_and_a_second_member_needs_a_name(
                 calls.append(message.body)
                 raise ValueError("never")
 
-            async with consumer_of(running, tmp_path) as consumer:
+            async with member_of(running, tmp_path) as consumer:
                 with pytest.raises(UsageError, match="an `instance` of its own"):
-                    await consumer_of(running, tmp_path).start()
+                    await member_of(running, tmp_path).start()
                 task = asyncio.create_task(consumer.run(handler))
                 await asyncio.sleep(100)
                 assert set((await consumer.lag()).values()) == {0}

@@ -3,31 +3,29 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import (
+    SMALL,
+    Connect,
+    ask,
+    consumer_of,
+    producer_of,
+    pull_of,
+    virtual_cluster,
+)
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.config_file import load
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import Message, Producer, ReceivedMessage
 from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
-from roquet.net.pool import ChannelPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.admin.settings import UpdateSettings
@@ -35,7 +33,6 @@ from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ResetOffsetBody
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pop import Pop
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.fastjson import codec
@@ -43,34 +40,9 @@ from roquet.wire.fastjson import codec
 FAR_MS = 4_000_000_000_000
 
 
-def consumer_of(running: Cluster, **settings: Any) -> PushConsumer:
-    config = ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        **settings,
-    )
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
-
-
-def producer_of(running: Cluster) -> Producer:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    return Producer(running.namesrv_addr, config=config)
-
-
-async def ask(running: Cluster, call: Call[Any]) -> Any:
-    """What the first broker answers an operator."""
-    pool = ChannelPool(clock=this_loop().clock)
-    try:
-        return await pool.call(running.brokers[0].address, call)
-    finally:
-        await pool.close()
-
-
 async def resize(running: Cluster, *, reads: int, writes: int) -> None:
     await ask(
-        running,
+        running.brokers[0],
         CreateTopic(topic="t", read_queue_nums=reads, write_queue_nums=writes, perm=READ_WRITE),
     )
 
@@ -80,7 +52,7 @@ async def resize(running: Cluster, *, reads: int, writes: int) -> None:
 
 @in_virtual_time
 async def test_a_running_group_is_reset_to_the_beginning() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         async with producer_of(running) as producer:
             await producer.send_many([Message("t", b"%d" % n) for n in range(20)])
         seen: Counter[bytes] = Counter()
@@ -92,7 +64,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
             task = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(30)
             assert set(seen.values()) == {1}
-            reply = await ask(running, ResetOffset(group="g", topic="t", timestamp=0))
+            reply = await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
             assert set(codec.loads(reply.body, ResetOffsetBody).offset_table.values()) == {0}
             await asyncio.sleep(60)
             assert len(seen) == 20
@@ -105,7 +77,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
 
 @in_virtual_time
 async def test_a_running_group_is_reset_to_the_end() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         seen = list[bytes]()
 
         async def handler(message: ReceivedMessage) -> None:
@@ -116,7 +88,7 @@ async def test_a_running_group_is_reset_to_the_end() -> None:
             await producer.send_many([Message("t", b"old") for _ in range(200)])
             task = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(30)
-            await ask(running, ResetOffset(group="g", topic="t", timestamp=-1))
+            await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=-1))
             broker = running.brokers[0].broker
             ends = [broker.log.store.bounds("t", n)[1] for n in range(4)]
             assert [broker.tables.offsets.get("g", "t", n) for n in range(4)] == ends
@@ -130,7 +102,7 @@ async def test_a_running_group_is_reset_to_the_end() -> None:
 
 @in_virtual_time
 async def test_a_group_is_reset_while_handlers_run() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         seen: Counter[bytes] = Counter()
 
         async def handler(message: ReceivedMessage) -> None:
@@ -143,7 +115,7 @@ async def test_a_group_is_reset_while_handlers_run() -> None:
             await asyncio.sleep(15)
             first = set(seen)
             assert 0 < len(first) < 400
-            await ask(running, ResetOffset(group="g", topic="t", timestamp=0))
+            await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
             await asyncio.sleep(90)
         await task
         assert len(seen) == 400
@@ -158,7 +130,7 @@ async def test_a_group_is_reset_while_handlers_run() -> None:
 
 @in_virtual_time
 async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await resize(running, reads=8, writes=8)
         await asyncio.sleep(1)
         sent, seen = set[bytes](), Counter[bytes]()
@@ -196,7 +168,7 @@ async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> 
 
 @in_virtual_time
 async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         kept, seen, failures = list[bytes](), Counter[bytes](), list[RoquetError]()
         deleted = asyncio.Event()
 
@@ -218,7 +190,7 @@ async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
             task = asyncio.create_task(consumer.run(handler))
             producing = asyncio.create_task(produce(producer))
             await asyncio.sleep(20)
-            await ask(running, DeleteTopic(topic="t"))
+            await ask(running.brokers[0], DeleteTopic(topic="t"))
             deleted.set()
             await producing
             await asyncio.sleep(40)
@@ -233,20 +205,15 @@ async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
 SEND = Send(
     producer_group="p", topic="t", queue_id=0, born_timestamp=1_700_000_000_000, body=b"old"
 )
-PULL = Pull(
-    consumer_group="g", topic="t", queue_id=0, queue_offset=0, max_msg_nums=32, sys_flag=4,
-    commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-)  # fmt: skip
+PULL = pull_of(0, consumer_group="g", topic="t", sys_flag=4, suspend_timeout_millis=0)
 POP = Pop(
     consumer_group="popper", topic="t", queue_id=0, max_msg_nums=2, invisible_time=60_000,
     poll_time=0, born_time=FAR_MS, init_mode=0,
 )  # fmt: skip
 
 
-async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(
-    small: dict[str, Any], connect: Connect
-) -> None:
-    config = BrokerConfig(**small, store_dir=Path("/data"))
+async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(connect: Connect) -> None:
+    config = BrokerConfig(**SMALL, store_dir=Path("/data"))
     files = MemoryFiles()
     async with BrokerServer(config, files=files) as server:
         channel = await connect(server)
@@ -283,12 +250,10 @@ def fields(call: Send) -> dict[str, Any]:
 # -- settings ------------------------------------------------------------------------------------
 
 
-async def test_changed_settings_are_in_the_brokers_file(
-    small: dict[str, Any], connect: Connect, tmp_path: Path
-) -> None:
+async def test_changed_settings_are_in_the_brokers_file(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# a broker of ours\nbrokerPermission = 6\n")
-    config = BrokerConfig(**small, source=path)
+    config = BrokerConfig(**SMALL, source=path)
     async with BrokerServer(config) as server:
         channel = await connect(server)
         await channel.call(UpdateSettings(body=b"brokerPermission=4\nfileReservedTime=5"))

@@ -4,52 +4,21 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import consumer_of, puller_of, send, virtual_cluster
 
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    MessageQueue,
-    Producer,
-    ProducerConfig,
-    PullConsumer,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import MessageQueue, ReceivedMessage
 from roquet.rules.allocate import from_config
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 
 Handler = Callable[[ReceivedMessage], Any]
 
 
-def config(**settings: Any) -> ConsumerConfig:
-    return ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        **settings,
-    )
-
-
-def consumer_of(running: Cluster, **settings: Any) -> PushConsumer:
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config(**settings))
-
-
-async def send(running: Cluster, bodies: Sequence[bytes], tag: str | None = None) -> None:
-    clock = this_loop().clock
-    producer = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=producer) as sender:
-        await sender.send_many([Message("t", body, tag=tag) for body in bodies])
-
-
 async def dead_letters(running: Cluster) -> list[bytes]:
-    async with PullConsumer(running.namesrv_addr, group="look", config=config()) as consumer:
+    async with puller_of(running, "look") as consumer:
         found = []
         for queue in await consumer.queues("%DLQ%g"):
             found += [m.body for m in (await consumer.pull(queue, 0)).messages]
@@ -58,8 +27,8 @@ async def dead_letters(running: Cluster) -> list[bytes]:
 
 @in_virtual_time
 async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
-        await send(running, [b"good", b"bad"])
+    async with virtual_cluster(brokers=2) as running:
+        await send(running, b"good", b"bad")
         seen: list[tuple[bytes, str, int, float]] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -82,8 +51,8 @@ async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
 
 @in_virtual_time
 async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await send(running, [b"late", b"dead"])
+    async with virtual_cluster() as running:
+        await send(running, b"late", b"dead")
         times: list[float] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -104,8 +73,8 @@ async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
 
 @in_virtual_time
 async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await send(running, [b"x"])
+    async with virtual_cluster() as running:
+        await send(running, b"x")
         handled: list[str] = []
 
         async def hang(message: ReceivedMessage) -> None:
@@ -131,23 +100,23 @@ async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> No
 
 @in_virtual_time
 async def test_tags_may_be_changed_while_it_runs() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await send(running, [b"a"], tag="A")
+    async with virtual_cluster() as running:
+        await send(running, b"a", tag="A")
         async with consumer_of(running) as consumer:
             consumer.subscribe("t", "A")
             assert [m.body for m in await consumer.fetch(1)] == [b"a"]
             consumer.subscribe("t", "B")
             await asyncio.sleep(0.1)
-            await send(running, [b"a2"], tag="A")
-            await send(running, [b"b"], tag="B")
+            await send(running, b"a2", tag="A")
+            await send(running, b"b", tag="B")
             assert [m.body for m in await consumer.fetch(2, 5_000)] == [b"b"]
 
 
 @in_virtual_time
 async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> None:
     for strategy in ("STICKY", "LAG_WEIGHTED", "AVG_BY_CIRCLE", "CONSISTENT_HASH"):
-        async with cluster(brokers=2, clock=this_loop().clock) as running:
-            await send(running, [b"%d" % n for n in range(20)])
+        async with virtual_cluster(brokers=2) as running:
+            await send(running, *[b"%d" % n for n in range(20)])
             members = [consumer_of(running, strategy=strategy) for _ in range(3)]
             for member in members:
                 await member.start()
@@ -156,7 +125,7 @@ async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> Non
             owned = Counter(queue for member in members for queue in member.assignment())
             assert len(owned) == 8, strategy
             assert set(owned.values()) == {1}, strategy
-            await send(running, [b"%d" % n for n in range(20, 40)])
+            await send(running, *[b"%d" % n for n in range(20, 40)])
             bodies = [
                 message.body
                 for member in members
@@ -171,12 +140,12 @@ async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> Non
 async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_the_retry_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         broker = running.brokers[0].broker.control.settings.config.broker_name
         own = [MessageQueue("t", broker, n) for n in range(4)]
         for listed, tries in ((own, 1), ([*own, MessageQueue("%RETRY%g", broker, 0)], 2)):
             caplog.clear()
-            await send(running, [b"bad"])
+            await send(running, b"bad")
             seen: list[bytes] = []
 
             async def handler(message: ReceivedMessage, seen: list[bytes] = seen) -> None:
@@ -201,8 +170,8 @@ async def test_a_custom_strategy_assigns_a_topic_to_one_member() -> None:
     def pinned(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         return {members[-1]: queues}
 
-    async with cluster(clock=this_loop().clock) as running:
-        await send(running, [b"x"])
+    async with virtual_cluster() as running:
+        await send(running, b"x")
         members = [consumer_of(running, strategy=pinned) for _ in range(2)]
         for member in members:
             await member.start()

@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import ask, held, pull_of, send_of, started
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
-from roquet.net.channel import Channel
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.call import Call
-from roquet.wire.calls.pull import Pull
-from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.calls.send import SendReply
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import decode_many
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")
@@ -28,39 +25,11 @@ QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 """Minutes as seconds: the longest level waits two minutes."""
 
 
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    """Over a connection of its own: a silent one is closed while hours pass."""
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call, timeout_ms=60_000)
-    finally:
-        await channel.close()
-
-
 async def send(server: BrokerServer, body: bytes, level: int | str, **fields: Any) -> SendReply:
-    reply: SendReply = await ask(
-        server,
-        Send(
-            producer_group="pg",
-            topic="orders",
-            queue_id=0,
-            born_timestamp=this_loop().clock.now_ms(),
-            properties=f"DELAY\x01{level}\x02",
-            body=body,
-            **fields,
-        ),
-    )
+    given = {"topic": "orders", "born_timestamp": this_loop().clock.now_ms(), **fields}
+    call = send_of(body, properties=f"DELAY\x01{level}\x02", **given)
+    reply: SendReply = await ask(server, call)
     return reply
-
-
-def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.log.store.read(topic, queue_id, 0, count_max=1_000)
-    return [record for part in found.parts for record in decode_many(part)]
 
 
 def bodies(server: BrokerServer, queue_id: int = 0) -> list[bytes]:
@@ -68,8 +37,8 @@ def bodies(server: BrokerServer, queue_id: int = 0) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_every_level_waits_as_long_as_it_says(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_every_level_waits_as_long_as_it_says() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         begun = this_loop().clock.now_ms()
         for level in range(18, 0, -1):
             await send(server, b"%d" % level, level)
@@ -81,8 +50,8 @@ async def test_every_level_waits_as_long_as_it_says(small: dict[str, Any]) -> No
 
 
 @in_virtual_time
-async def test_levels_above_the_highest_are_the_highest(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_levels_above_the_highest_are_the_highest() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         await send(server, b"99", 99)
         await send(server, b"none", -1)
         await send(server, b"zero", 0)
@@ -94,8 +63,8 @@ async def test_levels_above_the_highest_are_the_highest(small: dict[str, Any]) -
 
 
 @in_virtual_time
-async def test_an_operator_sets_other_levels(small: dict[str, Any]) -> None:
-    async with started(small, message_delay_levels=(200, 60_000)) as server:
+async def test_an_operator_sets_other_levels() -> None:
+    async with started(message_delay_levels=(200, 60_000)) as server:
         await send(server, b"soon", 1)
         await send(server, b"later", 7)
         await asyncio.sleep(0.3)
@@ -105,8 +74,8 @@ async def test_an_operator_sets_other_levels(small: dict[str, Any]) -> None:
 
 
 @in_virtual_time
-async def test_many_of_a_level_keep_their_order_and_their_time(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_many_of_a_level_keep_their_order_and_their_time() -> None:
+    async with started() as server:
         for number in range(300):
             await send(server, b"%d" % number, 2)
             await asyncio.sleep(0.01)
@@ -118,59 +87,43 @@ async def test_many_of_a_level_keep_their_order_and_their_time(small: dict[str, 
 
 
 @in_virtual_time
-async def test_a_consumer_that_waits_is_woken(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_a_consumer_that_waits_is_woken() -> None:
+    async with started() as server:
         await send(server, b"first", 0)
         await send(server, b"later", 1)
         begun = this_loop().clock.monotonic_ms()
-        reply = await ask(
-            server,
-            Pull(
-                consumer_group="g",
-                topic="orders",
-                queue_id=0,
-                queue_offset=1,
-                max_msg_nums=1,
-                sys_flag=6,
-                commit_offset=0,
-                suspend_timeout_millis=15_000,
-                subscription="*",
-                sub_version=0,
-            ),
-        )
+        pull = pull_of(1, consumer_group="g", topic="orders", max_msg_nums=1)
+        reply = await ask(server, pull)
         assert [record.body for record in decode_many(reply.body)] == [b"later"]
         assert this_loop().clock.monotonic_ms() - begun < 1_500
 
 
 @pytest.mark.parametrize("stop_s", [0.5, 15])
-def test_delayed_messages_are_delivered_after_a_restart(
-    stop_s: float, small: dict[str, Any], tmp_path: Path
+@in_virtual_time
+async def test_delayed_messages_are_delivered_after_a_restart(
+    stop_s: float, tmp_path: Path
 ) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        begun = this_loop().clock.now_ms()
-        async with started(small, store_dir=tmp_path) as server:
-            for number in range(5):
-                await send(server, b"%d" % number, 3)
-            await send(server, b"early", 1)
-            await asyncio.sleep(2)
-        await asyncio.sleep(stop_s)
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(11)
-            found = held(server)
-            assert [record.body for record in found] == [b"early", b"0", b"1", b"2", b"3", b"4"]
-            assert min(record.stored_ms for record in found[1:]) >= begun + 10_000
-        assert (tmp_path / "config" / "delayOffset.json").exists()
-
-    story()
+    begun = this_loop().clock.now_ms()
+    async with started(store_dir=tmp_path) as server:
+        for number in range(5):
+            await send(server, b"%d" % number, 3)
+        await send(server, b"early", 1)
+        await asyncio.sleep(2)
+    await asyncio.sleep(stop_s)
+    async with started(store_dir=tmp_path) as server:
+        await asyncio.sleep(11)
+        found = held(server)
+        assert [record.body for record in found] == [b"early", b"0", b"1", b"2", b"3", b"4"]
+        assert min(record.stored_ms for record in found[1:]) >= begun + 10_000
+    assert (tmp_path / "config" / "delayOffset.json").exists()
 
 
 @in_virtual_time
-async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None:
+async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
     left: list[MemoryFiles] = []
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         for number, body in enumerate(sent):
             await send(server, body, 1 + number % 2)
             await asyncio.sleep(0.05)
@@ -178,7 +131,7 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
             left.append(files.copy())
             await asyncio.sleep(1.3)
     for copy in left:
-        async with started(small, store_dir=HELD, files=copy) as server:
+        async with started(store_dir=HELD, files=copy) as server:
             await asyncio.sleep(8)
             found = bodies(server)
             assert set(found) == set(sent)
@@ -187,22 +140,20 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
 
 
 @in_virtual_time
-async def test_progress_is_saved_while_it_runs(small: dict[str, Any]) -> None:
+async def test_progress_is_saved_while_it_runs() -> None:
     files = MemoryFiles()
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         await send(server, b"once", 1)
         await asyncio.sleep(12)
         copy = files.copy()
-    async with started(small, store_dir=HELD, files=copy) as server:
+    async with started(store_dir=HELD, files=copy) as server:
         await asyncio.sleep(5)
         assert bodies(server) == [b"once"]
 
 
 @in_virtual_time
-async def test_delayed_messages_are_durable_before_they_are_acknowledged(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
-    async with started(small, store_dir=tmp_path, sync_flush=True) as server:
+async def test_delayed_messages_are_durable_before_they_are_acknowledged(tmp_path: Path) -> None:
+    async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await send(server, b"one", 1)
         store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
@@ -211,34 +162,30 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(
 
 
 @pytest.mark.parametrize(("version", "waiting"), [("5.5.0", 3), ("4.9.7", 3)])
-def test_delayed_messages_of_an_apache_directory_are_delivered(
-    version: str, waiting: int, small: dict[str, Any], tmp_path: Path
+@in_virtual_time
+async def test_delayed_messages_of_an_apache_directory_are_delivered(
+    version: str, waiting: int, tmp_path: Path
 ) -> None:
     with tarfile.open(STORES / f"{version}-clean.tar.xz") as archive:
         wanted = [one for one in archive if "timer" not in one.name]
         unpack(archive, tmp_path, wanted)
-
-    @in_virtual_time
-    async def story() -> None:
-        # The levels are shorter here: what was stored for two hours waits two minutes from now on.
-        async with started(small, store_dir=tmp_path, message_delay_levels=QUICK) as server:
-            waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
-            assert len(waiters) == waiting
-            ends = server.broker.log.store.bounds("TopicB", 0)[1]
-            before = sum(server.broker.log.store.bounds("TopicB", i)[1] for i in range(4))
-            await asyncio.sleep(119)
-            assert server.broker.log.store.bounds("TopicB", 0)[1] == ends
-            await asyncio.sleep(10)
-            store = server.broker.log.store
-            assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
-            places = [decode_properties(one.properties) for one in waiters]
-            for place, waiter in zip(places, waiters, strict=True):
-                queue = held(server, place["REAL_TOPIC"], int(place["REAL_QID"]))
-                assert queue[-1].topic == "TopicB"
-                assert waiter.body in {one.body for one in queue}
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(5)
-            store = server.broker.log.store
-            assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
-
-    story()
+    # The levels are shorter here: what was stored for two hours waits two minutes from now on.
+    async with started(store_dir=tmp_path, message_delay_levels=QUICK) as server:
+        waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
+        assert len(waiters) == waiting
+        ends = server.broker.log.store.bounds("TopicB", 0)[1]
+        before = sum(server.broker.log.store.bounds("TopicB", i)[1] for i in range(4))
+        await asyncio.sleep(119)
+        assert server.broker.log.store.bounds("TopicB", 0)[1] == ends
+        await asyncio.sleep(10)
+        store = server.broker.log.store
+        assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
+        places = [decode_properties(one.properties) for one in waiters]
+        for place, waiter in zip(places, waiters, strict=True):
+            queue = held(server, place["REAL_TOPIC"], int(place["REAL_QID"]))
+            assert queue[-1].topic == "TopicB"
+            assert waiter.body in {one.body for one in queue}
+    async with started(store_dir=tmp_path) as server:
+        await asyncio.sleep(5)
+        store = server.broker.log.store
+        assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting

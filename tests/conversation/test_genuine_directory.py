@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import SMALL, Connect, broker_of, pull_of
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.wire.calls.offset import QueryOffset
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.records.record import decode_many
 
@@ -45,20 +44,9 @@ async def everything(channel: Channel, topic: str, queue_id: int) -> list[tuple[
     found: list[tuple[int, int, str]] = []
     offset, end = 0, 1
     while offset < end:
-        reply = await channel.call(
-            Pull(
-                consumer_group="TOOLS_CONSUMER",
-                topic=topic,
-                queue_id=queue_id,
-                queue_offset=offset,
-                max_msg_nums=100,
-                sys_flag=4,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                subscription="*",
-                sub_version=0,
-            )
-        )
+        given = {"topic": topic, "sys_flag": 4, "suspend_timeout_millis": 0}
+        group = {"consumer_group": "TOOLS_CONSUMER", "max_msg_nums": 100}
+        reply = await channel.call(pull_of(offset, queue_id, **given, **group))
         found += [
             (record.queue_offset, record.position, sha1(record.body).hexdigest())
             for record in decode_many(reply.body)
@@ -69,7 +57,7 @@ async def everything(channel: Channel, topic: str, queue_id: int) -> list[tuple[
 
 @pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-clean", "4.9.7-torn"])
 async def test_every_message_of_an_apache_directory_can_be_pulled(
-    kind: str, tmp_path: Path, small: dict[str, Any], connect: Connect
+    kind: str, tmp_path: Path, connect: Connect
 ) -> None:
     rows = expected(kind)
     queues: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
@@ -79,8 +67,7 @@ async def test_every_message_of_an_apache_directory_can_be_pulled(
             place = (where["queue_offset"], out["physical_offset"], out["body_sha1"])
             queues.setdefault((where["topic"], where["queue_id"]), []).append(place)
     directory = unpacked(kind, tmp_path)
-    config = BrokerConfig(**small, store_dir=directory, read_internal_topics=True)
-    async with BrokerServer(config) as server:
+    async with broker_of(store_dir=directory, read_internal_topics=True) as server:
         channel = await connect(server)
         for (topic, queue_id), messages in queues.items():
             if server.broker.tables.topics.get(topic) is not None:
@@ -91,9 +78,9 @@ async def test_every_message_of_an_apache_directory_can_be_pulled(
 
 
 async def test_groups_continue_at_their_offsets_and_new_messages_follow_the_old(
-    tmp_path: Path, small: dict[str, Any], connect: Connect
+    tmp_path: Path, connect: Connect
 ) -> None:
-    config = BrokerConfig(**small, store_dir=unpacked("5.5.0-clean", tmp_path))
+    config = BrokerConfig(**SMALL, store_dir=unpacked("5.5.0-clean", tmp_path))
     async with BrokerServer(config) as server:
         channel = await connect(server)
         ask = QueryOffset(consumer_group="CG_main", topic="TopicA", queue_id=0)

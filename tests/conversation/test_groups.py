@@ -4,83 +4,26 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.conversation.conftest import remote_cluster
+from tests.conversation.conftest import Member, producer_of, remote_cluster
 
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import Message, Producer, ReceivedMessage
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster
 from simulation.hosts import Hosts
 
 
-class Member:
-    """A consumer that records what it handles; can be killed where it has a host of its own."""
-
-    host_numbers = count(2)
-
-    def __init__(
-        self, running: Cluster, pause_s: float = 0, *, hosts: Hosts | None = None, **settings: Any
-    ) -> None:
-        self.hosts, self.host = hosts, f"10.0.0.{next(self.host_numbers)}"
-        config = ConsumerConfig(
-            clock=this_loop().clock,
-            rng=Random(3),
-            client_ip="127.0.0.1",
-            consume_from=ConsumeFrom.FIRST,
-            **settings,
-        )
-        self.consumer = PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
-        self.pause_s = pause_s
-        self.seen: list[bytes] = []
-
-    async def start(self) -> "Member":
-        if self.hosts is None:
-            await self.consumer.start()
-            self.task = asyncio.create_task(self.consumer.run(self.handle))
-        else:
-            await self.hosts.run(self.host, self.consumer.start())
-            self.task = self.hosts.run(self.host, self.consumer.run(self.handle))
-        return self
-
-    async def handle(self, message: ReceivedMessage) -> None:
-        await asyncio.sleep(self.pause_s)
-        self.seen.append(message.body)
-
-    async def kill(self) -> None:
-        """As SIGKILL does: nothing is saved, nobody is told, the sockets close."""
-        assert self.hosts is not None
-        self.hosts.kill(self.host)
-        await self.hosts.wait_ended(self.host)
-
-    async def close(self) -> None:
-        await self.consumer.close()
-        await self.task
-
-    @property
-    def count(self) -> int:
-        return len(self.consumer.assignment())
-
-
 @asynccontextmanager
 async def started(brokers: int = 2, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster, and somebody who sends."""
-    clock = this_loop().clock
-    async with remote_cluster(brokers=brokers, **settings) as running:
-        config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
-        async with Producer(running.namesrv_addr, config=config) as producer:
-            yield running, producer
+    async with (
+        remote_cluster(brokers=brokers, **settings) as running,
+        producer_of(running) as producer,
+    ):
+        yield running, producer
 
 
 def numbered(count: int, keys: int = 10, start: int = 0) -> Sequence[Message]:

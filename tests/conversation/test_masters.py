@@ -2,19 +2,15 @@
 
 import asyncio
 from collections import Counter
-from random import Random
-from typing import Any
 
-import pytest
+from tests.conversation.conftest import producer_of, virtual_cluster
 
-from roquet.client import Producer, ProducerConfig
+from roquet.client import Producer
 from roquet.model.topic import READ_WRITE
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic
-
-pytestmark = pytest.mark.virtual_time
 
 
 async def create(running: Cluster, topic: str, *queues: int) -> None:
@@ -29,28 +25,23 @@ async def create(running: Cluster, topic: str, *queues: int) -> None:
     await asyncio.sleep(1)  # the name server is told of it beside
 
 
-def producer_of(running: Cluster, **settings: Any) -> Producer:
-    config = ProducerConfig(
-        clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **settings
-    )
-    return Producer(running.namesrv_addr, config=config)
-
-
 async def shares(producer: Producer, count: int) -> Counter[str]:
     """How many of so many sends each broker got."""
     receipts = [await producer.send("t", b"x") for _ in range(count)]
     return Counter(receipt.queue.broker_name for receipt in receipts)
 
 
+@in_virtual_time
 async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
+    async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
         async with producer_of(running) as producer:
             assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
 
 
+@in_virtual_time
 async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
+    async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
         async with producer_of(running) as producer:
             await producer.send("t", b"x")
@@ -58,8 +49,9 @@ async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
             assert await shares(producer, 60) == {"broker-b": 60}
 
 
+@in_virtual_time
 async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
+    async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
         async with producer_of(running) as producer:
             await producer.send("t", b"x")
@@ -69,9 +61,7 @@ async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> Non
             assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
 
 
+@in_virtual_time
 async def test_a_new_topic_gets_queues_on_every_broker() -> None:
-    async with (
-        cluster(brokers=2, clock=this_loop().clock) as running,
-        producer_of(running) as producer,
-    ):
+    async with virtual_cluster(brokers=2) as running, producer_of(running) as producer:
         assert await shares(producer, 80) == {"broker-a": 40, "broker-b": 40}

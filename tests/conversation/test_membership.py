@@ -1,13 +1,11 @@
 """Members of a group come, go and fall silent; the others hear of it."""
 
 import asyncio
-from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import Connect, broker_of
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 from roquet.net.channel import Channel
@@ -84,10 +82,10 @@ async def test_members_are_notified_of_a_changed_subscription(
 
 
 async def test_a_silent_member_is_removed(
-    small: dict[str, Any], connect: Connect, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.app.SCAN_MS", 10)
-    async with BrokerServer(BrokerConfig(**small, client_silence=50)) as server:
+    async with broker_of(client_silence=50) as server:
         channel = await connect(server)
         await channel.call(beat("c1"))
         await until_empty(channel)

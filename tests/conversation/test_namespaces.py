@@ -5,6 +5,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from tests.conversation.conftest import next_of, virtual_cluster
 
 from roquet.client import (
     ConsumeFrom,
@@ -17,7 +18,6 @@ from roquet.client import (
     ReceivedMessage,
 )
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import cluster
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
@@ -33,7 +33,7 @@ def of(kind: type[Config], namespace: str | None) -> Config:
 async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
     kind: type[PushConsumer | PopConsumer],
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         address = running.namesrv_addr
         for namespace in ("eu", "us", None):
             async with Producer(address, config=of(ProducerConfig, namespace)) as producer:
@@ -42,8 +42,7 @@ async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
                 assert receipt.queue.topic == whole
         broker = running.brokers[0].broker
         async with kind(address, group="g", topic="t", config=of(ConsumerConfig, "eu")) as consumer:
-            message = await consumer.next(10_000)
-            assert message is not None
+            message = await next_of(consumer, 10_000)
             assert (message.body, message.topic) == (b"eu", "t")
             await message.ack()
             assert await consumer.next(130_000) is None
@@ -57,7 +56,7 @@ async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
 
 @in_virtual_time
 async def test_a_failed_message_comes_again_from_the_groups_own_retry_topic() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         address = running.namesrv_addr
         seen: list[tuple[str, int]] = []
 
@@ -83,7 +82,7 @@ async def test_a_failed_message_comes_again_from_the_groups_own_retry_topic() ->
 
 @in_virtual_time
 async def test_a_pull_consumer_asks_for_its_own_topics() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         address = running.namesrv_addr
         config = of(ConsumerConfig, "eu")
         async with (
@@ -93,8 +92,7 @@ async def test_a_pull_consumer_asks_for_its_own_topics() -> None:
             receipt = await producer.send("t", b"x")
             assert receipt.queue in await consumer.queues("t")
             await consumer.subscribe("t")
-            message = await consumer.next(20_000)
-            assert message is not None
+            message = await next_of(consumer, 20_000)
             assert message.topic == "t"
             consumer.unsubscribe("t")
             assert consumer.subscriptions == {}

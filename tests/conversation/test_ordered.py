@@ -2,85 +2,36 @@
 
 import asyncio
 from collections import defaultdict
-from itertools import count
 from random import Random
 from typing import Any
 
-from tests.conversation.conftest import remote_cluster
+from tests.conversation.conftest import Member, producer_of, remote_cluster, virtual_cluster
 
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PullConsumer,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import ConsumerConfig, Message, PullConsumer, ReceivedMessage
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from simulation.hosts import Hosts
 
 
-class Member:
-    """An ordered consumer that records what it handles; can be killed on a host of its own."""
+class OrderedMember(Member):
+    """An ordered consumer that records keys and numbers, and fails as often as a test says."""
 
-    host_numbers = count(2)
-
-    def __init__(
-        self,
-        running: Cluster,
-        seen: list[tuple[str, int]],
-        *,
-        hosts: Hosts | None = None,
-        **settings: Any,
-    ) -> None:
-        self.hosts, self.host = hosts, f"10.0.0.{next(self.host_numbers)}"
-        config = ConsumerConfig(
-            clock=this_loop().clock,
-            rng=Random(3),
-            client_ip="127.0.0.1",
-            consume_from=ConsumeFrom.FIRST,
-            ordered=True,
-            **settings,
-        )
-        self.consumer = PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
-        self.seen = seen
+    def __init__(self, running: Cluster, seen: list[tuple[str, int]], **settings: Any) -> None:
+        super().__init__(running, ordered=True, **settings)
+        self.handled = seen
         self.rng = Random(7)
         self.fails = 0.0
-
-    async def start(self) -> "Member":
-        if self.hosts is None:
-            await self.consumer.start()
-            self.task = asyncio.create_task(self.consumer.run(self.handle))
-        else:
-            await self.hosts.run(self.host, self.consumer.start())
-            self.task = self.hosts.run(self.host, self.consumer.run(self.handle))
-        return self
 
     async def handle(self, message: ReceivedMessage) -> None:
         await asyncio.sleep(self.rng.random() / 20)
         if self.rng.random() < self.fails:
             raise ValueError("not now")
         key = message.order_key or ""
-        self.seen.append((key, int(message.body)))
-
-    async def close(self) -> None:
-        await self.consumer.close()
-        await self.task
-
-    async def kill(self) -> None:
-        """As SIGKILL does: nothing is saved, nobody is told, the sockets close."""
-        assert self.hosts is not None
-        self.hosts.kill(self.host)
-        await self.hosts.wait_ended(self.host)
+        self.handled.append((key, int(message.body)))
 
 
 async def send(running: Cluster, count: int, keys: int = 6) -> None:
-    clock = this_loop().clock
-    config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=config) as producer:
+    async with producer_of(running) as producer:
         for n in range(count):
             await producer.send(Message("t", b"%d" % n, order_key=f"k{n % keys}"))
 
@@ -94,13 +45,13 @@ def numbers(seen: list[tuple[str, int]]) -> dict[str, list[int]]:
 
 @in_virtual_time
 async def test_members_that_come_and_go_keep_the_order_and_handle_nothing_twice() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
+    async with virtual_cluster(brokers=2) as running:
         await send(running, 400)
         seen: list[tuple[str, int]] = []
-        members = [await Member(running, seen).start()]
+        members = [await OrderedMember(running, seen).start()]
         for _ in range(3):
             await asyncio.sleep(1.5)
-            members.append(await Member(running, seen).start())
+            members.append(await OrderedMember(running, seen).start())
         for _ in range(2):
             await asyncio.sleep(1.5)
             await members.pop(0).close()
@@ -114,10 +65,10 @@ async def test_members_that_come_and_go_keep_the_order_and_handle_nothing_twice(
 
 @in_virtual_time
 async def test_a_failing_handler_holds_back_what_comes_after() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running, 60)
         seen: list[tuple[str, int]] = []
-        member = Member(running, seen, ordered_pause_ms=100)
+        member = OrderedMember(running, seen, ordered_pause_ms=100)
         member.fails = 0.3
         await member.start()
         await asyncio.sleep(60)
@@ -133,8 +84,8 @@ async def test_a_killed_members_queues_flow_again_soon() -> None:
     async with remote_cluster() as running:
         await send(running, 100)
         seen: list[tuple[str, int]] = []
-        first = await Member(running, seen, hosts=hosts).start()
-        second = await Member(running, seen).start()
+        first = await OrderedMember(running, seen, hosts=hosts).start()
+        second = await OrderedMember(running, seen).start()
         await asyncio.sleep(2)
         await first.kill()
         await asyncio.sleep(3)
@@ -146,7 +97,7 @@ async def test_a_killed_members_queues_flow_again_soon() -> None:
 
 @in_virtual_time
 async def test_a_message_that_always_fails_gives_way_after_its_limit() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await send(running, 3, keys=1)
         seen: list[int] = []
 
@@ -155,7 +106,7 @@ async def test_a_message_that_always_fails_gives_way_after_its_limit() -> None:
             if message.body == b"0":
                 raise ValueError("always")
 
-        member = Member(running, [], retries_max=2)
+        member = OrderedMember(running, [], retries_max=2)
         member.handle = handler  # type: ignore[method-assign]
         await member.start()
         await asyncio.sleep(30)

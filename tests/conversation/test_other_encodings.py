@@ -1,28 +1,18 @@
 """Messages whose properties are not UTF-8, as old clients of Java and C++ write them (GBK)."""
 
 import asyncio
-from collections.abc import Sequence
-from random import Random
-from typing import Any
 
 import pytest
+from tests.conversation.conftest import config_of, held, virtual_cluster
 
-from roquet.broker.app import BrokerServer
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    PopConsumer,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import ConsumerConfig, PopConsumer, PushConsumer, ReceivedMessage
 from roquet.model import names
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.send import SendBatch
 from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.property_text import decode_properties, lossless_text
-from roquet.wire.records.record import Record, decode_many
 
 TAG = "标签".encode("gbk")
 AS_READ = "\ufffd\ufffd\u01e9"
@@ -30,16 +20,6 @@ AS_READ = "\ufffd\ufffd\u01e9"
 
 OURS = b"\x01%b\x02KEYS\x01%b\x02" % (TAG, TAG)
 PROPERTIES = b"UNIQ_KEY\x01k\x02TAGS" + OURS
-
-
-def config(**settings: Any) -> ConsumerConfig:
-    return ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        **settings,
-    )
 
 
 async def send(running: Cluster, *bodies: bytes, topic: str = "t") -> None:
@@ -54,14 +34,9 @@ async def send(running: Cluster, *bodies: bytes, topic: str = "t") -> None:
     await channel.close()
 
 
-def held(server: BrokerServer, topic: str, queue_id: int = 0) -> Sequence[Record]:
-    found = server.broker.log.store.read(topic, queue_id, 0, count_max=1_000)
-    return [record for part in found.parts for record in decode_many(part)]
-
-
 @in_virtual_time
 async def test_a_message_that_always_fails_is_retried_and_dead_with_its_bytes() -> None:
-    async with cluster(clock=this_loop().clock, default_queue_count=1) as running:
+    async with virtual_cluster(default_queue_count=1) as running:
         await send(running, b"bad", b"good")
         seen: list[tuple[bytes, str | None, tuple[str, ...]]] = []
 
@@ -71,7 +46,10 @@ async def test_a_message_that_always_fails_is_retried_and_dead_with_its_bytes() 
                 raise ValueError("always")
 
         async with PushConsumer(
-            running.namesrv_addr, group="g", topic="t", config=config(retries_max=1)
+            running.namesrv_addr,
+            group="g",
+            topic="t",
+            config=config_of(ConsumerConfig, retries_max=1),
         ) as consumer:
             await asyncio.wait([asyncio.ensure_future(consumer.run(handler))], timeout=60)
         assert sorted(seen) == [(body, AS_READ, (AS_READ,)) for body in (b"bad", b"bad", b"good")]
@@ -84,7 +62,7 @@ async def test_a_message_that_always_fails_is_retried_and_dead_with_its_bytes() 
 
 @in_virtual_time
 async def test_a_popped_message_that_is_not_acknowledged_comes_again_with_its_bytes() -> None:
-    async with cluster(clock=this_loop().clock, default_queue_count=1) as running:
+    async with virtual_cluster(default_queue_count=1) as running:
         await send(running, b"one")
         tries: list[int] = []
 
@@ -95,7 +73,7 @@ async def test_a_popped_message_that_is_not_acknowledged_comes_again_with_its_by
                 raise ValueError("once")
 
         async with PopConsumer(
-            running.namesrv_addr, group="g", topic="t", config=config()
+            running.namesrv_addr, group="g", topic="t", config=config_of(ConsumerConfig)
         ) as consumer:
             await asyncio.wait([asyncio.ensure_future(consumer.run(handler))], timeout=120)
         assert tries == [0, 1]
@@ -107,7 +85,7 @@ async def test_a_popped_message_that_is_not_acknowledged_comes_again_with_its_by
 @in_virtual_time
 async def test_a_message_that_waits_is_delivered_with_its_bytes(more: dict[str, str]) -> None:
     """Copied from another log: a client's own comes in a header, whose texts are UTF-8."""
-    async with cluster(clock=this_loop().clock, default_queue_count=1) as running:
+    async with virtual_cluster(default_queue_count=1) as running:
         await send(running, b"one")
         (server,) = running.brokers
         (record,) = held(server, "t")

@@ -5,10 +5,10 @@ import gc
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.conversation.conftest import SMALL, broker_of, pull_of, send_of
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -19,7 +19,6 @@ from roquet.net.channel import Channel
 from roquet.net.connection.server_connection import SERVER_BUFFER_HIGH, ServerConnection
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.cluster import cluster
-from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fields import encode_call
@@ -37,35 +36,11 @@ class SlowDisk(MemoryFiles):
 
 
 def message(number: int) -> Send:
-    return Send(
-        producer_group="pg",
-        topic="flights",
-        queue_id=0,
-        born_timestamp=1_700_000_000_000,
-        properties="WAIT\x01true\x02",
-        body=b"%d" % number,
-    )
+    return send_of(b"%d" % number, properties="WAIT\x01true\x02")
 
 
-def ask(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
-    given = {
-        "consumer_group": "billing",
-        "topic": "flights",
-        "max_msg_nums": 32,
-        "sys_flag": 6,
-        "commit_offset": 0,
-        "suspend_timeout_millis": 15_000,
-        "subscription": "*",
-        "sub_version": 0,
-        **fields,
-    }
-    return Pull(queue_id=queue_id, queue_offset=offset, **given)
-
-
-async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_lost(
-    small: dict[str, Any],
-) -> None:
-    config = BrokerConfig(**{**small, "sync_flush": True, "send_capacity": 100})
+async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_lost() -> None:
+    config = BrokerConfig(**{**SMALL, "sync_flush": True, "send_capacity": 100})
     counts: Counter[str] = Counter()
     kept: dict[int, bytes] = {}
 
@@ -87,7 +62,7 @@ async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_l
         assert counts.keys() == {"2 [OVERLOAD]system busy, start flow control for a while True"}
         assert len(kept) + counts.total() == 1_200
         assert server.broker.control.admission.gates["send"].count == 0
-        reply = await channels[0].call(ask(0, max_msg_nums=1_000))
+        reply = await channels[0].call(pull_of(0, max_msg_nums=1_000))
         stored = {record.queue_offset: record.body for record in decode_many(reply.body)}
         assert kept.items() <= stored.items()
         assert len(stored) == len(kept) + 1
@@ -96,10 +71,8 @@ async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_l
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
-async def test_our_client_tries_again_when_a_broker_is_busy(
-    small: dict[str, Any], brokers: int
-) -> None:
-    async with cluster(brokers=brokers, **small) as running:
+async def test_our_client_tries_again_when_a_broker_is_busy(brokers: int) -> None:
+    async with cluster(brokers=brokers, **SMALL) as running:
         config = ProducerConfig(timeout_ms=2_000)
         async with Producer(running.namesrv_addr, config=config) as producer:
             await producer.send("flights", b"first")
@@ -110,31 +83,29 @@ async def test_our_client_tries_again_when_a_broker_is_busy(
             assert all(receipt.ok for receipt in receipts)
 
 
-async def test_long_polls_over_the_limit_are_asked_to_try_again(small: dict[str, Any]) -> None:
-    async with BrokerServer(BrokerConfig(**{**small, "pull_capacity": 10})) as server:
+async def test_long_polls_over_the_limit_are_asked_to_try_again() -> None:
+    async with broker_of(pull_capacity=10) as server:
         channel = await Channel.connect("127.0.0.1", server.port)
         await channel.call(message(1))
-        polls = [asyncio.create_task(channel.call(ask(1))) for _ in range(5)]
+        polls = [asyncio.create_task(channel.call(pull_of(1))) for _ in range(5)]
         await asyncio.sleep(0.05)
         with pytest.raises(CallRefused) as caught:
-            await channel.call(ask(1))
+            await channel.call(pull_of(1))
         assert caught.value.code == ResponseCode.SYSTEM_BUSY
         assert (await channel.call(message(2))).queue_offset == 1
         assert [(await poll).next_begin_offset for poll in polls] == [2] * 5
         await channel.close()
 
 
-async def test_a_client_that_reads_nothing_is_bounded_and_delays_no_other(
-    small: dict[str, Any],
-) -> None:
-    async with BrokerServer(BrokerConfig(**{**small, "log_file_size": 16 << 20})) as server:
+async def test_a_client_that_reads_nothing_is_bounded_and_delays_no_other() -> None:
+    async with broker_of(log_file_size=16 << 20) as server:
         channel = await Channel.connect("127.0.0.1", server.port)
         for number in range(4):
             await channel.call(replace(message(number), body=bytes(2 << 20)))
         loop = asyncio.get_running_loop()
         deaf, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
         deaf.pause_reading()
-        pulls = [ask(0, max_msg_bytes=8 << 20), *(ask(4) for _ in range(50))]
+        pulls = [pull_of(0, max_msg_bytes=8 << 20), *(pull_of(4) for _ in range(50))]
         for opaque, pull in enumerate(pulls * 4):
             deaf.write(encode_call(pull, opaque=opaque))
         await asyncio.sleep(0.1)

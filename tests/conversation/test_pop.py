@@ -3,31 +3,29 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import remote_cluster
+from tests.conversation.conftest import (
+    config_of,
+    next_of,
+    producer_of,
+    remote_cluster,
+    send,
+    started,
+    virtual_cluster,
+)
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    PopConsumer,
-    PoppedMessage,
-    Producer,
-    ProducerConfig,
-    ReceivedMessage,
-)
+from roquet.client import ConsumerConfig, Message, PopConsumer, PoppedMessage, ReceivedMessage
 from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import AppendResult, Draft
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
 from roquet.wire.receipt_handle import ReceiptHandle, parse_offsets, parse_starts
@@ -37,45 +35,22 @@ from simulation.hosts import Hosts
 Snapshot = tuple[MemoryFiles, set[bytes], set[bytes]]
 """The files at a moment, and the bodies acknowledged until then: begun, and with a reply."""
 
-SMALL: dict[str, Any] = {
-    "host": "127.0.0.1",
-    "port": 0,
-    "store_dir": Path("/memory"),
-    "log_file_size": 1 << 18,
-    "queue_file_entries": 300,
-    "index_slots": 500,
-    "index_entries": 2_000,
-}
-
 
 def consumer(
     running: Cluster, *, group: str = "g", topic: str = "t", **settings: Any
 ) -> PopConsumer:
-    given: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
-    clock = this_loop().clock
-    config = ConsumerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **given)
+    config = config_of(ConsumerConfig, **settings)
     return PopConsumer(running.namesrv_addr, group=group, topic=topic, config=config)
-
-
-def producer(running: Cluster) -> Producer:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    return Producer(running.namesrv_addr, config=config)
-
-
-async def fill(running: Cluster, count: int) -> None:
-    async with producer(running) as sender:
-        await sender.send_many([Message("t", b"%d" % n) for n in range(count)])
 
 
 @in_virtual_time
 async def test_every_message_is_popped_once_and_nothing_stays_in_flight() -> None:
-    async with cluster(brokers=2, clock=this_loop().clock) as running:
-        await fill(running, 300)
+    async with virtual_cluster(brokers=2) as running:
+        await send(running, *[b"%d" % n for n in range(300)])
         async with consumer(running) as taker:
             seen: Counter[bytes] = Counter()
             for _ in range(300):
-                message = await taker.next(60_000)
-                assert message is not None
+                message = await next_of(taker, 60_000)
                 seen[message.body] += 1
                 await message.ack()
             assert await taker.next(100_000) is None
@@ -87,8 +62,8 @@ async def test_every_message_is_popped_once_and_nothing_stays_in_flight() -> Non
 @in_virtual_time
 async def test_a_slow_member_of_four_gets_few_messages_and_no_other_idles() -> None:
     loop = this_loop()
-    async with cluster(clock=loop.clock) as running:
-        await fill(running, 6_000)
+    async with virtual_cluster() as running:
+        await send(running, *[b"%d" % n for n in range(6_000)])
         takers = [consumer(running, concurrency=1) for _ in range(4)]
         done: list[list[float]] = [[], [], [], []]
         all_done = asyncio.Event()
@@ -119,8 +94,8 @@ async def test_a_slow_member_of_four_gets_few_messages_and_no_other_idles() -> N
 
 @in_virtual_time
 async def test_a_message_that_fails_is_retried_and_becomes_a_dead_letter() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await fill(running, 1)
+    async with virtual_cluster() as running:
+        await send(running, *[b"%d" % n for n in range(1)])
         async with consumer(running, retries_max=3) as taker:
             times = []
             while (message := await taker.next(60_000)) is not None:
@@ -140,8 +115,8 @@ async def test_groups_and_topics_whose_names_join_alike_get_their_own_failed_mes
     is_v2: bool | None,
 ) -> None:
     pairs = [("pay", "eu_orders"), ("pay_eu", "orders")]
-    async with cluster(clock=this_loop().clock, retry_topic_v2=is_v2) as running:
-        async with producer(running) as sender:
+    async with virtual_cluster(retry_topic_v2=is_v2) as running:
+        async with producer_of(running) as sender:
             for _, topic in pairs:
                 await sender.send_many([Message(topic, b"%d" % n, tag=topic) for n in range(10)])
         for group, topic in pairs:
@@ -161,7 +136,7 @@ async def test_groups_and_topics_whose_names_join_alike_get_their_own_failed_mes
 async def test_messages_of_a_killed_member_return_after_their_invisible_time() -> None:
     hosts, host = Hosts(this_loop()), "10.0.0.2"
     async with remote_cluster() as running:
-        await fill(running, 50)
+        await send(running, *[b"%d" % n for n in range(50)])
         dying = consumer(running, invisible_ms=10_000)
         await hosts.run(host, dying.start())
         held = await hosts.run(host, dying.fetch(20))
@@ -179,11 +154,10 @@ async def test_messages_of_a_killed_member_return_after_their_invisible_time() -
 @in_virtual_time
 async def test_extending_keeps_a_message_invisible_for_longer() -> None:
     loop = this_loop()
-    async with cluster(clock=loop.clock) as running:
-        await fill(running, 1)
+    async with virtual_cluster() as running:
+        await send(running, *[b"%d" % n for n in range(1)])
         async with consumer(running, invisible_ms=5_000) as taker, consumer(running) as other:
-            message = await taker.next()
-            assert message is not None
+            message = await next_of(taker)
             for _ in range(4):
                 await loop.clock.sleep(4_000)
                 assert isinstance(message, PoppedMessage)
@@ -195,12 +169,11 @@ async def test_extending_keeps_a_message_invisible_for_longer() -> None:
 
 @in_virtual_time
 async def test_messages_prefetched_by_a_closing_member_return_at_once() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await fill(running, 40)
+    async with virtual_cluster() as running:
+        await send(running, *[b"%d" % n for n in range(40)])
         async with consumer(running) as leaving:
             for _ in range(10):
-                message = await leaving.next()
-                assert message is not None
+                message = await next_of(leaving)
                 await message.ack()
         async with consumer(running) as taker:
             assert len(await taker.fetch(31, 1_500)) == 30
@@ -208,8 +181,8 @@ async def test_messages_prefetched_by_a_closing_member_return_at_once() -> None:
 
 @in_virtual_time
 async def test_messages_popped_during_a_close_return_at_once() -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        await fill(running, 1)
+    async with virtual_cluster() as running:
+        await send(running, *[b"%d" % n for n in range(1)])
         leaving = consumer(running)
         await leaving.start()
 
@@ -220,11 +193,10 @@ async def test_messages_popped_during_a_close_return_at_once() -> None:
         await asyncio.sleep(3)
         closing = asyncio.create_task(leaving.close())
         await asyncio.sleep(1)
-        async with producer(running) as sender:
+        async with producer_of(running) as sender:
             await sender.send("t", b"new")
         async with consumer(running) as taker:
-            message = await taker.next(3_000)
-            assert message is not None
+            message = await next_of(taker, 3_000)
             assert message.body == b"new"
         await closing
         await working
@@ -232,10 +204,9 @@ async def test_messages_popped_during_a_close_return_at_once() -> None:
 
 @in_virtual_time
 async def test_popped_checkpoints_cannot_be_forged() -> None:
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, this_loop().clock) as server, Peer(server) as one:
+    async with started() as server, Peer(server) as one:
         with pytest.raises(CallRefused, match="forbidden"):
-            await one.send(b"{}", topic=names.revive_topic(config.cluster_name))
+            await one.send(b"{}", topic=names.revive_topic(BrokerConfig().cluster_name))
 
 
 # -- the broker dies -------------------------------------------------------------------------
@@ -345,45 +316,42 @@ def snapshots(
 
 
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
+@in_virtual_time
+async def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
     saved: bool,
 ) -> None:
-    @in_virtual_time
-    async def go() -> None:
-        clock, files = this_loop().clock, MemoryFiles()
-        asked, told = set[bytes](), set[bytes]()
-        config = BrokerConfig(**SMALL, save_interval=700 if saved else 10**9)
-        bodies = {b"%d" % n for n in range(8)}
-        async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
-            for n in range(8):
-                await peer.send(b"%d" % n, n % 2)
-            taken = snapshots(server, files, asked, told)
+    clock, files = this_loop().clock, MemoryFiles()
+    asked, told = set[bytes](), set[bytes]()
+    config = {"store_dir": Path("/memory"), "save_interval": 700 if saved else 10**9}
+    bodies = {b"%d" % n for n in range(8)}
+    async with started(**config, files=files) as server, Peer(server) as peer:
+        for n in range(8):
+            await peer.send(b"%d" % n, n % 2)
+        taken = snapshots(server, files, asked, told)
 
-            async def acknowledge(found: list[tuple[bytes, tuple[str, ReceiptHandle]]]) -> None:
-                for body, handle in found:
-                    asked.add(body)
-                    assert await peer.ack(handle) == 0
-                    told.add(body)
+        async def acknowledge(found: list[tuple[bytes, tuple[str, ReceiptHandle]]]) -> None:
+            for body, handle in found:
+                asked.add(body)
+                assert await peer.ack(handle) == 0
+                told.add(body)
 
-            first = handles(await peer.pop(5))
-            await acknowledge(first[:2])
-            assert await peer.change(first[2][1], 3_000) == 0
-            second = handles(await peer.pop(2, invisible_time=400))
-            await acknowledge(second[:1])
-            await clock.sleep(1_800)  # what is left of both comes again
-            await acknowledge(handles(await peer.pop())[:2])
-            taken.append((files.copy(), set(asked), set(told)))
-        for copy, maybe, surely in taken:
-            rest = await rest_of(config, copy)
-            assert bodies - maybe <= rest <= bodies - surely
-
-    go()
+        first = handles(await peer.pop(5))
+        await acknowledge(first[:2])
+        assert await peer.change(first[2][1], 3_000) == 0
+        second = handles(await peer.pop(2, invisible_time=400))
+        await acknowledge(second[:1])
+        await clock.sleep(1_800)  # what is left of both comes again
+        await acknowledge(handles(await peer.pop())[:2])
+        taken.append((files.copy(), set(asked), set(told)))
+    for copy, maybe, surely in taken:
+        rest = await rest_of(config, copy)
+        assert bodies - maybe <= rest <= bodies - surely
 
 
-async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
+async def rest_of(config: dict[str, Any], files: MemoryFiles) -> set[bytes]:
     """What a group is given after the broker was killed; all of it, or less if it was noted."""
-    clock, seen = this_loop().clock, set[bytes]()
-    async with BrokerServer(config, clock, files=files) as server, Peer(server) as peer:
+    seen = set[bytes]()
+    async with started(**config, files=files) as server, Peer(server) as peer:
         while found := handles(await peer.pop(poll_ms=8_000, invisible_time=60_000)):
             for body, handle in found:
                 seen.add(body)
@@ -397,8 +365,7 @@ async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
 @in_virtual_time
 async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> None:
     clock = this_loop().clock
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, clock) as server, Peer(server) as one, Peer(server) as other:
+    async with started() as server, Peer(server) as one, Peer(server) as other:
         for n in range(4):
             await one.send(b"%d" % n)
         held = handles(await one.pop(2, order=True, attempt_id="a", invisible_time=5_000))
@@ -419,8 +386,7 @@ async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> Non
 @in_virtual_time
 async def test_an_ordered_queue_is_free_after_the_invisible_time() -> None:
     loop = this_loop()
-    config = BrokerConfig(**{**SMALL, "store_dir": None})
-    async with BrokerServer(config, loop.clock) as server, Peer(server) as one:
+    async with started() as server, Peer(server) as one:
         await one.send(b"0")
         await one.pop(order=True, attempt_id="a", invisible_time=3_000)
         before = loop.time()

@@ -2,13 +2,12 @@
 
 import asyncio
 import struct
-from typing import Any
 
 import msgspec
+from tests.conversation.conftest import broker_of
 from tests.conversation.test_access import SECURED, allow, make_user
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command, decode
@@ -28,11 +27,8 @@ async def answered(server: BrokerServer, user: Credentials, header: bytes) -> Co
     return reply
 
 
-async def test_policies_on_addresses_go_by_the_client_behind_the_balancer(
-    small: dict[str, Any],
-) -> None:
-    config = BrokerConfig(**small, **SECURED, proxy_protocol_from=("127.0.0.1",))
-    async with BrokerServer(config) as server:
+async def test_policies_on_addresses_go_by_the_client_behind_the_balancer() -> None:
+    async with broker_of(**SECURED, proxy_protocol_from=("127.0.0.1",)) as server:
         entry = msgspec.structs.replace(allow("Topic:TBW102", "Get"), source_ips=["192.0.2.0/24"])
         ann = await make_user(server, "ann", entry)
         inside, outside = (

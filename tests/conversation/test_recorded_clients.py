@@ -58,10 +58,7 @@ async def answers(server: BrokerServer, rows: list[dict[str, Any]]) -> Answers:
 
 @pytest.mark.parametrize(
     ("client", "group", "refused"),
-    [
-        ("cpp-client-0.4.4", "CID_T044", {}),
-        ("js-client-3.12.0", "CID_TALI", {}),
-    ],
+    [("cpp-client-0.4.4", "CID_T044", {}), ("js-client-3.12.0", "CID_TALI", {})],
 )
 async def test_every_recorded_request_is_answered(
     server: BrokerServer, client: str, group: str, refused: dict[int, int]

@@ -3,30 +3,21 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import Connect
+from tests.conversation.conftest import SMALL, Connect, consumer_of, pull_of, send, virtual_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    ReceivedMessage,
-)
+from roquet.client import PushConsumer, ReceivedMessage
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel, Subscription
 from roquet.net.channel import Channel
 from roquet.net.pool import ChannelPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.offset import QueryOffset, UpdateOffset
@@ -50,22 +41,8 @@ async def recreate(running: Cluster, *, is_known: bool) -> None:
         running.brokers[0].broker.tables.former_readers.pending.clear()
 
 
-async def send(running: Cluster, body: bytes, count: int) -> None:
-    config = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=config) as producer:
-        await producer.send_many([Message("t", body + b"%d" % n) for n in range(count)])
-
-
-def consumer_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsumer:
-    config = ConsumerConfig(
-        clock=this_loop().clock,
-        rng=Random(3),
-        client_ip="127.0.0.1",
-        consume_from=ConsumeFrom.FIRST,
-        message_model=model,
-        offsets_dir=folder,
-    )
-    return PushConsumer(running.namesrv_addr, group="g", topic="t", config=config)
+def member_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsumer:
+    return consumer_of(running, message_model=model, offsets_dir=folder)
 
 
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
@@ -80,23 +57,23 @@ async def test_a_consumer_reads_all_of_a_recreated_topic(
     async def handler(message: ReceivedMessage) -> None:
         seen[message.body] += 1
 
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         await recreate_first(running)
-        await send(running, b"old", 200)
-        first = consumer_of(running, tmp_path, model)
+        await send(running, *[b"old" + b"%d" % n for n in range(200)])
+        first = member_of(running, tmp_path, model)
         async with first:
             task = asyncio.create_task(first.run(handler))
             await asyncio.sleep(30)
             assert len(seen) == 200
             if lives_on:
                 await recreate(running, is_known=is_known)
-                await send(running, b"new", 300)
+                await send(running, *[b"new" + b"%d" % n for n in range(300)])
                 await asyncio.sleep(60)
         await task
         if not lives_on:
             await recreate(running, is_known=is_known)
-            await send(running, b"new", 300)
-            async with consumer_of(running, tmp_path, model) as second:
+            await send(running, *[b"new" + b"%d" % n for n in range(300)])
+            async with member_of(running, tmp_path, model) as second:
                 task = asyncio.create_task(second.run(handler))
                 await asyncio.sleep(60)
             await task
@@ -170,7 +147,7 @@ async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["killed", "deleted and killed"])
 @in_virtual_time
 async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
-    small: dict[str, Any], connect: Connect, is_deleted: bool
+    connect: Connect, is_deleted: bool
 ) -> None:
     """A heartbeat creates it, and it is saved later: the next process creates it again."""
     beat = HeartbeatData(client_id="c1", consumer_data_set=[ConsumerData(group_name="g")])
@@ -178,7 +155,7 @@ async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
         consumer_group="g", topic="%RETRY%g", queue_id=0, set_zero_if_not_found=True
     )
     files = MemoryFiles()
-    given: dict[str, Any] = {**small, "store_dir": Path("/held")}
+    given: dict[str, Any] = {**SMALL, "store_dir": Path("/held")}
     async with BrokerServer(BrokerConfig(**given), this_loop().clock, files=files) as server:
         member = await connect(server)
         await member.call(Heartbeat(body=codec.dumps(beat)))
@@ -209,7 +186,4 @@ async def fill(channel: Channel, body: bytes, count: int, topic: str = "t") -> N
 
 
 def pull_at(offset: int) -> Pull:
-    return Pull(
-        consumer_group="g", topic="t", queue_id=0, queue_offset=offset, max_msg_nums=32, sys_flag=4,
-        commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
-    )  # fmt: skip
+    return pull_of(offset, consumer_group="g", topic="t", sys_flag=4, suspend_timeout_millis=0)

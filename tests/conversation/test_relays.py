@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from tests.conversation.conftest import config_of, producer_of, virtual_cluster
 
 from roquet.client import (
-    ConsumeFrom,
     ConsumerConfig,
     Message,
     PopConsumer,
     Producer,
-    ProducerConfig,
     PushConsumer,
     ReceivedMessage,
 )
@@ -23,7 +21,7 @@ from roquet.model.queue import MessageQueue
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.client_forwarding import (
     ConsumeDirectly,
@@ -52,13 +50,7 @@ class OperatedCluster:
         return await self._pool.call(self.running.brokers[0].address, call, timeout_ms)
 
     def consumer(self, kind: Any = PushConsumer, **settings: Any) -> Any:
-        config = ConsumerConfig(
-            clock=this_loop().clock,
-            rng=Random(3),
-            client_ip="127.0.0.1",
-            consume_from=ConsumeFrom.FIRST,
-            **settings,
-        )
+        config = config_of(ConsumerConfig, **settings)
         return kind(self.running.namesrv_addr, group="g", topic="t", config=config)
 
     async def info(self, client_id: str, **fields: Any) -> RunningInfo:
@@ -72,11 +64,9 @@ class OperatedCluster:
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[OperatedCluster]:
-    clock = this_loop().clock
-    async with cluster(clock=clock) as running:
-        config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
-        pool = ChannelPool(Router(), clock=clock)
-        async with Producer(running.namesrv_addr, config=config) as producer:
+    async with virtual_cluster() as running:
+        pool = ChannelPool(Router(), clock=this_loop().clock)
+        async with producer_of(running) as producer:
             yield OperatedCluster(running, producer, pool)
         await pool.close()
 

@@ -12,10 +12,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import SERVER_HOST, remote_cluster
+from tests.conversation.conftest import SERVER_HOST, config_of, remote_cluster, virtual_cluster
 
 from roquet.client import (
-    ConsumeFrom,
     ConsumerConfig,
     Message,
     PopConsumer,
@@ -28,13 +27,9 @@ from roquet.client import (
 from roquet.model import properties as names
 from roquet.model.errors import CallTimeout, ConnectFailed, MessageIllegal, UsageError
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import BlockingCluster, Cluster, cluster
+from roquet.testing.cluster import BlockingCluster, Cluster
 
 Answer = Callable[[ReceivedMessage], Awaitable[object]]
-
-
-def settings(seed: int) -> dict[str, Any]:
-    return {"clock": this_loop().clock, "rng": Random(seed), "client_ip": "127.0.0.1"}
 
 
 @asynccontextmanager
@@ -42,7 +37,7 @@ async def answering(
     running: Cluster, answer: Answer, kind: type[PushConsumer | PopConsumer] = PushConsumer
 ) -> AsyncIterator[None]:
     """A consumer of topic t that answers."""
-    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, **settings(1))
+    config = config_of(ConsumerConfig, rng=Random(1))
     async with kind(running.namesrv_addr, group="answers", topic="t", config=config) as consumer:
         task = asyncio.create_task(consumer.run(answer))
         yield
@@ -58,8 +53,8 @@ async def asking(
     **of_producer: Any,
 ) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster, a producer, and a consumer that answers."""
-    async with cluster(brokers=brokers, clock=this_loop().clock) as running:
-        config = ProducerConfig(**settings(2), **of_producer)
+    async with virtual_cluster(brokers=brokers) as running:
+        config = config_of(ProducerConfig, rng=Random(2), **of_producer)
         async with (
             Producer(running.namesrv_addr, config=config) as producer,
             answering(running, answer, kind),
@@ -128,7 +123,7 @@ async def test_a_large_reply_is_compressed() -> None:
         reply = await producer.request("t", b"?", timeout_ms=10_000)
         assert reply.body == b"long " * 10_000
         topic = "DefaultCluster_REPLY_TOPIC"
-        config = ConsumerConfig(**settings(3))
+        config = config_of(ConsumerConfig, rng=Random(3))
         async with PullConsumer(running.namesrv_addr, group="audit", config=config) as audit:
             (queue,) = await audit.queues(topic)
             (kept,) = (await audit.pull(queue, 0)).messages
@@ -177,8 +172,10 @@ async def test_a_reply_to_a_closed_producer_fails() -> None:
         await go_on.wait()
         outcomes.append(await message.reply(b"x"))
 
-    async with cluster(clock=this_loop().clock) as running, answering(running, answer):
-        async with Producer(running.namesrv_addr, config=ProducerConfig(**settings(2))) as producer:
+    async with virtual_cluster() as running, answering(running, answer):
+        async with Producer(
+            running.namesrv_addr, config=config_of(ProducerConfig, rng=Random(2))
+        ) as producer:
             asked = asyncio.create_task(producer.request("t", b"?", timeout_ms=60_000))
             await taken.wait()
         with pytest.raises(ConnectFailed, match="the producer was closed"):
@@ -200,7 +197,7 @@ async def test_a_requester_that_connects_again_gets_its_reply() -> None:
 
     network = this_loop().network
     async with remote_cluster() as running, answering(running, answer):
-        config = ProducerConfig(**settings(2))
+        config = config_of(ProducerConfig, rng=Random(2))
         with network.host("10.0.0.2"):
             producer = Producer(running.namesrv_addr, config=config)
             await producer.start()

@@ -2,43 +2,22 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+
+from tests.conversation.conftest import ask, held, started
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.model.topic import SubscriptionGroup
-from roquet.net.channel import Channel
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendBack
 from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import Record
 
 QUICK = tuple(delay_ms // 60 for delay_ms in DEFAULT_LEVELS)
 """Minutes as seconds: the longest level waits two minutes."""
 RETRY = "%RETRY%billing"
 DEAD = "%DLQ%billing"
-
-
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    """Over a connection of its own: a silent one is closed while hours pass."""
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call)
-    finally:
-        await channel.close()
-
-
-def held(server: BrokerServer, topic: str) -> list[Record]:
-    found = server.broker.log.store.read(topic, 0, 0, count_max=1_000)
-    return [record for part in found.parts for record in decode_many(part)]
 
 
 async def first(server: BrokerServer, properties: str = "TAGS\x01red\x02") -> Record:
@@ -55,10 +34,8 @@ async def fail(server: BrokerServer, record: Record, level: int = 0) -> None:
 
 
 @in_virtual_time
-async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_retries(
-    small: dict[str, Any],
-) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_retries() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         failed = await first(server)
         for tries, wait_ms in enumerate(QUICK[2:], 1):
             begun = this_loop().clock.now_ms()
@@ -80,8 +57,8 @@ async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_r
 
 
 @in_virtual_time
-async def test_a_group_may_have_fewer_tries(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_a_group_may_have_fewer_tries() -> None:
+    async with started() as server:
         group = SubscriptionGroup(group_name="billing", retry_max_times=1)
         server.broker.tables.groups.put(group, 0)
         await fail(server, await first(server))
@@ -91,8 +68,8 @@ async def test_a_group_may_have_fewer_tries(small: dict[str, Any]) -> None:
 
 
 @in_virtual_time
-async def test_the_original_message_id_is_kept_through_all_retries(small: dict[str, Any]) -> None:
-    async with started(small) as server:
+async def test_the_original_message_id_is_kept_through_all_retries() -> None:
+    async with started() as server:
         failed = await first(server)
         await fail(server, failed)
         await asyncio.sleep(11)
@@ -105,10 +82,8 @@ async def test_the_original_message_id_is_kept_through_all_retries(small: dict[s
 
 
 @in_virtual_time
-async def test_a_message_that_was_itself_delayed_is_retried_like_any_other(
-    small: dict[str, Any],
-) -> None:
-    async with started(small) as server:
+async def test_a_message_that_was_itself_delayed_is_retried_like_any_other() -> None:
+    async with started() as server:
         await ask(
             server,
             Send(
@@ -123,10 +98,8 @@ async def test_a_message_that_was_itself_delayed_is_retried_like_any_other(
 
 
 @in_virtual_time
-async def test_a_consumer_that_could_not_send_back_may_send_by_itself(
-    small: dict[str, Any],
-) -> None:
-    async with started(small, message_delay_levels=QUICK) as server:
+async def test_a_consumer_that_could_not_send_back_may_send_by_itself() -> None:
+    async with started(message_delay_levels=QUICK) as server:
         for times, topic in ((3, RETRY), (17, DEAD)):
             text = f"DELAY\x01{3 + times}\x02RETRY_TOPIC\x01orders\x02ORIGIN_MESSAGE_ID\x01ID\x02"
             call = Send(
@@ -141,12 +114,12 @@ async def test_a_consumer_that_could_not_send_back_may_send_by_itself(
 
 
 @in_virtual_time
-async def test_a_kill_after_the_answer_loses_no_retry(small: dict[str, Any]) -> None:
+async def test_a_kill_after_the_answer_loses_no_retry() -> None:
     files, directory = MemoryFiles(), Path("/held")
-    async with started(small, store_dir=directory, files=files) as server:
+    async with started(store_dir=directory, files=files) as server:
         await fail(server, await first(server))
         copy = files.copy()
-    async with started(small, store_dir=directory, files=copy) as server:
+    async with started(store_dir=directory, files=copy) as server:
         await asyncio.sleep(11)
         assert [record.body for record in held(server, RETRY)] == [b"4711"]
         assert server.broker.tables.topics.get(RETRY) is not None

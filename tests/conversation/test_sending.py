@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import config_of, producer_of, virtual_cluster
 
-from roquet.client import Message, Producer, ProducerConfig, PullConsumer
+from roquet.client import Message, Producer, PullConsumer
 from roquet.client.config import ConsumerConfig
 from roquet.client.sending.selectors import KeyHash, MachineRoom
 from roquet.model.errors import CallError, UsageError
@@ -17,7 +18,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE
 from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.records.compression import Compression
 
@@ -25,11 +26,9 @@ from roquet.wire.records.compression import Compression
 @asynccontextmanager
 async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster with topic t, four queues on each broker, and a producer."""
-    clock = this_loop().clock
-    async with cluster(brokers=brokers, clock=clock) as running:
+    async with virtual_cluster(brokers=brokers) as running:
         await put_topic(running, queues=4)
-        config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1", **settings)
-        async with Producer(running.namesrv_addr, config=config) as producer:
+        async with producer_of(running, **settings) as producer:
             yield running, producer
 
 
@@ -48,8 +47,7 @@ async def put_topic(running: Cluster, queues: int) -> None:
 
 async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[Any]]:
     """All messages of a topic by queue."""
-    clock = this_loop().clock
-    config = ConsumerConfig(clock=clock, rng=Random(4), client_ip="127.0.0.1", pull_count=10_000)
+    config = config_of(ConsumerConfig, rng=Random(4), pull_count=10_000)
     found: dict[MessageQueue, list[Any]] = defaultdict(list)
     async with PullConsumer(running.namesrv_addr, group="audit", config=config) as consumer:
         for queue in await consumer.queues(topic):
@@ -129,16 +127,13 @@ async def test_batched_sends_are_stored_once_each_with_their_properties() -> Non
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
-    @in_virtual_time
-    async def read() -> None:
-        async with started(compression=kind) as (running, producer):
-            receipt = await producer.send("t", b"long " * 2_000)
-            (message,) = (await stored(running))[receipt.queue]
-            assert message.body == b"long " * 2_000
-            assert message.size < 1_000
-
-    read()
+@in_virtual_time
+async def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
+    async with started(compression=kind) as (running, producer):
+        receipt = await producer.send("t", b"long " * 2_000)
+        (message,) = (await stored(running))[receipt.queue]
+        assert message.body == b"long " * 2_000
+        assert message.size < 1_000
 
 
 @in_virtual_time

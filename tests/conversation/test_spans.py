@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -11,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.conversation.conftest import config_of, consumer_of, producer_of, virtual_cluster
 
 from roquet.client import (
     CallError,
@@ -22,7 +22,6 @@ from roquet.client import (
     Producer,
     ProducerConfig,
     PullConsumer,
-    PushConsumer,
     ReceivedMessage,
     StoredMessage,
     TransactionProducer,
@@ -30,7 +29,7 @@ from roquet.client import (
     blocking,
 )
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import BlockingCluster, cluster
+from roquet.testing.cluster import BlockingCluster
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
@@ -58,13 +57,7 @@ class Recorder:
         return span
 
     def config(self, kind: type[Config], **settings: Any) -> Config:
-        return kind(
-            clock=this_loop().clock,
-            rng=Random(3),
-            client_ip="127.0.0.1",
-            tracing=self.provider,
-            **settings,
-        )
+        return config_of(kind, tracing=self.provider, **settings)
 
 
 @pytest.fixture
@@ -92,12 +85,11 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 @in_virtual_time
 async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+    async with virtual_cluster() as running:
         inside: list[int] = []
         async with (
-            Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
-            PushConsumer(running.namesrv_addr, group="g", topic="t", config=reading) as consumer,
+            producer_of(running, tracing=recorder.provider) as producer,
+            consumer_of(running, tracing=recorder.provider) as consumer,
         ):
             receipt = await producer.send("t", b"body", tag="T", keys=("k1", "k2"))
 
@@ -148,12 +140,11 @@ async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
 
 @in_virtual_time
 async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         plain = ProducerConfig(clock=this_loop().clock)
-        reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         async with (
             Producer(running.namesrv_addr, config=plain) as producer,
-            PushConsumer(running.namesrv_addr, group="g", topic="t", config=reading) as consumer,
+            consumer_of(running, tracing=recorder.provider) as consumer,
         ):
             properties = {"traceparent": f"00-{JAVA_TRACE}-{JAVA_SPAN}-01", "tracestate": "a=b"}
             await producer.send("t", b"from Java", properties=properties)
@@ -170,7 +161,7 @@ async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
 
 @in_virtual_time
 async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig)
         properties = {"traceparent": f"00-{JAVA_TRACE}-{JAVA_SPAN}-01"}
         async with Producer(running.namesrv_addr, config=config) as producer:
@@ -182,11 +173,10 @@ async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+    async with virtual_cluster() as running:
         async with (
-            Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
-            PushConsumer(running.namesrv_addr, group="g", topic="t", config=reading) as consumer,
+            producer_of(running, tracing=recorder.provider) as producer,
+            consumer_of(running, tracing=recorder.provider) as consumer,
         ):
             await producer.send("t", b"body")
 
@@ -211,11 +201,12 @@ async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock, auto_create_topic=False) as running:
-        config = recorder.config(ProducerConfig, send_timeout_ms=300)
-        async with Producer(running.namesrv_addr, config=config) as producer:
-            with pytest.raises(CallError):
-                await producer.send("t", b"body")
+    async with (
+        virtual_cluster(auto_create_topic=False) as running,
+        producer_of(running, tracing=recorder.provider, send_timeout_ms=300) as producer,
+    ):
+        with pytest.raises(CallError):
+            await producer.send("t", b"body")
     sent = recorder.one("send t")
     assert sent.status.status_code is StatusCode.ERROR
     assert attributes(sent)["error.type"]
@@ -225,10 +216,10 @@ async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
 async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
     recorder: Recorder,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        config = recorder.config(ProducerConfig)
-        async with Producer(running.namesrv_addr, config=config) as producer:
-            body = bytes(config.body_size_max // 2 - 100)  # properties take most of the rest
+    async with virtual_cluster() as running:
+        async with producer_of(running, tracing=recorder.provider) as producer:
+            # Properties take most of the rest.
+            body = bytes(ProducerConfig().body_size_max // 2 - 100)
             receipt = await producer.send_batch([Message("t", body), Message("t", body)])
             assert receipt.ok
         assert len(recorder.named("create t")) == 2
@@ -239,9 +230,8 @@ async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
 async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
     recorder: Recorder,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        config = recorder.config(ProducerConfig)
-        async with Producer(running.namesrv_addr, config=config) as producer:
+    async with virtual_cluster() as running:
+        async with producer_of(running, tracing=recorder.provider) as producer:
             with recorder.provider.get_tracer("test").start_as_current_span("request") as request:
                 await producer.send_batch([Message("t", b"1"), Message("t", b"2")])
             await producer.send_many([Message("u", b"%d" % n, order_key="k") for n in range(3)])
@@ -269,9 +259,8 @@ async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
 
 @in_virtual_time
 async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        config = recorder.config(ProducerConfig, linger_ms=5)
-        async with Producer(running.namesrv_addr, config=config) as producer:
+    async with virtual_cluster() as running:
+        async with producer_of(running, tracing=recorder.provider, linger_ms=5) as producer:
             await asyncio.gather(*(producer.send("t", b"%d" % n) for n in range(3)))
             await producer.send("t", b"later", delay_level=3)
             await producer.send_oneway("t", b"oneway")
@@ -283,14 +272,12 @@ async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Rec
 
 
 @in_virtual_time
-async def test_a_transaction_has_its_half_message_its_end_and_its_check(
-    recorder: Recorder,
-) -> None:
+async def test_a_transaction_has_its_half_message_its_end_and_its_check(recorder: Recorder) -> None:
     def check(message: StoredMessage) -> TransactionState:
         return TransactionState.COMMIT
 
-    async with cluster(
-        clock=this_loop().clock, transaction_timeout=1_000, transaction_check_interval=1_000
+    async with virtual_cluster(
+        transaction_timeout=1_000, transaction_check_interval=1_000
     ) as running:
         config = recorder.config(ProducerConfig)
         async with TransactionProducer(
@@ -316,10 +303,10 @@ async def test_a_transaction_has_its_half_message_its_end_and_its_check(
 
 @in_virtual_time
 async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        reading = recorder.config(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
+    async with virtual_cluster() as running:
+        reading = recorder.config(ConsumerConfig)
         async with (
-            Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
+            producer_of(running, tracing=recorder.provider) as producer,
             PopConsumer(running.namesrv_addr, group="g", topic="t", config=reading) as consumer,
         ):
             for body in (b"fails", b"works"):
@@ -346,9 +333,9 @@ async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder)
 
 @in_virtual_time
 async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         async with (
-            Producer(running.namesrv_addr, config=recorder.config(ProducerConfig)) as producer,
+            producer_of(running, tracing=recorder.provider) as producer,
             PullConsumer(
                 running.namesrv_addr, group="g", config=recorder.config(ConsumerConfig)
             ) as consumer,
@@ -370,7 +357,7 @@ async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder
 
 @in_virtual_time
 async def test_a_namespace_is_an_attribute_and_no_part_of_names(recorder: Recorder) -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig, namespace="shop")
         looking = recorder.config(ConsumerConfig, namespace="shop")
         async with (

@@ -3,28 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 import pytest
-
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Message,
-    PopConsumer,
-    Producer,
-    ProducerConfig,
-    PullConsumer,
-    PushConsumer,
-    ReceivedMessage,
+from tests.conversation.conftest import (
+    config_of,
+    consumer_of,
+    next_of,
+    producer_of,
+    puller_of,
+    virtual_cluster,
 )
+
+from roquet.client import ConsumerConfig, Message, PopConsumer, PushConsumer
 from roquet.model.errors import CallRefused, ConnectionLost, UsageError
 from roquet.model.results import PullStatus
 from roquet.model.subscription import Subscription
 from roquet.net.channel import Channel
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call
 from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
@@ -36,25 +33,17 @@ from roquet.wire.fastjson import codec
 SQL = "amount > 90 AND region IN ('eu', 'us')"
 
 
-def config(**settings: Any) -> ConsumerConfig:
-    return ConsumerConfig(
-        clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1",
-        **{"consume_from": ConsumeFrom.FIRST, **settings},
-    )  # fmt: skip
-
-
 @asynccontextmanager
 async def started(count: int = 0, **settings: Any) -> AsyncIterator[Cluster]:
     """A cluster with messages of all amounts below `count`, three regions in turn."""
-    async with cluster(clock=this_loop().clock, **settings) as running:
+    async with virtual_cluster(**settings) as running:
         await send(running, range(count))
         await asyncio.sleep(1)  # until the name server knows the topic
         yield running
 
 
 async def send(running: Cluster, amounts: Iterable[int]) -> None:
-    sender = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
-    async with Producer(running.namesrv_addr, config=sender) as producer:
+    async with producer_of(running) as producer:
         await producer.send_many([message(amount) for amount in amounts])
 
 
@@ -70,9 +59,7 @@ def wanted(count: int) -> list[bytes]:
 @in_virtual_time
 async def test_a_push_consumer_gets_matching_messages_and_commits_past_others() -> None:
     async with started(200) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
-        )  # fmt: skip
+        member = consumer_of(running, sql=SQL)
         async with member:
             found = await member.fetch(200, 1_000)
             assert sorted(m.body for m in found) == wanted(200)
@@ -89,62 +76,50 @@ async def test_a_push_consumer_gets_matching_messages_and_commits_past_others() 
 @in_virtual_time
 async def test_a_long_poll_is_answered_at_once_by_a_matching_message_only() -> None:
     async with started(5) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
-        )  # fmt: skip
+        member = consumer_of(running, sql=SQL)
         async with member:
             assert await member.next(60_000) is None
             loop, began = this_loop(), this_loop().time()
             for amount in (1, 2, 95, 3, 96):
                 await send(running, [amount])
-            assert (await _next(member)).body == b"96"
+            assert (await next_of(member)).body == b"96"
             assert loop.time() - began < 2
             assert await member.next(60_000) is None
-
-
-async def _next(member: PushConsumer) -> ReceivedMessage:
-    found = await member.next(60_000)
-    assert found is not None
-    assert isinstance(found, ReceivedMessage)
-    return found
 
 
 @in_virtual_time
 async def test_a_failed_message_comes_again_whatever_it_matches() -> None:
     async with started(93) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql="amount = 92", config=config()
-        )  # fmt: skip
+        member = consumer_of(running, sql="amount = 92")
         async with member:
-            first = await _next(member)
+            first = await next_of(member)
             await first.nack()
-            again = await _next(member)
+            again = await next_of(member)
             assert (first.body, again.body, again.reconsume_times) == (b"92", b"92", 1)
 
 
 @in_virtual_time
 async def test_a_subscription_may_change_from_tags_to_an_expression_and_back() -> None:
     async with started() as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", tags="none", config=config()
-        )
+        member = consumer_of(running, tags="none")
         async with member:
             await send(running, [0])
             assert await member.next(20_000) is None
             member.subscribe("t", sql="amount >= 5")
             await send(running, [4, 5])
-            assert (await _next(member)).body == b"5"
+            assert (await next_of(member)).body == b"5"
             member.subscribe("t", "T")
             await send(running, [3])
             # What a pull that waited had passed over is looked at anew by others' measure.
-            assert {(await _next(member)).body for _ in range(2)} == {b"4", b"3"}
+            assert {(await next_of(member)).body for _ in range(2)} == {b"4", b"3"}
 
 
 @in_virtual_time
 async def test_pop_consumers_share_the_matching_messages() -> None:
     async with started(200) as running:
+        config = config_of(ConsumerConfig)
         members = [
-            PopConsumer(running.namesrv_addr, group="g", topic="t", sql=SQL, config=config())
+            PopConsumer(running.namesrv_addr, group="g", topic="t", sql=SQL, config=config)
             for _ in range(2)
         ]
         found = []
@@ -169,7 +144,7 @@ async def test_pop_consumers_share_the_matching_messages() -> None:
 @in_virtual_time
 async def test_a_pull_consumer_may_ask_for_an_expression_each_time() -> None:
     async with started(300) as running:
-        reader = PullConsumer(running.namesrv_addr, group="g", config=config())
+        reader = puller_of(running)
         async with reader:
             found = []
             for queue in await reader.queues("t"):
@@ -190,11 +165,11 @@ async def test_a_pull_consumer_may_ask_for_an_expression_each_time() -> None:
 @in_virtual_time
 async def test_assigned_and_subscribed_pull_consumers_filter_too() -> None:
     async with started(200) as running:
-        async with PullConsumer(running.namesrv_addr, group="g", config=config()) as reader:
+        async with puller_of(running) as reader:
             await reader.assign(await reader.queues("t"), sql=SQL)
             found = await reader.fetch(200, 1_000)
             assert sorted(one.body for one in found) == wanted(200)
-        async with PullConsumer(running.namesrv_addr, group="h", config=config()) as reader:
+        async with puller_of(running, "h") as reader:
             await reader.subscribe("t", sql=SQL)
             found = await reader.fetch(200, 1_000)
             assert sorted(one.body for one in found) == wanted(200)
@@ -202,24 +177,26 @@ async def test_assigned_and_subscribed_pull_consumers_filter_too() -> None:
 
 @in_virtual_time
 async def test_a_bad_expression_is_refused_when_the_consumer_subscribes() -> None:
+    config = config_of(ConsumerConfig)
     for kind in (PushConsumer, PopConsumer):
         with pytest.raises(UsageError, match="there is no LIKE"):
-            kind("127.0.0.1:1", group="g", topic="t", sql="a LIKE 'x%'", config=config())
+            kind("127.0.0.1:1", group="g", topic="t", sql="a LIKE 'x%'", config=config)
         with pytest.raises(UsageError, match="not by both"):
-            kind("127.0.0.1:1", group="g", topic="t", sql="a = 1", tags="T", config=config())
+            kind("127.0.0.1:1", group="g", topic="t", sql="a = 1", tags="T", config=config)
 
 
 @in_virtual_time
 async def test_a_broker_without_sql_filters_is_reported_at_the_start() -> None:
     async with started(1, property_filter=False) as running:
+        config = config_of(ConsumerConfig)
         for kind in (PushConsumer, PopConsumer):
             member = kind(
-                running.namesrv_addr, group="g", topic="t", sql="amount > 5", config=config()
+                running.namesrv_addr, group="g", topic="t", sql="amount > 5", config=config
             )
             with pytest.raises(CallRefused, match="filter message by SQL92"):
                 await member.start()
             assert not member.is_open
-        async with PullConsumer(running.namesrv_addr, group="g", config=config()) as reader:
+        async with puller_of(running) as reader:
             with pytest.raises(CallRefused, match="filter message by SQL92"):
                 await reader.subscribe("t", sql="amount > 5")
             queues = await reader.queues("t")
@@ -230,31 +207,23 @@ async def test_a_broker_without_sql_filters_is_reported_at_the_start() -> None:
 @in_virtual_time
 async def test_apaches_reading_of_expressions_is_used_if_both_sides_are_configured() -> None:
     async with started(3, sql_compatibility=True) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql="amount = 0x10",
-            config=config(sql_compatibility=True),
-        )  # fmt: skip
+        member = consumer_of(running, sql="amount = 0x10", sql_compatibility=True)
         async with member:
-            assert (await _next(member)).body == b"0"
+            assert (await next_of(member)).body == b"0"
     async with started(3) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql="amount = 0x10",
-            config=config(sql_compatibility=True),
-        )  # fmt: skip
+        member = consumer_of(running, sql="amount = 0x10", sql_compatibility=True)
         with pytest.raises(CallRefused, match="not 'x10', at character 11"):
             await member.start()
 
 
 @in_virtual_time
 async def test_a_consumer_may_start_before_its_topic_and_its_broker() -> None:
-    async with cluster(brokers=0, clock=this_loop().clock) as running:
-        member = PushConsumer(
-            running.namesrv_addr, group="g", topic="t", sql="amount > 5", config=config()
-        )
+    async with virtual_cluster(brokers=0) as running:
+        member = consumer_of(running, sql="amount > 5")
         async with member:
             await running.add_broker()
             await send(running, [5, 6])
-            assert (await _next(member)).body == b"6"
+            assert (await next_of(member)).body == b"6"
 
 
 BOMBS = [

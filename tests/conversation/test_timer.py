@@ -8,22 +8,19 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.conversation.conftest import ask, held, send_of, started, virtual_cluster
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig
 from roquet.client import Message, Producer, ProducerConfig
 from roquet.model.errors import CallRefused, UsageError
-from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import unpack_checkpoint
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import cluster
-from roquet.wire.call import Call
-from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.calls.send import SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.codes import ResponseCode
-from roquet.wire.records.record import Record, decode_many
+from roquet.wire.records.record import decode_many
 from roquet.wire.revive_records import AckBody, CheckpointBody, encode_body
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
@@ -33,36 +30,14 @@ HELD = Path("/held")
 HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
 
 
-def started(small: dict[str, Any], **settings: Any) -> BrokerServer:
-    files = settings.pop("files", None)
-    return BrokerServer(BrokerConfig(**{**small, **settings}), this_loop().clock, files=files)
-
-
-async def ask(server: BrokerServer, call: Call[Any]) -> Any:
-    channel = await Channel.connect("127.0.0.1", server.port)
-    try:
-        return await channel.call(call)
-    finally:
-        await channel.close()
-
-
 async def send(server: BrokerServer, body: bytes, properties: str, **fields: Any) -> SendReply:
-    call = {"topic": "orders", "queue_id": 0, **fields}
-    now_ms = this_loop().clock.now_ms()
-    reply: SendReply = await ask(
-        server,
-        Send(producer_group="pg", born_timestamp=now_ms, properties=properties, body=body, **call),
-    )
+    given = {"topic": "orders", "born_timestamp": this_loop().clock.now_ms(), **fields}
+    reply: SendReply = await ask(server, send_of(body, properties=properties, **given))
     return reply
 
 
 async def after(server: BrokerServer, body: bytes, delay_ms: int, **fields: Any) -> SendReply:
     return await send(server, body, f"TIMER_DELAY_MS\x01{delay_ms}\x02", **fields)
-
-
-def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.log.store.read(topic, queue_id, 0, count_max=10_000)
-    return [record for part in found.parts for record in decode_many(part)]
 
 
 def bodies(server: BrokerServer) -> list[bytes]:
@@ -72,7 +47,7 @@ def bodies(server: BrokerServer) -> list[bytes]:
 @in_virtual_time
 async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> None:
     clock = this_loop().clock
-    async with cluster(clock=clock, recall_message=True) as running:
+    async with virtual_cluster(recall_message=True) as running:
         config = ProducerConfig(clock=clock)
         async with Producer(running.namesrv_addr, config=config) as producer:
             first = await producer.send("orders", b"three minutes", delay=timedelta(minutes=3))
@@ -106,10 +81,8 @@ async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> N
 
 
 @in_virtual_time
-async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open(
-    small: dict[str, Any],
-) -> None:
-    async with started(small) as server:
+async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open() -> None:
+    async with started() as server:
         now_ms = this_loop().clock.now_ms()
         for properties in (
             f"TIMER_DELIVER_MS\x01{now_ms + HUNDRED_YEARS_MS}\x02",
@@ -132,36 +105,31 @@ async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open
         assert bodies(server) == [b"past", b"now", b"js"]
 
 
-def test_timed_messages_are_delivered_once_after_a_restart(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
-    @in_virtual_time
-    async def story() -> None:
-        begun = this_loop().clock.now_ms()
-        async with started(small, store_dir=tmp_path) as server:
-            for number in range(8):
-                await after(server, b"%d" % number, 1_000 + 500 * number)
-            await asyncio.sleep(2.6)
-            assert bodies(server) == [b"0", b"1", b"2", b"3"]
-        await asyncio.sleep(1)
-        async with started(small, store_dir=tmp_path) as server:
-            await asyncio.sleep(5)
-            assert bodies(server) == [b"%d" % number for number in range(8)]
-            late = [record.stored_ms - begun for record in held(server)[-2:]]
-            assert late == pytest.approx([4_000, 4_500], abs=20)
-            body = (await ask(server, GetTimerMetrics())).body
-            assert b'"orders":{"count":0' in body
-            assert len((await ask(server, GetTimerCheckpoint())).body) == 56
-
-    story()
+@in_virtual_time
+async def test_timed_messages_are_delivered_once_after_a_restart(tmp_path: Path) -> None:
+    begun = this_loop().clock.now_ms()
+    async with started(store_dir=tmp_path) as server:
+        for number in range(8):
+            await after(server, b"%d" % number, 1_000 + 500 * number)
+        await asyncio.sleep(2.6)
+        assert bodies(server) == [b"0", b"1", b"2", b"3"]
+    await asyncio.sleep(1)
+    async with started(store_dir=tmp_path) as server:
+        await asyncio.sleep(5)
+        assert bodies(server) == [b"%d" % number for number in range(8)]
+        late = [record.stored_ms - begun for record in held(server)[-2:]]
+        assert late == pytest.approx([4_000, 4_500], abs=20)
+        body = (await ask(server, GetTimerMetrics())).body
+        assert b'"orders":{"count":0' in body
+        assert len((await ask(server, GetTimerCheckpoint())).body) == 56
 
 
 @in_virtual_time
-async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None:
+async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
     left: list[MemoryFiles] = []
-    async with started(small, store_dir=HELD, files=files) as server:
+    async with started(store_dir=HELD, files=files) as server:
         for number, body in enumerate(sent):
             await after(server, body, 500 + 30 * number)
             await asyncio.sleep(0.05)
@@ -169,7 +137,7 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
             left.append(files.copy())
             await asyncio.sleep(0.7)
     for copy in left:
-        async with started(small, store_dir=HELD, files=copy) as server:
+        async with started(store_dir=HELD, files=copy) as server:
             await asyncio.sleep(5)
             found = bodies(server)
             assert set(found) == set(sent)
@@ -178,20 +146,18 @@ async def test_a_kill_in_the_middle_loses_nothing(small: dict[str, Any]) -> None
 
 
 @in_virtual_time
-async def test_a_delivery_time_is_durable_before_it_is_acknowledged(
-    small: dict[str, Any], tmp_path: Path
-) -> None:
-    async with started(small, store_dir=tmp_path, sync_flush=True) as server:
+async def test_a_delivery_time_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await after(server, b"one", 1_000)
         store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
         assert reply.recall_handle
 
 
-def test_an_empty_broker_has_no_timer_files(small: dict[str, Any], tmp_path: Path) -> None:
+def test_an_empty_broker_has_no_timer_files(tmp_path: Path) -> None:
     @in_virtual_time
     async def story() -> None:
-        async with started(small, store_dir=tmp_path) as server:
+        async with started(store_dir=tmp_path) as server:
             await send(server, b"plain", "")
             await asyncio.sleep(5)
 
@@ -224,8 +190,9 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -
 
 
 @pytest.mark.parametrize(("kind", "waiting"), [("5.5.0-clean", 2), ("5.5.0-torn", 4)])
-def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
-    kind: str, waiting: int, small: dict[str, Any], tmp_path: Path
+@in_virtual_time
+async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
+    kind: str, waiting: int, tmp_path: Path
 ) -> None:
     directory = unpacked(kind, tmp_path)
 
@@ -233,33 +200,27 @@ def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
         found = [one for queue in (0, 1) for one in held(server, "TopicB", queue)]
         return [one.body for one in found if b"TIMER_DEQUEUE_MS" in one.properties]
 
-    @in_virtual_time
-    async def story() -> None:
-        clock = this_loop().clock
-        saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
-        clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
-        async with started(small, store_dir=directory, retention=1 << 50) as server:
-            assert server.broker.delivery.timer.behind == 0
-            before = delivered(server)
-            await asyncio.sleep(5)
-            assert delivered(server) == before
-            clock.shift_wall_time(2 * 3_600_000 + 60_000)
-            await asyncio.sleep(10)
-            assert len(delivered(server)) == len(before) + waiting
-            assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
-        async with started(small, store_dir=directory, retention=1 << 50) as server:
-            await asyncio.sleep(5)
-            assert len(delivered(server)) == len(before) + waiting
-
-    story()
+    clock = this_loop().clock
+    saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
+    clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
+    async with started(store_dir=directory, retention=1 << 50) as server:
+        assert server.broker.delivery.timer.behind == 0
+        before = delivered(server)
+        await asyncio.sleep(5)
+        assert delivered(server) == before
+        clock.shift_wall_time(2 * 3_600_000 + 60_000)
+        await asyncio.sleep(10)
+        assert len(delivered(server)) == len(before) + waiting
+        assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
+    async with started(store_dir=directory, retention=1 << 50) as server:
+        await asyncio.sleep(5)
+        assert len(delivered(server)) == len(before) + waiting
 
 
 @in_virtual_time
-async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer(
-    small: dict[str, Any],
-) -> None:
+async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer() -> None:
     """Its notes wait on the wheel; two messages were given out, one of them acknowledged."""
-    async with started(small) as server:
+    async with started() as server:
         broker, clock = server.broker, this_loop().clock
         for body in (b"one", b"two"):
             await send(server, body, "")

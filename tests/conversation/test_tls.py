@@ -10,14 +10,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
-from roquet.client import (
-    ConsumeFrom,
-    ConsumerConfig,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-    Tls,
-)
+from roquet.client import ConsumeFrom, ConsumerConfig, Producer, ProducerConfig, PushConsumer, Tls
 from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
 from roquet.lake.queue_offsets import QueueKey

@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from random import Random
-from typing import Any, TypeVar
 
 import pytest
+from tests.conversation.conftest import config_of, producer_of, puller_of, virtual_cluster
 
 from roquet.client import (
-    ConsumeFrom,
     ConsumerConfig,
     Message,
     Producer,
     ProducerConfig,
-    PullConsumer,
     PushConsumer,
     ReceivedMessage,
     StoredMessage,
@@ -21,8 +18,8 @@ from roquet.client import (
     TransactionState,
 )
 from roquet.model.names import TRACE_TOPIC
-from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.clock import in_virtual_time
+from roquet.testing.cluster import Cluster
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
     ConsumeReturnType,
@@ -34,18 +31,11 @@ from roquet.wire.trace_text import (
     decode,
 )
 
-Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
-
-
-def of(kind: type[Config], **settings: Any) -> Config:
-    return kind(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **settings)
-
 
 async def traces(running: Cluster) -> list[tuple[Sequence[str], list[Trace]]]:
     """The keys and the records of each trace message."""
     found: list[tuple[Sequence[str], list[Trace]]] = []
-    config = of(ConsumerConfig)
-    async with PullConsumer(running.namesrv_addr, group="looker", config=config) as consumer:
+    async with puller_of(running, "looker") as consumer:
         for queue in await consumer.queues(TRACE_TOPIC):
             result = await consumer.pull(queue, 0, 100)
             found += [(one.keys, decode(one.body.decode())) for one in result.messages]
@@ -54,9 +44,9 @@ async def traces(running: Cluster) -> list[tuple[Sequence[str], list[Trace]]]:
 
 @in_virtual_time
 async def test_a_message_leaves_three_records() -> None:
-    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
-        sending = of(ProducerConfig, trace=True)
-        reading = of(ConsumerConfig, trace=True, consume_from=ConsumeFrom.FIRST)
+    async with virtual_cluster(trace_topic=True) as running:
+        sending = config_of(ProducerConfig, trace=True)
+        reading = config_of(ConsumerConfig, trace=True)
         tried: list[bytes] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -99,9 +89,8 @@ async def test_a_message_leaves_three_records() -> None:
 async def test_batches_and_delays_are_traced_message_by_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
-        config = of(ProducerConfig, trace=True)
-        async with Producer(running.namesrv_addr, config=config) as producer:
+    async with virtual_cluster(trace_topic=True) as running:
+        async with producer_of(running, trace=True) as producer:
             await producer.send_many([Message("t", b"%d" % n, keys=(f"n{n}",)) for n in range(250)])
             await producer.send("t", b"later", delay_level=1)
         records = [record for _, some in await traces(running) for record in some]
@@ -119,9 +108,12 @@ async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
     async def check(message: StoredMessage) -> TransactionState:
         return TransactionState.ROLLBACK
 
-    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
+    async with virtual_cluster(trace_topic=True) as running:
         async with TransactionProducer(
-            running.namesrv_addr, group="pg", check=check, config=of(ProducerConfig, trace=True)
+            running.namesrv_addr,
+            group="pg",
+            check=check,
+            config=config_of(ProducerConfig, trace=True),
         ) as producer:
             async with producer.transaction("t", b"1", tag="T", keys=("k",)) as first:
                 pass
@@ -143,8 +135,8 @@ async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
 async def test_no_send_fails_or_waits_when_no_trace_can_be_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with cluster(clock=this_loop().clock) as running:
-        config = of(ProducerConfig, trace=True, trace_topic="SELF_TEST_TOPIC")
+    async with virtual_cluster() as running:
+        config = config_of(ProducerConfig, trace=True, trace_topic="SELF_TEST_TOPIC")
         loop = asyncio.get_running_loop()
         async with Producer(running.namesrv_addr, config=config) as producer:
             began = loop.time()
@@ -159,7 +151,7 @@ async def test_no_send_fails_or_waits_when_no_trace_can_be_written(
 
 @in_virtual_time
 async def test_nothing_is_traced_by_default() -> None:
-    async with cluster(clock=this_loop().clock, trace_topic=True) as running:
-        async with Producer(running.namesrv_addr, config=of(ProducerConfig)) as producer:
+    async with virtual_cluster(trace_topic=True) as running:
+        async with producer_of(running) as producer:
             await producer.send("t", b"x")
         assert await traces(running) == []

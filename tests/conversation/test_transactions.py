@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import SMALL, config_of, started, virtual_cluster
 from tests.unpacking import unpack
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
-    ConsumeFrom,
     ConsumerConfig,
     Message,
     ProducerConfig,
@@ -35,7 +35,7 @@ from roquet.net.router import Peer, Router
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction, ResumeCheck
@@ -50,10 +50,6 @@ HELD = Path("/held")
 COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 
 Check = Callable[[StoredMessage], Any]
-
-
-def settings(seed: int) -> dict[str, Any]:
-    return {"clock": this_loop().clock, "rng": Random(seed), "client_ip": "127.0.0.1"}
 
 
 def records(store: Store, topic: str, queue_id: int = 0) -> list[Record]:
@@ -73,8 +69,8 @@ def bodies(broker: BrokerServer, topic: str = "t") -> list[bytes]:
 async def producing(
     check: Check, **of_broker: Any
 ) -> AsyncIterator[tuple[Cluster, TransactionProducer]]:
-    async with cluster(clock=this_loop().clock, **of_broker) as running:
-        config = ProducerConfig(**settings(2))
+    async with virtual_cluster(**of_broker) as running:
+        config = config_of(ProducerConfig, rng=Random(2))
         async with TransactionProducer(
             running.namesrv_addr, group="pg", check=check, config=config
         ) as producer:
@@ -114,7 +110,7 @@ async def test_a_block_that_ends_commits_and_one_that_raises_rolls_back() -> Non
 async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
     async with producing(no_check) as (running, producer):
         got: list[bytes] = []
-        config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, **settings(3))
+        config = config_of(ConsumerConfig, rng=Random(3))
 
         async def handle(message: ReceivedMessage) -> None:
             got.append(message.body)
@@ -230,14 +226,14 @@ async def test_a_half_message_given_up_can_be_put_back_and_is_checked_again() ->
 
 @in_virtual_time
 async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         asked: list[str] = []
 
         async def check(message: StoredMessage) -> TransactionState:
             asked.append(message.message_id)
             return TransactionState.COMMIT
 
-        config = ProducerConfig(**settings(1))
+        config = config_of(ProducerConfig, rng=Random(1))
         async with (
             TransactionProducer(
                 running.namesrv_addr, group="pg", check=no_check, config=config
@@ -247,7 +243,10 @@ async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> 
             tx.unknown()
         await asyncio.sleep(100)
         async with TransactionProducer(
-            running.namesrv_addr, group="pg", check=check, config=ProducerConfig(**settings(2))
+            running.namesrv_addr,
+            group="pg",
+            check=check,
+            config=config_of(ProducerConfig, rng=Random(2)),
         ):
             await asyncio.sleep(40)
         assert asked == [tx.message_id], "it has sent nothing, and is asked nevertheless"
@@ -274,7 +273,7 @@ async def test_a_late_commit_ends_the_message_where_it_stands_now() -> None:
 
 @in_virtual_time
 async def test_a_committed_message_may_wait_for_its_delivery_time() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    async with virtual_cluster() as running:
         broker = running.brokers[0]
         async with raw(broker) as client:
             reply = await client.half(b"in 10 s", extra="DELAY\x013\x02")
@@ -366,15 +365,8 @@ async def _beating(client: RawProducer) -> None:
 
 
 @asynccontextmanager
-async def serving(
-    small: dict[str, Any], **given: Any
-) -> AsyncIterator[tuple[BrokerServer, RawProducer]]:
-    files = given.pop("files", None)
-    config = BrokerConfig(**{**small, **given})
-    async with (
-        BrokerServer(config, this_loop().clock, files=files) as broker,
-        raw(broker) as client,
-    ):
+async def serving(**given: Any) -> AsyncIterator[tuple[BrokerServer, RawProducer]]:
+    async with started(**given) as broker, raw(broker) as client:
         yield broker, client
 
 
@@ -385,8 +377,8 @@ async def refused(work: Awaitable[object]) -> tuple[int, str]:
 
 
 @in_virtual_time
-async def test_an_end_that_agrees_with_no_half_message_is_refused(small: dict[str, Any]) -> None:
-    async with serving(small) as (broker, client):
+async def test_an_end_that_agrees_with_no_half_message_is_refused() -> None:
+    async with serving() as (broker, client):
         half = await client.half(b"m")
         plain: SendReply = await client.channel.call(
             Send(producer_group="pg", topic="t", queue_id=1, born_timestamp=1, body=b"plain")
@@ -413,8 +405,8 @@ async def test_an_end_that_agrees_with_no_half_message_is_refused(small: dict[st
 
 @in_virtual_time
 @pytest.mark.parametrize("first", [COMMIT, ROLL_BACK])
-async def test_an_end_that_comes_twice_does_nothing(small: dict[str, Any], first: int) -> None:
-    async with serving(small) as (broker, client):
+async def test_an_end_that_comes_twice_does_nothing(first: int) -> None:
+    async with serving() as (broker, client):
         half = await client.half(b"m")
         await client.end(half, first)
         for how in (COMMIT, ROLL_BACK):
@@ -428,8 +420,8 @@ async def test_an_end_that_comes_twice_does_nothing(small: dict[str, Any], first
 
 
 @in_virtual_time
-async def test_an_end_after_the_last_check_does_nothing(small: dict[str, Any]) -> None:
-    async with serving(small, transaction_check_max=1) as (broker, client):
+async def test_an_end_after_the_last_check_does_nothing() -> None:
+    async with serving(transaction_check_max=1) as (broker, client):
         half = await client.half(b"m")
         await asyncio.sleep(120)
         assert len(client.asked) == 1
@@ -442,8 +434,8 @@ async def test_an_end_after_the_last_check_does_nothing(small: dict[str, Any]) -
 
 
 @in_virtual_time
-async def test_an_answer_to_an_earlier_check_counts(small: dict[str, Any]) -> None:
-    async with serving(small) as (broker, client):
+async def test_an_answer_to_an_earlier_check_counts() -> None:
+    async with serving() as (broker, client):
         await client.half(b"m")
         await asyncio.sleep(100)
         assert len(client.asked) >= 3
@@ -455,8 +447,8 @@ async def test_an_answer_to_an_earlier_check_counts(small: dict[str, Any]) -> No
 
 
 @in_virtual_time
-async def test_a_message_may_ask_to_be_left_alone_for_longer(small: dict[str, Any]) -> None:
-    async with serving(small) as (broker, client):
+async def test_a_message_may_ask_to_be_left_alone_for_longer() -> None:
+    async with serving() as (broker, client):
         began = this_loop().clock.now_ms()
         quiet = await client.half(b"quiet", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
         await client.half(b"other")
@@ -476,9 +468,9 @@ async def test_a_message_may_ask_to_be_left_alone_for_longer(small: dict[str, An
 
 
 @in_virtual_time
-async def test_a_message_that_was_sent_twice_is_delivered_once(small: dict[str, Any]) -> None:
+async def test_a_message_that_was_sent_twice_is_delivered_once() -> None:
     """The producer got no answer and sent it again; of the first one it will be asked."""
-    async with serving(small) as (broker, client):
+    async with serving() as (broker, client):
         await client.half(b"m", key="same")
         second = await client.half(b"m", key="same")
         await client.end(second, COMMIT)
@@ -491,8 +483,8 @@ async def test_a_message_that_was_sent_twice_is_delivered_once(small: dict[str, 
 
 
 @in_virtual_time
-async def test_a_check_shows_the_message_as_it_will_be_delivered(small: dict[str, Any]) -> None:
-    async with serving(small) as (broker, client):
+async def test_a_check_shows_the_message_as_it_will_be_delivered() -> None:
+    async with serving() as (broker, client):
         half = await client.half(b"m", key="k1", extra="TAGS\x01red\x02a\x01b\x02", flag=9)
         await asyncio.sleep(40)
         ((call, record),) = client.asked
@@ -506,8 +498,8 @@ async def test_a_check_shows_the_message_as_it_will_be_delivered(small: dict[str
 
 
 @in_virtual_time
-async def test_only_given_up_messages_are_put_back(small: dict[str, Any]) -> None:
-    async with serving(small) as (_, client):
+async def test_only_given_up_messages_are_put_back() -> None:
+    async with serving() as (_, client):
         half = await client.half(b"m")
         for message_id in (None, "", "x", "0" * 32, half.msg_id, "F" * 32):
             code, said = await refused(client.channel.call(ResumeCheck(msg_id=message_id)))
@@ -517,9 +509,9 @@ async def test_only_given_up_messages_are_put_back(small: dict[str, Any]) -> Non
 # -- through restarts and kills ------------------------------------------------------------------
 
 
-async def settled(small: dict[str, Any], files: MemoryFiles) -> tuple[int, int]:
+async def settled(files: MemoryFiles, **settings: Any) -> tuple[int, int]:
     """Start on what a kill has left, commit all asked about; how often each is there in the end."""
-    async with serving(small, store_dir=HELD, files=files) as (broker, client):
+    async with serving(**settings, store_dir=HELD, files=files) as (broker, client):
         for _ in range(4):
             await asyncio.sleep(2)
             for asked in client.asked.copy():
@@ -558,11 +550,11 @@ async def lived(kind: str, client: RawProducer) -> None:
 @in_virtual_time
 @pytest.mark.parametrize("kind", ["commit", "checked", "immune", "given up", "late", "twice"])
 async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
-    small: dict[str, Any], monkeypatch: pytest.MonkeyPatch, kind: str
+    monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The broker is killed after each record that it stores, and after each table it saves."""
     files, left = MemoryFiles(), list[MemoryFiles]()
-    quick = {**small, **KILLED, "transaction_check_max": 1 if kind == "given up" else 15}
+    quick = {**KILLED, "transaction_check_max": 1 if kind == "given up" else 15}
 
     def leaving(act: Callable[..., Any]) -> Callable[..., Any]:
         def then_killed(*args: Any, **named: Any) -> Any:
@@ -572,7 +564,7 @@ async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
 
         return then_killed
 
-    async with serving(quick, store_dir=HELD, files=files) as (broker, client):
+    async with serving(**quick, store_dir=HELD, files=files) as (broker, client):
         await client.end(await client.half(b"x", key="k0"), ROLL_BACK)
         await client.half(b"other")
         await asyncio.sleep(1)
@@ -583,20 +575,20 @@ async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
         monkeypatch.undo()
     assert len(left) >= 5
     for number, copy in enumerate(left):
-        found = await settled(quick, copy)
+        found = await settled(copy, **quick)
         # Of "other" and "m"; "x" was rolled back. What of "m" was not stored was not promised.
         assert sum(found) == 2, f"{found} after step {number} of {len(left)}"
 
 
 @in_virtual_time
-async def test_a_clean_restart_knows_what_is_open(small: dict[str, Any]) -> None:
+async def test_a_clean_restart_knows_what_is_open() -> None:
     files = MemoryFiles()
-    async with serving(small, store_dir=HELD, files=files) as (broker, client):
+    async with serving(store_dir=HELD, files=files) as (broker, client):
         halves = [await client.half(b"%d" % number) for number in range(10)]
         for half in halves[1::2]:
             await client.end(half, COMMIT)
         assert broker.broker.delivery.transactions.halves.start == 0
-    async with serving(small, store_dir=HELD, files=files) as (broker, client):
+    async with serving(store_dir=HELD, files=files) as (broker, client):
         for half in halves[1::2]:
             await refused(client.end(half, COMMIT))
         await client.end(halves[0], COMMIT)
@@ -607,8 +599,8 @@ async def test_a_clean_restart_knows_what_is_open(small: dict[str, Any]) -> None
 
 
 @in_virtual_time
-async def test_op_messages_name_all_that_has_ended(small: dict[str, Any]) -> None:
-    async with serving(small, transaction_op_size=64) as (broker, client):
+async def test_op_messages_name_all_that_has_ended() -> None:
+    async with serving(transaction_op_size=64) as (broker, client):
         halves = [await client.half(b"%d" % number) for number in range(40)]
         for number, half in enumerate(halves):
             await client.end(half, ROLL_BACK if number % 3 else COMMIT)
@@ -630,16 +622,14 @@ async def test_op_messages_name_all_that_has_ended(small: dict[str, Any]) -> Non
 
 @in_virtual_time
 @pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-killed"])
-async def test_half_messages_of_an_apache_directory_are_checked(
-    small: dict[str, Any], tmp_path: Path, kind: str
-) -> None:
+async def test_half_messages_of_an_apache_directory_are_checked(tmp_path: Path, kind: str) -> None:
     with tarfile.open(STORES / f"{kind}.tar.xz") as archive:
         large = ("timerlog", "timerwheel")
         wanted = [member for member in archive if not any(name in member.name for name in large)]
         unpack(archive, tmp_path, wanted)
     clock = this_loop().clock
     clock.jump(1_795_247_700_000 - clock.now_ms())  # soon after the directory was written
-    config = BrokerConfig(**{**small, "store_dir": tmp_path, "retention": 10**12})
+    config = BrokerConfig(**{**SMALL, "store_dir": tmp_path, "retention": 10**12})
     async with BrokerServer(config, clock) as broker, raw_of(broker, "PG_tx") as client:
         store = broker.broker.log.store
         committed = {record.prepared_position for record in everywhere(store, "TopicC")} - {0}

@@ -9,13 +9,15 @@ them.
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
-from roquet.client import pop, pull, push
+from roquet.client import pop, push
 from roquet.client import producer as sending
+from roquet.client import pull as pulling
 from roquet.client import transaction as transacting
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig, Selector
 from roquet.client.connection.loop_thread import LoopThread
@@ -27,7 +29,6 @@ from roquet.client.reading.handler_pool import AsyncMessageHandler
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.message import InboundMessage
 from roquet.client.reading.message import ReceivedMessage as AsyncReceivedMessage
-from roquet.client.reading.request_reply import ReplyMessage
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.sending.delivery import RoundRobin
 from roquet.client.sending.prepare import MessageFields, build_message
@@ -49,7 +50,7 @@ from roquet.model.errors import (
 )
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
-from roquet.model.results import PullResult, SendReceipt
+from roquet.model.results import SendReceipt
 from roquet.model.subscription import ALL
 from roquet.rules.replication.read_from import ReadFrom
 
@@ -81,6 +82,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+A = TypeVar("A", bound=sending.Producer | Consumer)
 C = TypeVar("C", bound=Consumer)
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -122,12 +125,7 @@ class ReceivedMessage(InboundMessage):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             self.ack()
         else:
@@ -136,12 +134,63 @@ class ReceivedMessage(InboundMessage):
 
 M = TypeVar("M", bound=ReceivedMessage)
 S = TypeVar("S", bound=push.PushConsumer | pop.PopConsumer)
-R = TypeVar("R", bound=push.PushConsumer | pull.PullConsumer)
+R = TypeVar("R", bound=push.PushConsumer | pulling.PullConsumer)
 
 BlockingHandler = Callable[[M], object]
 
 
-class Producer:
+def _waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Make a method that waits for the coroutine method of its name of the asyncio client."""
+
+    @wraps(method)
+    def wait(self: Any, /, *args: P.args, **named: P.kwargs) -> T:
+        act = getattr(self._client, method.__name__)
+        return cast("T", self._thread.wait(act(*args, **named)))
+
+    # The docstring shows calls of the asyncio client.
+    wait.__doc__ = str(method.__doc__).replace("await ", "").replace("`async with`", "`with`")
+    return wait
+
+
+def _calling(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Make a method that calls the one of its name of the asyncio client, on the loop's thread."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **named: P.kwargs) -> T:
+        async def act() -> T:
+            return cast("T", getattr(self._client, method.__name__)(*args, **named))
+
+        return cast("T", self._thread.wait(act()))
+
+    return call
+
+
+class _Client(Generic[A]):
+    """A client that runs on the shared loop's thread."""
+
+    def _use(self, client: A) -> None:
+        self._client = client
+        self._thread = LoopThread.shared()
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this client."""
+        return self._client.client_id
+
+    start = _waiting(sending.Producer.start)
+    close = _waiting(sending.Producer.close)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Producer(_Client[sending.Producer]):
     """Sends messages; see `roquet.client.Producer`.
 
     Each sending thread has its own round-robin position among the queues.
@@ -154,36 +203,14 @@ class Producer:
         group: str = sending.DEFAULT_GROUP,
         config: ProducerConfig | None = None,
     ) -> None:
-        self._producer = sending.Producer(namesrv, group=group, config=config)
-        self._thread = LoopThread.shared()
+        self._use(sending.Producer(namesrv, group=group, config=config))
         self._caller = threading.local()
 
-    @property
-    def client_id(self) -> str:
-        """The id by which brokers know this producer."""
-        return self._producer.client_id
-
-    def start(self) -> None:
-        """Open connections; `with` does this."""
-        self._thread.wait(self._producer.start())
-
-    def flush(self, timeout_ms: int | None = None) -> bool:
-        """Send lingering messages now, and wait until earlier sends of all threads have ended.
-
-        Returns False when some are still under way after `timeout_ms`.
-        """
-        return self._thread.wait(self._producer.flush(timeout_ms))
-
-    def close(self) -> None:
-        """Send lingering messages, leave the group and close the connections."""
-        self._thread.wait(self._producer.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    flush = _waiting(sending.Producer.flush)
+    send_oneway = _waiting(sending.Producer.send_oneway)
+    send_batch = _waiting(sending.Producer.send_batch)
+    recall = _waiting(sending.Producer.recall)
+    request = _waiting(sending.Producer.request)
 
     def send(
         self,
@@ -199,59 +226,15 @@ class Producer:
         A selector is called on the event loop's thread.
         """
         return self._thread.wait(
-            self._producer.send_in_turn(
+            self._client.send_in_turn(
                 self._turn(), build_message(message, body, fields), selector, timeout_ms
             )
         )
 
-    def send_oneway(
-        self,
-        message: Message | str,
-        body: bytes | None = None,
-        *,
-        selector: Selector | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> None:
-        """Hand one message to the network without an acknowledgement."""
-        self._thread.wait(self._producer.send_oneway(message, body, selector=selector, **fields))
-
-    def send_batch(
-        self,
-        messages: Iterable[Message],
-        *,
-        selector: Selector | None = None,
-        timeout_ms: int | None = None,
-    ) -> SendReceipt:
-        """Send messages of one topic to one queue, all or none."""
-        return self._thread.wait(
-            self._producer.send_batch(messages, selector=selector, timeout_ms=timeout_ms)
-        )
-
-    def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
-        """Cancel a delayed message by its receipt's handle, before it is due; return its id."""
-        return self._thread.wait(self._producer.recall(topic, handle, timeout_ms=timeout_ms))
-
-    def request(
-        self,
-        message: Message | str,
-        body: bytes | None = None,
-        *,
-        selector: Selector | None = None,
-        timeout_ms: int | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> ReplyMessage:
-        """Send one message and return the reply of the consumer that handles it."""
-        return self._thread.wait(
-            self._producer.request(
-                message, body, selector=selector, timeout_ms=timeout_ms, **fields
-            )
-        )
-
     def _turn(self) -> RoundRobin:
-        """The calling thread's round-robin position."""
         turn: RoundRobin | None = getattr(self._caller, "turn", None)
         if turn is None:
-            turn = self._caller.turn = self._producer.new_round_robin()
+            turn = self._caller.turn = self._client.new_round_robin()
         return turn
 
     def send_many(
@@ -263,7 +246,7 @@ class Producer:
         """
 
         async def all_of_them() -> Sequence[SendReceipt]:
-            return await self._producer.send_many(messages, in_flight=in_flight)
+            return await self._client.send_many(messages, in_flight=in_flight)
 
         return self._thread.wait(all_of_them())
 
@@ -277,6 +260,8 @@ class TransactionProducer(Producer):
     See `roquet.client.TransactionProducer`. A check that is a plain `def` is called in a thread.
     """
 
+    _client: transacting.TransactionProducer
+
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
@@ -286,11 +271,14 @@ class TransactionProducer(Producer):
         topics: Sequence[str] = (),
         config: ProducerConfig | None = None,
     ) -> None:
-        super().__init__(namesrv, group=group, config=config)
-        self._transactions = transacting.TransactionProducer(
-            namesrv, group=group, check=check, topics=topics, config=config
+        self._use(
+            transacting.TransactionProducer(
+                namesrv, group=group, check=check, topics=topics, config=config
+            )
         )
-        self._producer = self._transactions
+        self._caller = threading.local()
+
+    send_in_transaction = _waiting(transacting.TransactionProducer.send_in_transaction)
 
     @contextmanager
     def transaction(
@@ -303,9 +291,9 @@ class TransactionProducer(Producer):
         **fields: Unpack[MessageFields],
     ) -> Iterator[transacting.Transaction]:
         """Commit a message at the normal end of a block, and roll it back when the block raises."""
-        begin, wait = self._transactions.transaction, self._thread.wait
+        wait = self._thread.wait
         whole_message = build_message(message, body, fields)
-        tx = wait(_call(begin, whole_message, selector=selector, timeout_ms=timeout_ms))
+        tx = self._begin(whole_message, selector=selector, timeout_ms=timeout_ms)
         wait(tx.__aenter__())
         try:
             yield tx
@@ -314,112 +302,63 @@ class TransactionProducer(Producer):
             raise
         wait(tx.__aexit__(None, None, None))
 
-    def send_in_transaction(
-        self,
-        message: Message | str,
-        body: bytes | None = None,
-        *,
-        local: transacting.LocalTransaction,
-        timeout_ms: int | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> transacting.TransactionReceipt:
-        """Send a message in a transaction in one call; `local` runs in a thread."""
-        return self._thread.wait(
-            self._transactions.send_in_transaction(
-                message, body, local=local, timeout_ms=timeout_ms, **fields
-            )
-        )
+    _begin = _calling(transacting.TransactionProducer.transaction)
 
 
-class _Consumer(Generic[C, M]):
+class _Consumer(_Client[C], Generic[C, M]):
     """Methods of all blocking consumers; see `roquet.client.consumer`."""
 
-    def __init__(self, consumer: C, message_class: type[M]) -> None:
-        self._consumer = consumer
-        self._message_class = message_class
-        self._thread = LoopThread.shared()
+    _message_class: type[M]
+
+    def _use(self, client: C) -> None:
+        super()._use(client)
         self._signals = StopSignals(
-            self._signalled, is_main_thread, self._end_program, consumer._config.close_timeout_ms
+            self._signalled, is_main_thread, self._end_program, client._config.close_timeout_ms
         )
         self._is_closing = False
 
     @property
-    def client_id(self) -> str:
-        """The id by which brokers know this member."""
-        return self._consumer.client_id
-
-    @property
     def subscriptions(self) -> Mapping[str, str]:
         """The expression of each subscribed topic."""
-        return self._consumer.subscriptions
+        return self._client.subscriptions
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues assigned to this member now."""
-        return self._consumer.assignment()
+        return self._client.assignment()
 
-    def lag(self) -> Mapping[MessageQueue, int]:
-        """Unhandled messages of each assigned queue, by the brokers' current offsets."""
-        return self._thread.wait(self._consumer.lag())
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Stop handing out messages of some queues, or of all, until `resume`."""
-        self._thread.wait(_call(self._consumer.pause, *queues))
-
-    def resume(self, *queues: MessageQueue) -> None:
-        """Hand out messages of some queues again, or of all."""
-        self._thread.wait(_call(self._consumer.resume, *queues))
-
-    def paused(self) -> Sequence[MessageQueue]:
-        """The paused queues."""
-        return self._thread.wait(_call(self._consumer.paused))
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read an assigned queue from an offset on."""
-        self._thread.wait(_call(self._consumer.seek, queue, offset))
-
-    def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
-        """Read an assigned queue from the first message stored at or after a time."""
-        self._thread.wait(self._consumer.seek_to_time(queue, stored_ms))
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Read an assigned queue from the oldest message that the broker still has."""
-        self._thread.wait(self._consumer.seek_to_begin(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        """Read an assigned queue from its end: only messages stored from now on."""
-        self._thread.wait(self._consumer.seek_to_end(queue))
+    lag = _waiting(Consumer.lag)
+    pause = _calling(Consumer.pause)
+    resume = _calling(Consumer.resume)
+    paused = _calling(Consumer.paused)
+    seek = _calling(Consumer.seek)
+    seek_to_time = _waiting(Consumer.seek_to_time)
+    seek_to_begin = _waiting(Consumer.seek_to_begin)
+    seek_to_end = _waiting(Consumer.seek_to_end)
 
     def start(self) -> None:
         """Join the group; `with` does this."""
-        self._thread.wait(self._consumer.start())
+        self._thread.wait(self._client.start())
         self._signals.open()
 
     def stop(self) -> None:
         """Stop handing out messages: `run` and `messages` end. A handler may call this."""
-        self._thread.loop.call_soon_threadsafe(self._consumer.stop)
+        self._thread.loop.call_soon_threadsafe(self._client.stop)
 
     def close(self) -> None:
         """Leave the group in good order; may be called while another thread is in `run`."""
         self._is_closing = True
         try:
-            self._thread.wait(self._consumer.close())
+            self._thread.wait(self._client.close())
         finally:
             self._signals.close()
 
     def _signalled(self) -> None:
-        self._thread.loop.call_soon_threadsafe(self._consumer.finish)
+        self._thread.loop.call_soon_threadsafe(self._client.finish)
 
     def _end_program(self) -> None:
         """End the main thread, as the signal would have done by default."""
         if not self._is_closing:
             PROCESS.end_main_thread()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def next(self, timeout_ms: int | None = None) -> M | None:
         """Return the next message; None after the timeout, or when the consumer is closed."""
@@ -429,16 +368,17 @@ class _Consumer(Generic[C, M]):
 
     def _next(self, timeout_ms: int | None = None) -> M | None:
         self._signals.note_reader()
-        message = self._thread.wait(self._consumer.next(timeout_ms))
+        message = self._thread.wait(self._client.next(timeout_ms))
         return None if message is None else self._message_class(message, self._thread)
 
     def fetch(self, count: int, timeout_ms: int = FETCH_TIMEOUT_MS) -> Sequence[M]:
         """Return up to `count` messages; fewer after the timeout."""
-        self._signals.note_reader()
-        return self._wrapped(self._thread.wait(self._consumer.fetch(count, timeout_ms)))
+        return self._read(self._client.fetch(count, timeout_ms))
 
-    def _wrapped(self, messages: Sequence[InboundMessage]) -> Sequence[M]:
-        """Wrap the messages of one read; may end the program when a signal is why it is empty."""
+    def _read(self, reading: Coroutine[Any, Any, Sequence[InboundMessage]]) -> Sequence[M]:
+        """Wait for messages; may end the program when a signal is why there are none."""
+        self._signals.note_reader()
+        messages = self._thread.wait(reading)
         if not messages:
             self._signals.note_empty_read()
         return [self._message_class(message, self._thread) for message in messages]
@@ -457,10 +397,6 @@ class _Consumer(Generic[C, M]):
         raises KeyboardInterrupt.
         """
         self._signals.note_reader()
-        if inspect.iscoroutinefunction(handler):
-            self._thread.wait(self._consumer.run(cast("AsyncMessageHandler", handler)))
-            self._signals.raise_if_interrupted()
-            return
         plain = cast("BlockingHandler[M]", handler)
 
         def handle(message: InboundMessage) -> object:
@@ -468,45 +404,16 @@ class _Consumer(Generic[C, M]):
             result = plain(wrapped)
             return ALREADY_SETTLED if result is None and wrapped.was_settled else result
 
-        self._thread.wait(self._consumer.run(handle))
+        is_async = inspect.iscoroutinefunction(handler)
+        called = cast("AsyncMessageHandler", handler) if is_async else handle
+        self._thread.wait(self._client.run(called))
         self._signals.raise_if_interrupted()
 
 
 class _Subscriber(_Consumer[S, M]):
     """Subscriptions of push and pop consumers."""
 
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).
-
-        `sql` filters by properties instead.
-        """
-        self._thread.wait(_call(self._consumer.subscribe, topic, tags, sql=sql))
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._thread.wait(_call(self._consumer.unsubscribe, topic))
-
-
-class _Rebalanced(_Consumer[R, M]):
-    """Rebalance listeners of push and pull consumers."""
-
-    def on_assigned(self, listener: RebalanceListener) -> None:
-        """Call a function, on the loop's thread, with newly assigned queues."""
-        self._consumer.on_assigned(listener)
-
-    def on_revoked(self, listener: RebalanceListener) -> None:
-        """Call a function, on the loop's thread, with queues that go to another member."""
-        self._consumer.on_revoked(listener)
-
-    def on_lost(self, listener: RebalanceListener) -> None:
-        """Call a function, on the loop's thread, with lost ordered queues."""
-        self._consumer.on_lost(listener)
-
-
-class PushConsumer(
-    _Subscriber[push.PushConsumer, ReceivedMessage], _Rebalanced[push.PushConsumer, ReceivedMessage]
-):
-    """A member of a group that shares all queues of its topics."""
+    _kind: Callable[..., S]
 
     def __init__(
         self,
@@ -518,14 +425,41 @@ class PushConsumer(
         sql: str | None = None,
         config: ConsumerConfig | None = None,
     ) -> None:
-        super().__init__(
-            push.PushConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
-            ReceivedMessage,
-        )
+        self._use(self._kind(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config))
+
+    subscribe = _calling(push.PushConsumer.subscribe)
+    unsubscribe = _calling(push.PushConsumer.unsubscribe)
 
 
-class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
+class _Rebalanced(_Consumer[R, M]):
+    """Rebalance listeners of push and pull consumers."""
+
+    def on_assigned(self, listener: RebalanceListener) -> None:
+        """Call a function, on the loop's thread, with newly assigned queues."""
+        self._client.on_assigned(listener)
+
+    def on_revoked(self, listener: RebalanceListener) -> None:
+        """Call a function, on the loop's thread, with queues that go to another member."""
+        self._client.on_revoked(listener)
+
+    def on_lost(self, listener: RebalanceListener) -> None:
+        """Call a function, on the loop's thread, with lost ordered queues."""
+        self._client.on_lost(listener)
+
+
+class PushConsumer(
+    _Subscriber[push.PushConsumer, ReceivedMessage], _Rebalanced[push.PushConsumer, ReceivedMessage]
+):
+    """A member of a group that shares all queues of its topics."""
+
+    _kind = push.PushConsumer
+    _message_class = ReceivedMessage
+
+
+class PullConsumer(_Rebalanced[pulling.PullConsumer, ReceivedMessage]):
     """Reads the queues that you name, from offsets that you choose."""
+
+    _message_class = ReceivedMessage
 
     def __init__(
         self,
@@ -534,70 +468,24 @@ class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
         group: str,
         config: ConsumerConfig | None = None,
     ) -> None:
-        super().__init__(pull.PullConsumer(namesrv, group=group, config=config), ReceivedMessage)
+        self._use(pulling.PullConsumer(namesrv, group=group, config=config))
 
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic; empty when no name server knows it."""
-        return self._thread.wait(self._consumer.queues(topic))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        count: int = pull.PULL_COUNT,
-        *,
-        tags: str = ALL,
-        sql: str | None = None,
-        wait_ms: int = 0,
-    ) -> PullResult:
-        """Return messages from an offset on, and wait up to `wait_ms` for the first new one."""
-        return self._thread.wait(
-            self._consumer.pull(queue, offset, count, tags=tags, sql=sql, wait_ms=wait_ms)
-        )
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's oldest message."""
-        return self._thread.wait(self._consumer.min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will get."""
-        return self._thread.wait(self._consumer.max_offset(queue))
-
-    def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
-        """The offset of the first message stored at or after a time."""
-        return self._thread.wait(self._consumer.offset_by_time(queue, stored_ms))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset; None when there is none."""
-        return self._thread.wait(self._consumer.committed(queue))
-
-    def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
-        """Commit an offset for the group; see `roquet.client.PullConsumer`."""
-        self._thread.wait(self._consumer.commit(queue, offset))
-
-    def assign(
-        self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
-    ) -> None:
-        """Read exactly these queues, from the group's committed offsets on."""
-        self._thread.wait(self._consumer.assign(queues, tags=tags, sql=sql))
-
-    def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
-        """Read this member's share of a topic: all messages, or those with one of some tags.
-
-        `sql` filters by properties instead.
-        """
-        self._thread.wait(self._consumer.subscribe(topic, tags, sql=sql))
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._thread.wait(_call(self._consumer.unsubscribe, topic))
+    queues = _waiting(pulling.PullConsumer.queues)
+    pull = _waiting(pulling.PullConsumer.pull)
+    min_offset = _waiting(pulling.PullConsumer.min_offset)
+    max_offset = _waiting(pulling.PullConsumer.max_offset)
+    offset_by_time = _waiting(pulling.PullConsumer.offset_by_time)
+    committed = _waiting(pulling.PullConsumer.committed)
+    commit = _waiting(pulling.PullConsumer.commit)
+    assign = _waiting(pulling.PullConsumer.assign)
+    subscribe = _waiting(pulling.PullConsumer.subscribe)
+    unsubscribe = _calling(pulling.PullConsumer.unsubscribe)
 
     def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` waiting messages; see `roquet.client.PullConsumer`."""
-        self._signals.note_reader()
-        return self._wrapped(self._thread.wait(self._consumer.poll(count, timeout_ms)))
+        return self._read(self._client.poll(count, timeout_ms))
 
 
 class PoppedMessage(ReceivedMessage):
@@ -612,22 +500,5 @@ class PoppedMessage(ReceivedMessage):
 class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage]):
     """A member of a group that takes messages from any queue, as many as it can handle."""
 
-    def __init__(
-        self,
-        namesrv: str | Sequence[str] | None = None,
-        *,
-        group: str,
-        topic: str | None = None,
-        tags: str = ALL,
-        sql: str | None = None,
-        config: ConsumerConfig | None = None,
-    ) -> None:
-        super().__init__(
-            pop.PopConsumer(namesrv, group=group, topic=topic, tags=tags, sql=sql, config=config),
-            PoppedMessage,
-        )
-
-
-async def _call(act: Callable[..., T], *args: Any, **named: Any) -> T:
-    """Run a plain function as a coroutine, since its objects belong to the loop's thread."""
-    return act(*args, **named)
+    _kind = pop.PopConsumer
+    _message_class = PoppedMessage

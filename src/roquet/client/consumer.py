@@ -8,9 +8,9 @@ from typing import Final, Self
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection import open_consumers
+from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.session import Session
-from roquet.client.operator.broker_requests import BrokerRequests
-from roquet.client.operator.consume_directly import DirectConsumer
+from roquet.client.operator.broker_requests import BrokerRequests, DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
 from roquet.client.reading.graceful_stop import GracefulStop
 from roquet.client.reading.handler_pool import MessageHandler, create_pool
@@ -29,7 +29,7 @@ from roquet.client.tracing.handler_spans import in_spans
 from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, UsageError
-from roquet.model.names import can_users_join, check_group, is_retry
+from roquet.model.names import can_users_join, check_group, check_topic, is_retry
 from roquet.model.namespaces import unwrap, wrap
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, ConsumeType, HeartbeatData, MessageModel
@@ -82,7 +82,6 @@ class Consumer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tracer = Tracer(self._session, config, group) if config.trace else None
         self._graceful_stop = GracefulStop(config, self.stop)
-        self._saving: asyncio.Task[None] | None = None
         self._was_read = False
         self._rebalancer = Rebalancer(
             self._session, config, group, self._assigned_queues, self._offsets, self._filters,
@@ -104,7 +103,6 @@ class Consumer:
         return LocalOffsets(self._session, self._config, self.group, folder, commits_starts=commits)
 
     def _find_failures(self) -> FailurePolicy:
-        """The policy for failed messages."""
         return RetryLocally(RetrySender(self._session, self._config, self.group))
 
     @property
@@ -132,8 +130,12 @@ class Consumer:
             self._session.check_owner()
 
     def _full_name(self, topic: str) -> str:
-        """The topic's full name, with the namespace."""
         return wrap(self._config.namespace, topic)
+
+    def _filter(self, topic: str, tags: str, sql: str | None) -> SubscriptionFilter:
+        """The filter of a user's subscription; UsageError when that cannot be one."""
+        topic = check_topic(self._full_name(topic))
+        return SubscriptionFilter.from_user(topic, tags, sql, self._config)
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The queues assigned to this member now, without those of the group's retry topic."""
@@ -146,29 +148,35 @@ class Consumer:
         return await self._assigned_queues.lag(self.assignment())
 
     async def start(self) -> None:
-        """Join the group; `async with` does this."""
+        """Join the group; `async with` does this.
+
+        Raises CallRefused when the brokers do not support a filter expression, and ConfigError when
+        they do not support the strategy.
+        """
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
         self._graceful_stop.open()
-        self._session.membership.on_denied(self._access_denied)
+        self._session.membership.on_denied = self._access_denied
         self._session.background.on_killed = self._task_killed
         try:
             open_consumers.register(self)
             if isinstance(self._offsets, LocalOffsets):
                 self._offsets.open()
+            names = ", ".join(self._session.addresses)
+            log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
+            clock, supervise = self._config.clock, self._session.background.supervise
+            supervise(self._consumer_status.sample_forever, f"rates of {self.group}", clock)
+            if self._tracer is not None:
+                self._tracer.start()
+            if self._saves_progress:
+                supervise(self._keep_saving, f"progress of {self.group}", clock)
+            await self._begin()
         except BaseException:
             await self._end()
             raise
-        names = ", ".join(self._session.addresses)
-        log.info("%s joins group %s, by name servers %s", self.client_id, self.group, names)
-        background, clock = self._session.background, self._config.clock
-        background.supervise(self._consumer_status.sample_forever, f"rates of {self.group}", clock)
-        if self._tracer is not None:
-            self._tracer.start()
-        if self._saves_progress:
-            self._saving = background.supervise(
-                self._keep_saving, f"progress of {self.group}", clock
-            )
+
+    async def _begin(self) -> None:
+        """Begin to read what was subscribed before the start."""
 
     @property
     def is_open(self) -> bool:
@@ -191,16 +199,18 @@ class Consumer:
         """Leave the group in good order.
 
         No new handler starts, running handlers may end, offsets are committed, and the brokers are
-        told.
+        told: other members continue at the committed offsets. A PopConsumer gives messages whose
+        handlers have not started to others at once.
         """
         if not self._session.is_open:
             return
         self._session.check_owner()
         self._graceful_stop.begin_close()
+        await self._stop_assigning()
         self.stop()
         try:
             await self._graceful_stop.finish_running()
-            await self._assigned_queues.settled(self._config.close_timeout_ms)
+            await self._settle()
             assigned = list(self._assigned_queues.readers)
             await self._assigned_queues.release(assigned, save=self._saves_progress)
             await self._rebalancer.release_all(assigned)
@@ -210,6 +220,13 @@ class Consumer:
             log.info("%s has left group %s", self.client_id, self.group)
         finally:
             await self._end()
+
+    async def _stop_assigning(self) -> None:
+        """End the rebalance, before a close releases the queues."""
+
+    async def _settle(self) -> None:
+        """Settle the messages whose handlers have ended."""
+        await self._assigned_queues.settled(self._config.close_timeout_ms)
 
     def _access_denied(self, error: CallRefused) -> None:
         log.error("group %s: no broker grants access: %s", self.group, error)
@@ -372,7 +389,6 @@ class Consumer:
         return [self._assigned_queues.reader(queue) for queue in queues]
 
     async def _keep_saving(self) -> None:
-        """Commit offsets periodically, for ever."""
         step = self._assigned_queues.save
         await every(self._config.save_period_ms, lambda _: step(), self._config.clock)
 
@@ -396,6 +412,29 @@ class Consumer:
 class RebalancedConsumer(Consumer):
     """A consumer whose queues are allocated by its group's rebalance."""
 
+    _is_sharing = True
+    """Whether the group shares its queues: not before the first subscription of a PullConsumer."""
+    _rebalancing: asyncio.Task[None] | None = None
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic."""
+        self._check_if_open()
+        self._filters.pop(self._full_name(topic), None)
+        self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self._session.is_open and self._is_sharing:
+            self._session.membership.trigger()
+            self._rebalancer.trigger()
+
+    async def _stop_assigning(self) -> None:
+        if self._rebalancing is not None:
+            await cancel_and_wait(self._rebalancing)
+
+    def _strategy_name(self) -> str | None:
+        is_shared = self._is_sharing and not self._is_broadcast
+        return self._config.strategy_name if is_shared else None
+
     def on_assigned(self, listener: RebalanceListener) -> None:
         """Call a function with newly assigned queues, before they are read."""
         self._rebalancer.listeners.assigned.append(listener)
@@ -416,7 +455,6 @@ class RebalancedConsumer(Consumer):
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this thread runs the event loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

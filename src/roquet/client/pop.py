@@ -7,14 +7,13 @@ from typing import Final
 from roquet.client.config import ConsumeFrom, ConsumerConfig, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.consumer import Consumer
-from roquet.client.operator.consume_directly import DirectPoppedMessage
+from roquet.client.operator.broker_requests import DirectPoppedMessage
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopTarget
 from roquet.client.popping.pop_loop import ANY_QUEUE, PopLoop
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
-from roquet.client.reading.pull_request import SubscriptionFilter, check_filters, subscribed_ms
+from roquet.client.reading.pull_request import check_filters, subscribed_ms
 from roquet.model.errors import ConfigError, RoquetError, UsageError
-from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ALL, ConsumeType, MessageModel
 from roquet.rules.consumption.pop import COUNT_MAX
@@ -74,11 +73,9 @@ class PopConsumer(Consumer):
         `sql` filters by properties instead, as in PushConsumer.
         """
         self._check_if_open()
-        topic = self._full_name(topic)
-        self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
-            topic, tags, sql, self._config
-        )
-        self._stop_popping(topic)
+        message_filter = self._filter(topic, tags, sql)
+        self._filters[message_filter.topic] = message_filter
+        self._stop_popping(message_filter.topic)
         if self.is_open:
             self._session.membership.trigger()
             self._changed.set()
@@ -125,28 +122,15 @@ class PopConsumer(Consumer):
         self._check_if_open()
         self._buffer.resume()
 
-    async def start(self) -> None:
-        """Join the group; `async with` does this."""
-        await super().start()
-        try:
-            await check_filters(self._session, self.group, self._filters.values())
-            await self._take_start_offsets(is_start=True)
-        except BaseException:
-            await self._end()
-            raise
+    async def _begin(self) -> None:
+        await check_filters(self._session, self.group, self._filters.values())
+        await self._take_start_offsets(is_start=True)
         self._session.routes.on_change(lambda _: self._changed.set())
         name = f"brokers of {self.group}"
         self._session.background.supervise(self._find_topics, name, self._config.clock)
 
-    async def close(self) -> None:
-        """Leave the group: messages whose handlers have not started go to others at once."""
-        if self._session.is_open:
-            self._session.check_owner()
-            self._graceful_stop.begin_close()
-            self.stop()
-            await self._graceful_stop.finish_running()
-            await self._acks.close(self._config.timeout_ms)
-        await super().close()
+    async def _settle(self) -> None:
+        await self._acks.close(self._config.timeout_ms)
 
     async def _end(self) -> None:
         # Pops under way are awaited to the last moment: their messages are released.
@@ -183,8 +167,10 @@ class PopConsumer(Consumer):
         for key in [key for key in self._pop_loops if key not in wanted]:
             self._pop_loops.pop(key).leave()
         for topic, broker in wanted - self._pop_loops.keys():
-            target = PopTarget(broker, topic, self.group, self._acks, self._config.clock)
-            target.namespace = self._config.namespace
+            config = self._config
+            target = PopTarget(
+                broker, topic, self.group, self._acks, config.clock, config.namespace
+            )
             pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks,
                 starts_first=self._offsets.is_new_first(topic),
@@ -198,7 +184,6 @@ class PopConsumer(Consumer):
 
 
 def _check(config: ConsumerConfig) -> None:
-    """Raise ConfigError for settings that a pop consumer does not support."""
     if config.ordered:
         raise ConfigError("ordered: a PopConsumer shares messages in no order; use a PushConsumer")
     if config.message_model is MessageModel.BROADCASTING:

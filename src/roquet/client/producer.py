@@ -9,8 +9,8 @@ from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.batching import BatchAccumulator
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
-from roquet.client.sending.key_order import KeyOrder, OrderKey
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
+from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey
 from roquet.client.sending.prepare import (
     MessageFields,
     MessagePreparer,
@@ -72,7 +72,7 @@ class Producer:
         self._preparer = MessagePreparer(self._session.identity.keys, config)
         self._delivery = MessageDelivery(self._session, config, self.group)
         self._tracer = Tracer(self._session, config, group) if config.trace else None
-        self._delivery.tracer = self._tracer
+        self._delivery.on_stored = self._tracer.sent if self._tracer is not None else None
         self._key_order = KeyOrder(config.clock)
         self._requests = PendingRequests(self._session, config)
         self._turn = self.new_round_robin()
@@ -260,9 +260,8 @@ class Producer:
             recall_handle=handle,
             broker_name=decoded.broker,
         )
-        address = self._session.routes.leader(decoded.broker)
         left_ms = max(deadline_ms - self._config.clock.monotonic_ms(), 1)
-        message_id = (await self._session.pool.call(address, call, left_ms)).msg_id
+        message_id = (await self._session.call(decoded.broker, call, left_ms)).msg_id
         if self._tracer is not None:
             self._tracer.recalled(topic, message_id)
         return message_id
@@ -372,7 +371,6 @@ class Producer:
 
 
 def _size(batch: Sequence[PreparedMessage]) -> int:
-    """Bytes of messages as the body of a batch."""
     return sum(message.batch_size for message in batch)
 
 

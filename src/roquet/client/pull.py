@@ -1,13 +1,11 @@
 """PullConsumer: you choose the queues and manage the offsets."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.client.config import ConsumerConfig, config_or_default
-from roquet.client.connection.background import cancel_and_wait
 from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
 from roquet.client.reading.message import ReceivedMessage
@@ -63,6 +61,7 @@ class PullConsumer(RebalancedConsumer):
 
     _consume_type = ConsumeType.CONSUME_ACTIVELY
     _saves_progress = False
+    _is_sharing = False
     _keeps_unreadable = False
     """Whether a body that cannot be restored is given as it is stored, with a note."""
 
@@ -77,16 +76,7 @@ class PullConsumer(RebalancedConsumer):
         self._saves_progress = config.auto_commit
         super().__init__(namesrv, group, config)
         self._polled: Sequence[ReceivedMessage] = ()
-        self._rebalancing: asyncio.Task[None] | None = None
         self._is_assigned = False
-
-    async def close(self) -> None:
-        """Leave the group; the last poll's messages count as handled only after a `commit`."""
-        if self._session.is_open and self._rebalancing is not None:
-            self._session.check_owner()
-            self._graceful_stop.begin_close()
-            await cancel_and_wait(self._rebalancing)
-        await super().close()
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; empty when no name server knows it."""
@@ -222,8 +212,8 @@ class PullConsumer(RebalancedConsumer):
     ) -> Sequence[ReceivedMessage]:
         """Return up to `count` waiting messages, and wait only while there is none.
 
-        They count as acknowledged at the next poll or `commit`, unless they were settled by their
-        own methods.
+        They count as acknowledged at the next poll or `commit`, not at the close, unless they were
+        settled by their own methods.
         """
         self._session.check()
         self._settle_polled()
@@ -268,27 +258,14 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
-        topic = self._full_name(topic)
-        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
+        message_filter = self._filter(topic, tags, sql)
         await check_filters(self._session, self.group, [message_filter])
-        self._assigned_queues.change(topic, message_filter)
-        await self._rebalancer.subscribe(topic, message_filter)
+        self._assigned_queues.change(message_filter)
+        await self._rebalancer.subscribe(message_filter)
         if self._rebalancing is None:
             self._rebalancing = await self._rebalancer.start()
-        self._session.membership.trigger()
-        self._rebalancer.trigger()
-
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._check_if_open()
-        self._filters.pop(self._full_name(topic), None)
-        if self._rebalancing is not None:
-            self._session.membership.trigger()
-            self._rebalancer.trigger()
-
-    def _strategy_name(self) -> str | None:
-        is_shared = self._rebalancing is not None and not self._is_broadcast
-        return self._config.strategy_name if is_shared else None
+            self._is_sharing = True
+        self._subscriptions_changed()
 
     def _settle_polled(self) -> None:
         polled, self._polled = self._polled, ()
@@ -296,7 +273,6 @@ class PullConsumer(RebalancedConsumer):
             message.settle()
 
     async def _ensure_route(self, queue: MessageQueue) -> None:
-        """Fetch the route of a queue's topic if it is unknown."""
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:
             await self._session.routes.refresh(queue.topic)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from roquet.client.config import ConsumerConfig, config_or_default
-from roquet.client.connection.background import cancel_and_wait
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.reading.retry import (
@@ -15,7 +14,7 @@ from roquet.client.reading.retry import (
     RetrySender,
 )
 from roquet.client.rebalance.listeners import RebalanceListener
-from roquet.model.names import check_topic, retry_topic
+from roquet.model.names import retry_topic
 from roquet.model.subscription import ALL, ConsumeType
 
 __all__ = ["PushConsumer", "RebalanceListener"]
@@ -68,52 +67,19 @@ class PushConsumer(RebalancedConsumer):
         UsageError with the position of a fault in the expression.
         """
         self._check_if_open()
-        topic = self._full_name(topic)
-        message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
-        self._filters[topic] = message_filter
-        self._assigned_queues.change(topic, message_filter)
+        message_filter = self._filter(topic, tags, sql)
+        self._filters[message_filter.topic] = message_filter
+        self._assigned_queues.change(message_filter)
         self._subscriptions_changed()
 
-    def unsubscribe(self, topic: str) -> None:
-        """End the subscription to a topic."""
-        self._check_if_open()
-        self._filters.pop(self._full_name(topic), None)
-        self._subscriptions_changed()
-
-    async def start(self) -> None:
-        """Join the group; `async with` does this.
-
-        Raises ConfigError when the brokers do not support the strategy, and CallRefused when they
-        do not support a filter expression.
-        """
-        await super().start()
-        try:
-            await check_filters(self._session, self.group, self._filters.values())
-            self._rebalancing = await self._rebalancer.start()
-        except BaseException:
-            await self._end()
-            raise
-
-    async def close(self) -> None:
-        """Leave the group in good order: other members continue at the committed offsets."""
-        if self._session.is_open:
-            self._session.check_owner()
-            self._graceful_stop.begin_close()
-            await cancel_and_wait(self._rebalancing)
-        await super().close()
+    async def _begin(self) -> None:
+        await check_filters(self._session, self.group, self._filters.values())
+        self._rebalancing = await self._rebalancer.start()
 
     async def rebalance(self) -> bool:
         """Rebalance once now; return whether it succeeded."""
         self._session.check()
         return await self._rebalancer.rebalance()
-
-    def _strategy_name(self) -> str | None:
-        return None if self._is_broadcast else self._config.strategy_name
-
-    def _subscriptions_changed(self) -> None:
-        if self._session.is_open:
-            self._session.membership.trigger()
-            self._rebalancer.trigger()
 
     def _sent_back(self) -> None:
         """Trigger a rebalance after a send-back if the retry topic is not read yet."""

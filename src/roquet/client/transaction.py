@@ -12,7 +12,6 @@ producer of its group. The check looks up whether the work was done and answers.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
 
 import msgspec
@@ -21,10 +20,9 @@ from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
 from roquet.client.reading.request_reply import with_system_properties
-from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.delivery import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, MessageDelivery
 from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
-from roquet.client.sending.send_retries import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
 from roquet.client.transaction_check import (
     TransactionCheck,
     TransactionChecker,
@@ -114,12 +112,7 @@ class Transaction:
         self._receipt = await self._producer.begin(self.prepared, self._timeout_ms)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             await self._producer.end(self)
             return
@@ -169,7 +162,8 @@ class TransactionProducer(Producer):
     async def start(self) -> None:
         """Open connections for sends and checks; `async with` does this."""
         await super().start()
-        self._once.tolerance, self._once.tracer = self._delivery.tolerance, self._delivery.tracer
+        self._once.tolerance = self._delivery.tolerance
+        self._once.on_stored = self._delivery.on_stored
         self._checking.tracer, self._checking.spans = self._tracer, self._session.spans
         self._session.membership.is_awaited = lambda: True
         self._session.background.start(self._find_brokers(), "brokers")
@@ -312,7 +306,6 @@ class TransactionProducer(Producer):
     def _end_span(
         self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
     ) -> AbstractContextManager[object]:
-        """A span around the end of a transaction, where spans are made."""
         if (spans := self._session.spans) is None:
             return nullcontext()
         name = state.name.lower()

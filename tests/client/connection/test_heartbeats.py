@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
@@ -16,10 +16,8 @@ from roquet.wire.call import Call, R
 
 
 @asynccontextmanager
-async def session_of(
-    virtual: VirtualConfig, address: str, group: str = "g"
-) -> AsyncIterator[Session]:
-    session = Session(address, virtual(ClientConfig))
+async def session_of(address: str, group: str = "g") -> AsyncIterator[Session]:
+    session = Session(address, config_of(ClientConfig))
     data = HeartbeatData(
         client_id=session.identity.client_id,
         producer_data_set=[ProducerData(group_name=group)],
@@ -32,30 +30,31 @@ async def session_of(
         await session.close()
 
 
-@in_virtual_time
-async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster:
-        a, b = cluster.brokers["a"], cluster.brokers["b"]
-        async with session_of(virtual, cluster.address) as session:
-            await session.routes.refresh("t")
-            await asyncio.sleep(1)
-            assert a.heartbeats
-            assert b.heartbeats
-            assert a.heartbeats[0].client_id == session.identity.client_id
-            before = len(a.heartbeats)
-            await asyncio.sleep(60)
-            assert len(a.heartbeats) == before + 2
-
-
-@in_virtual_time
-async def test_heartbeats_go_out_in_the_order_of_addresses(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topics = {"t": dict.fromkeys("abcdef", 1)}
-    async with fakes(**topics) as cluster, session_of(virtual, cluster.address) as session:
+@asynccontextmanager
+async def beating(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, Session]]:
+    """A cluster with these topics, and a session that knows the route of `t`."""
+    async with fake_cluster(**topics) as cluster, session_of(cluster.address) as session:
         await session.routes.refresh("t")
+        yield cluster, session
+
+
+@in_virtual_time
+async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s() -> None:
+    async with beating(t={"a": 1, "b": 1}) as (cluster, session):
+        a, b = cluster.brokers["a"], cluster.brokers["b"]
+        await asyncio.sleep(1)
+        assert a.heartbeats
+        assert b.heartbeats
+        assert a.heartbeats[0].client_id == session.identity.client_id
+        before = len(a.heartbeats)
+        await asyncio.sleep(60)
+        assert len(a.heartbeats) == before + 2
+
+
+@in_virtual_time
+async def test_heartbeats_go_out_in_the_order_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = {"t": dict.fromkeys("abcdef", 1)}
+    async with beating(**topics) as (_cluster, session):
         await asyncio.sleep(1)
         addresses: list[str] = []
         call_broker = session.pool.call
@@ -71,11 +70,8 @@ async def test_heartbeats_go_out_in_the_order_of_addresses(
 
 
 @in_virtual_time
-async def test_a_new_broker_gets_a_heartbeat_at_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
-        await session.routes.refresh("t")
+async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         new = await cluster.add("b")
         cluster.topics["t"]["b"] = 1
@@ -85,11 +81,8 @@ async def test_a_new_broker_gets_a_heartbeat_at_once(
 
 
 @in_virtual_time
-async def test_a_restarted_broker_gets_a_heartbeat_soon(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
-        await session.routes.refresh("t")
+async def test_a_restarted_broker_gets_a_heartbeat_soon(caplog: pytest.LogCaptureFixture) -> None:
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         port = cluster.brokers["a"].server.port
         await cluster.brokers["a"].server.stop(0)
@@ -106,13 +99,8 @@ async def test_a_restarted_broker_gets_a_heartbeat_soon(
 
 
 @in_virtual_time
-async def test_members_come_from_any_broker_that_answers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        session_of(virtual, cluster.address) as session,
-    ):
+async def test_members_come_from_any_broker_that_answers() -> None:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, session_of(cluster.address) as session:
         assert await session.membership.members("g", "t") == ()  # no broker is known
         await session.routes.refresh("t")
         await session.membership.send_heartbeats()
@@ -123,14 +111,8 @@ async def test_members_come_from_any_broker_that_answers(
 
 
 @in_virtual_time
-async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        session_of(virtual, cluster.address) as session,
-    ):
-        await session.routes.refresh("t")
+async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down() -> None:
+    async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         await session.membership.send_heartbeats()
         await cluster.brokers["a"].server.stop(0)
         await session.membership.leave(consumer="g")
@@ -145,9 +127,9 @@ async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down(
 @in_virtual_time
 @pytest.mark.parametrize("address", ["", "nowhere"])
 async def test_an_invalid_address_does_not_end_the_heartbeats(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture, address: str
+    caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
         cluster.other_brokers = [
             BrokerData(cluster="c", broker_name="b", broker_addrs={1: address})
         ]
@@ -160,19 +142,17 @@ async def test_an_invalid_address_does_not_end_the_heartbeats(
 
 
 @in_virtual_time
-async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_alone(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_alone() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
-        producer = Session(cluster.address, virtual(ClientConfig))
+        producer = Session(cluster.address, config_of(ClientConfig))
         data = HeartbeatData(client_id="p", producer_data_set=[ProducerData(group_name="g")])
         producer.start(lambda: data)
         await producer.routes.refresh("t")
         await asyncio.sleep(1)
         assert {beat.client_id for beat in cluster.brokers["a"].heartbeats} == {"p"}
         assert not replica.heartbeats
-        async with session_of(virtual, cluster.address) as session:
+        async with session_of(cluster.address) as session:
             await session.routes.refresh("t")
             await asyncio.sleep(1)
             assert {beat.client_id for beat in replica.heartbeats} == {session.identity.client_id}
@@ -182,14 +162,8 @@ async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_al
 
 
 @in_virtual_time
-async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        session_of(virtual, cluster.address) as session,
-    ):
-        await session.routes.refresh("t")
+async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once() -> None:
+    async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
         replica = await cluster.add_replica("a")
         await session.routes.refresh("t")
@@ -198,13 +172,8 @@ async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once(
 
 
 @in_virtual_time
-async def test_members_come_from_a_replica_while_the_master_is_away(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        session_of(virtual, cluster.address) as session,
-    ):
+async def test_members_come_from_a_replica_while_the_master_is_away() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
         await cluster.add_replica("a")
         await session.routes.refresh("t")
         await asyncio.sleep(1)

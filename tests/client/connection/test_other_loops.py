@@ -7,14 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import Created
 
-from roquet.client import (
-    ConsumerConfig,
-    Message,
-    Producer,
-    TransactionProducer,
-    TransactionState,
-)
+from roquet.client import ConsumerConfig, Message, Producer, TransactionProducer, TransactionState
+from roquet.client.connection.stop_signals import StopSignals
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
@@ -161,7 +157,8 @@ def test_every_method_refuses_the_loop_of_another_thread() -> None:
     check(found, ": make a client in each")
 
 
-def test_every_method_refuses_a_second_run_after_the_first_ones_end() -> None:
+def test_every_method_refuses_a_second_run_after_the_first_ones_end(created: Created) -> None:
+    signals = created(StopSignals)
     clients = new_clients()
 
     async def start() -> None:
@@ -170,6 +167,8 @@ def test_every_method_refuses_a_second_run_after_the_first_ones_end() -> None:
 
     asyncio.run(start())
     check(asyncio.run(refusals(clients)), ", which is closed: make a client in each")
+    for watch in signals:  # nobody closes them, and signals of later tests are not for them
+        watch.close()
 
 
 def test_a_loop_may_be_used_again_by_what_belongs_to_it() -> None:

@@ -1,9 +1,11 @@
 """The route cache."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.routes import NameServers, Routes
@@ -15,17 +17,21 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.route import GetRoute
 
 
-def routes_of(virtual: VirtualConfig, *addresses: str) -> Routes:
-    config: ClientConfig = virtual(ClientConfig)
+def routes_of(*addresses: str) -> Routes:
+    config: ClientConfig = config_of(ClientConfig)
     return Routes(NameServers(ChannelPool(clock=config.clock), addresses, config), config)
 
 
+@asynccontextmanager
+async def routing(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, Routes]]:
+    """A cluster with these topics, and routes that know none of them yet."""
+    async with fake_cluster(**topics) as cluster:
+        yield cluster, routes_of(cluster.address)
+
+
 @in_virtual_time
-async def test_a_topics_queues_are_found_once_and_remembered(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2, "b": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_topics_queues_are_found_once_and_remembered() -> None:
+    async with routing(t={"a": 2, "b": 1}) as (cluster, routes):
         assert routes.readable("t") is None
         results = [await routes.find_readable("t") for _ in range(3)]
         queues = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
@@ -37,21 +43,15 @@ async def test_a_topics_queues_are_found_once_and_remembered(
 
 
 @in_virtual_time
-async def test_concurrent_lookups_share_one_request(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_concurrent_lookups_share_one_request() -> None:
+    async with routing(t={"a": 2}) as (cluster, routes):
         await asyncio.gather(*(routes.refresh("t") for _ in range(50)))
         assert cluster.asked == ["t"]
 
 
 @in_virtual_time
-async def test_a_cancelled_lookup_does_not_cancel_the_others(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
+    async with routing(t={"a": 2}) as (_cluster, routes):
         first = asyncio.create_task(routes.refresh("t"))
         second = asyncio.create_task(routes.refresh("t"))
         await asyncio.sleep(0)
@@ -60,59 +60,48 @@ async def test_a_cancelled_lookup_does_not_cancel_the_others(
 
 
 @in_virtual_time
-async def test_a_dead_name_server_is_passed_over(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_a_dead_name_server_is_passed_over() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
-            assert await routes_of(virtual, *order).find_readable("t")
+            assert await routes_of(*order).find_readable("t")
 
 
 @in_virtual_time
-async def test_a_frozen_name_server_is_passed_over_soon_and_asked_last_from_then_on(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, fakes() as frozen:
+async def test_a_frozen_name_server_is_passed_over_soon_and_asked_last_from_then_on() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, fake_cluster() as frozen:
         frozen.answer_ms = 3_600_000
         clock = this_loop().clock
         for order in ([frozen.address, cluster.address], [cluster.address, frozen.address]):
-            routes, began_ms = routes_of(virtual, *order), clock.monotonic_ms()
+            routes, began_ms = routes_of(*order), clock.monotonic_ms()
             for _ in range(5):
                 assert await routes.refresh("t")
             assert clock.monotonic_ms() - began_ms < 400
 
 
 @in_virtual_time
-async def test_the_slow_one_answers_where_the_others_are_down(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_the_slow_one_answers_where_the_others_are_down() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         cluster.answer_ms = 1_000
         for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
-            assert await routes_of(virtual, *order).find_readable("t")
+            assert await routes_of(*order).find_readable("t")
 
 
 @in_virtual_time
-async def test_a_name_server_that_is_not_ready_is_passed_over(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_a_name_server_that_is_not_ready_is_passed_over() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         cluster.unready = 1
-        assert await routes_of(virtual, cluster.address, cluster.address).find_readable("t")
+        assert await routes_of(cluster.address, cluster.address).find_readable("t")
 
 
 @in_virtual_time
-async def test_an_error_without_a_name_server_says_what_to_do(virtual: VirtualConfig) -> None:
+async def test_an_error_without_a_name_server_says_what_to_do() -> None:
     with pytest.raises(ConnectFailed, match=r"no name server answered at 127.0.0.1:1 .*roquet dev"):
-        await routes_of(virtual, "127.0.0.1:1").find_readable("t")
+        await routes_of("127.0.0.1:1").find_readable("t")
 
 
 @in_virtual_time
-async def test_a_new_topic_borrows_the_queues_it_will_have(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(TBW102={"a": 8, "b": 3}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_new_topic_borrows_the_queues_it_will_have() -> None:
+    async with routing(TBW102={"a": 8, "b": 3}) as (cluster, routes):
         await routes.find_writable("new", 4, deadline_ms=0)
         by_broker = [queue.broker_name for queue in routes.writable("new") or []]
         assert (by_broker.count("a"), by_broker.count("b")) == (4, 3)
@@ -123,22 +112,16 @@ async def test_a_new_topic_borrows_the_queues_it_will_have(
 
 
 @in_virtual_time
-async def test_a_topic_that_cannot_be_created_is_an_error(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_topic_that_cannot_be_created_is_an_error() -> None:
+    async with routing(t={"a": 1}) as (_cluster, routes):
         with pytest.raises(ConnectFailed, match="topic 'other' does not exist"):
             await routes.find_writable("other", 4, deadline_ms=1_000)
         assert this_loop().clock.monotonic_ms() == 1_000
 
 
 @in_virtual_time
-async def test_a_waiting_lookup_gets_the_topic_once_it_exists(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_waiting_lookup_gets_the_topic_once_it_exists() -> None:
+    async with routing(t={"a": 1}) as (cluster, routes):
         waiting = asyncio.create_task(routes.find_writable("late", 4, deadline_ms=3_000))
         await asyncio.sleep(1)
         cluster.topics["late"] = {"a": 1}
@@ -147,11 +130,8 @@ async def test_a_waiting_lookup_gets_the_topic_once_it_exists(
 
 
 @in_virtual_time
-async def test_a_known_route_stays_when_the_topic_is_unknown_later(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_known_route_stays_when_the_topic_is_unknown_later() -> None:
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         del cluster.topics["t"]
         assert await routes.refresh("t") is None
@@ -159,11 +139,8 @@ async def test_a_known_route_stays_when_the_topic_is_unknown_later(
 
 
 @in_virtual_time
-async def test_listeners_are_called_for_changed_routes_only(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_listeners_are_called_for_changed_routes_only() -> None:
+    async with routing(t={"a": 1, "b": 1}) as (cluster, routes):
         changed: list[str] = []
         routes.on_change(changed.append)
         for _ in range(3):
@@ -180,11 +157,8 @@ async def test_listeners_are_called_for_changed_routes_only(
 
 
 @in_virtual_time
-async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation() -> None:
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         keeping = asyncio.create_task(routes.refresh_forever())
         await asyncio.sleep(62)
@@ -199,11 +173,8 @@ async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation(
 
 
 @in_virtual_time
-async def test_a_lasting_error_is_logged_once(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         keeping = asyncio.create_task(routes.refresh_forever())
         await cluster.server.stop(0)
@@ -215,10 +186,9 @@ async def test_a_lasting_error_is_logged_once(
 
 @in_virtual_time
 async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+    async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
         await routes.refresh("u")
         ask = NameServers.ask
@@ -241,11 +211,8 @@ async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
 
 
 @in_virtual_time
-async def test_a_broker_name_has_a_leader_and_followers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_a_broker_name_has_a_leader_and_followers() -> None:
+    async with routing(t={"a": 1}) as (cluster, routes):
         for broker_id in (2, 1):
             await cluster.add_replica("a", broker_id)
         await routes.refresh("t")
@@ -265,11 +232,8 @@ async def test_a_broker_name_has_a_leader_and_followers(
 
 
 @in_virtual_time
-async def test_the_latest_route_says_where_a_broker_is(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
-        routes = routes_of(virtual, cluster.address)
+async def test_the_latest_route_says_where_a_broker_is() -> None:
+    async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
         await cluster.add_replica("a")
         await routes.refresh("t")
         await routes.refresh("u")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, config_of, fake_cluster, next_of
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
@@ -112,16 +112,14 @@ class AccessGuard:
 
 
 @in_virtual_time
-async def test_every_request_of_every_client_is_signed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_every_request_of_every_client_is_signed() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.brokers["a"], lets_in=True)
-        async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
+        async with Producer(cluster.address, config=config_of(ProducerConfig, **KEYS)) as producer:
             await producer.send("t", b"one")
             await producer.send_oneway("t", b"two")
             await producer.send_batch([Message("t", b"three"), Message("t", b"four")])
-        config = virtual(ConsumerConfig, **KEYS)
+        config = config_of(ConsumerConfig, **KEYS)
         async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
             await consumer.next(5_000)
             await asyncio.sleep(10)
@@ -131,12 +129,10 @@ async def test_every_request_of_every_client_is_signed(
 
 
 @in_virtual_time
-async def test_a_producer_raises_the_brokers_refusal_of_its_keys(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_producer_raises_the_brokers_refusal_of_its_keys() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.brokers["a"], lets_in=False)
-        async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
+        async with Producer(cluster.address, config=config_of(ProducerConfig, **KEYS)) as producer:
             with pytest.raises(CallRefused, match="check signature failed") as told:
                 await producer.send("t", b"one")
             assert "signed with access key 'admin'" in "".join(told.value.__notes__)
@@ -147,11 +143,11 @@ async def test_a_producer_raises_the_brokers_refusal_of_its_keys(
 
 @in_virtual_time
 async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+    async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.brokers["a"], lets_in=False)
-        config = virtual(ConsumerConfig)
+        config = config_of(ConsumerConfig)
 
         async def handle(message: object) -> None:
             raise AssertionError(message)
@@ -172,10 +168,8 @@ async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
 
 
 @in_virtual_time
-async def test_a_consumer_that_had_access_waits_until_it_has_access_again(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_consumer_that_had_access_waits_until_it_has_access_again() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         is_shut = False
         heartbeat = broker.heartbeat
@@ -187,7 +181,7 @@ async def test_a_consumer_that_had_access_waits_until_it_has_access_again(
             return reply
 
         broker.handlers[Heartbeat] = guarded
-        config = virtual(ConsumerConfig, **KEYS)
+        config = config_of(ConsumerConfig, **KEYS)
         async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
             await asyncio.sleep(5)
             is_shut = True
@@ -195,6 +189,5 @@ async def test_a_consumer_that_had_access_waits_until_it_has_access_again(
             is_shut = False
             await asyncio.sleep(40)
             broker.put("t", 0, b"still here")
-            message = await consumer.next(30_000)
-            assert message is not None
+            message = await next_of(consumer, 30_000)
             assert message.body == b"still here"

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 import pytest
-from tests.client.conftest import VirtualConfig
+from tests.client.conftest import config_of
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
@@ -18,8 +18,8 @@ def data() -> HeartbeatData:
 
 
 @in_virtual_time
-async def test_a_client_is_used_between_its_start_and_its_close(virtual: VirtualConfig) -> None:
-    session = Session("127.0.0.1:1", virtual(ClientConfig))
+async def test_a_client_is_used_between_its_start_and_its_close() -> None:
+    session = Session("127.0.0.1:1", config_of(ClientConfig))
     with pytest.raises(UsageError, match="not started"):
         session.check()
     session.start(data)
@@ -34,8 +34,8 @@ async def test_a_client_is_used_between_its_start_and_its_close(virtual: Virtual
 
 
 @in_virtual_time
-async def test_a_client_of_the_parent_is_refused_in_a_fork(virtual: VirtualConfig) -> None:
-    session = Session("127.0.0.1:1", virtual(ClientConfig))
+async def test_a_client_of_the_parent_is_refused_in_a_fork() -> None:
+    session = Session("127.0.0.1:1", config_of(ClientConfig))
     session.start(data)
     session.identity.pid += 1
     with pytest.raises(UsageError, match="before a fork"):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig, running_info
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, running_info
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -15,16 +15,14 @@ from roquet.wire.calls.admin import client_forwarding
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
-    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
+def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
+    config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", tags="A || B", config=config)
 
 
 @in_virtual_time
-async def test_running_info_has_cached_messages_and_times(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_running_info_has_cached_messages_and_times() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         consumer.subscribe("t")
         cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
         clock = this_loop().clock
@@ -41,11 +39,8 @@ async def test_running_info_has_cached_messages_and_times(
 
 
 @in_virtual_time
-async def test_an_ordered_queue_is_locked(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        consumer_of(virtual, cluster, ordered=True) as consumer,
-    ):
+async def test_an_ordered_queue_is_locked() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster, ordered=True) as consumer:
         await asyncio.sleep(1)
         info = await running_info(cluster.brokers["a"], consumer.client_id, stacks=True)
         assert info.mq_table[QUEUE].locked
@@ -54,13 +49,11 @@ async def test_an_ordered_queue_is_locked(fakes: FakeClusters, virtual: VirtualC
 
 
 @in_virtual_time
-async def test_running_info_has_the_settings_without_secrets(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_running_info_has_the_settings_without_secrets() -> None:
     started_ms = this_loop().clock.now_ms()
     async with (
-        fakes(t={"a": 1}) as cluster,
-        consumer_of(virtual, cluster, access_key="AK", secret_key="SK12345") as consumer,
+        fake_cluster(t={"a": 1}) as cluster,
+        consumer_of(cluster, access_key="AK", secret_key="SK12345") as consumer,
     ):
         await asyncio.sleep(1)
         info = await running_info(cluster.brokers["a"], consumer.client_id)
@@ -74,12 +67,10 @@ async def test_running_info_has_the_settings_without_secrets(
 
 
 @in_virtual_time
-async def test_a_pop_consumers_running_info_names_the_popped_brokers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    config = virtual(ConsumerConfig)
+async def test_a_pop_consumers_running_info_names_the_popped_brokers() -> None:
+    config = config_of(ConsumerConfig)
     async with (
-        fakes(t={"a": 1}) as cluster,
+        fake_cluster(t={"a": 1}) as cluster,
         PopConsumer(cluster.address, group="g", topic="t", config=config) as consumer,
     ):
         await asyncio.sleep(1)

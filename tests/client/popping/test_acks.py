@@ -45,16 +45,13 @@ class FakeSession:
         self.identity = ClientIdentity(
             ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
         )
-        self.pool = self.routes = self
+        self.routes = self
         self.doubts = 0
-
-    def leader(self, broker: str) -> str:
-        return broker
 
     def invalidate(self) -> None:
         self.doubts += 1
 
-    async def call(self, address: str, call: Any, timeout_ms: int) -> Any:
+    async def call(self, broker: str, call: Any, timeout_ms: int = 3_000) -> Any:
         self.calls.append(call)
         answer = self.answers.get(type(call))
         return Reply() if answer is None else answer(call)
@@ -175,21 +172,18 @@ async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> 
     ("settings", "in_group", "times", "buried"),
     [({}, 2, 1, 0), ({}, 2, 2, 1), ({"retries_max": 5}, 2, 4, 0), ({"retries_max": 5}, 2, 5, 1)],
 )
-def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
+@in_virtual_time
+async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
     settings: dict[str, Any], in_group: int, times: int, buried: int
 ) -> None:
-    @in_virtual_time
-    async def go() -> None:
-        fake = FakeSession()
-        acks = made(fake, **settings)
-        fake.answers[GetGroup] = group(retry_max_times=in_group)
-        messages(acks, 1, times)[0].fail(100)
-        await acks.close(1_000)
-        assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
-        assert len(fake.of(BatchAck)) == buried
-        assert len(fake.of(ChangeInvisible)) == 1 - buried
-
-    go()
+    fake = FakeSession()
+    acks = made(fake, **settings)
+    fake.answers[GetGroup] = group(retry_max_times=in_group)
+    messages(acks, 1, times)[0].fail(100)
+    await acks.close(1_000)
+    assert [call.delay_level for call in fake.of(SendBack)] == [-1] * buried
+    assert len(fake.of(BatchAck)) == buried
+    assert len(fake.of(ChangeInvisible)) == 1 - buried
 
 
 @in_virtual_time

@@ -14,6 +14,8 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 class RecordingAcknowledger:
     """Records acknowledgements and retries."""
 
+    replies: Any = None
+
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []
         self.failed: list[tuple[Any, int | None]] = []
@@ -26,9 +28,6 @@ class RecordingAcknowledger:
 
     async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
         message.moved(batch)
-
-    async def reply(self, message: Any, body: bytes, properties: Any) -> bool:
-        return True
 
 
 def stored(offset: int, queue_id: int = 0, topic: str = "t", properties: bytes = b"") -> Any:
@@ -45,19 +44,13 @@ def reply(starts: str | None = "0 0 5;0 1 7", **fields: Any) -> PopReply:
     )
 
 
-@pytest.fixture
-def acks() -> RecordingAcknowledger:
-    return RecordingAcknowledger()
+def popped() -> tuple[PopTarget, RecordingAcknowledger]:
+    acks = RecordingAcknowledger()
+    return PopTarget("b", "t", "g", acks, VirtualClock()), acks
 
 
-@pytest.fixture
-def target(acks: RecordingAcknowledger) -> PopTarget:
-    return PopTarget("b", "t", "g", acks, VirtualClock())
-
-
-def test_messages_of_one_queue_are_acknowledged_together(
-    target: PopTarget, acks: RecordingAcknowledger
-) -> None:
+def test_messages_of_one_queue_are_acknowledged_together() -> None:
+    target, acks = popped()
     first, second, other = PopReplyParser(target, reply()).messages(
         [stored(5), stored(8), stored(7, queue_id=1)]
     )
@@ -74,9 +67,8 @@ def test_messages_of_one_queue_are_acknowledged_together(
     assert (one.acked, one.is_listed) == (0, False)
 
 
-def test_a_message_of_the_retry_topic_brings_its_handle(
-    target: PopTarget, acks: RecordingAcknowledger
-) -> None:
+def test_a_message_of_the_retry_topic_brings_its_handle() -> None:
+    target, acks = popped()
     handle = ReceiptHandle(0, 1_000, 60_000, 3, "1", "b", 0, 4)
     properties = f"POP_CK\x01{handle.text()}\x021ST_POP_TIME\x0177\x02".encode()
     (message,) = PopReplyParser(target, reply()).messages([stored(4, properties=properties)])
@@ -87,16 +79,16 @@ def test_a_message_of_the_retry_topic_brings_its_handle(
     assert (batch.take_acks().retry, batch.handle.start) == ("1", 0)
 
 
-def test_a_broker_that_does_not_say_where_a_pop_began(
-    target: PopTarget, acks: RecordingAcknowledger
-) -> None:
+def test_a_broker_that_does_not_say_where_a_pop_began() -> None:
+    target, acks = popped()
     for message in PopReplyParser(target, reply(None)).messages([stored(5), stored(8)]):
         assert message.first_popped_ms == 1_000
         message.settle()
     assert [batch.handle.start for batch in acks.listed] == [5, 8]
 
 
-def test_a_message_is_held_until_its_time_is_over(target: PopTarget) -> None:
+def test_a_message_is_held_until_its_time_is_over() -> None:
+    target, _ = popped()
     (message,) = PopReplyParser(target, reply()).messages([stored(5)])
     clock: Any = target.clock
     clock.jump(59_999)
@@ -105,9 +97,8 @@ def test_a_message_is_held_until_its_time_is_over(target: PopTarget) -> None:
     assert not message.is_held
 
 
-async def test_failing_and_extending_reach_the_broker(
-    target: PopTarget, acks: RecordingAcknowledger
-) -> None:
+async def test_failing_and_extending_reach_the_broker() -> None:
+    target, acks = popped()
     one, two = PopReplyParser(target, reply()).messages([stored(5), stored(6)])
     await two.extend(5_000)
     await one.nack(7)
@@ -118,9 +109,10 @@ async def test_failing_and_extending_reach_the_broker(
 @pytest.mark.parametrize("retry_is_first", [True, False])
 @pytest.mark.parametrize("begin", [2, 5, 7, 10_000_000])
 def test_retry_and_ordinary_messages_of_one_queue_id_are_acknowledged_apart(
-    target: PopTarget, acks: RecordingAcknowledger, retry_is_first: bool, begin: int
+    retry_is_first: bool, begin: int
 ) -> None:
     """Brokers send retry messages under the popped topic's name, with a handle of their own."""
+    target, acks = popped()
     handle = ReceiptHandle(
         start=5, pop_ms=1_000, invisible_ms=60_000, revive_queue=3, retry="1", broker="b",
         queue_id=0, offset=5,
@@ -128,8 +120,7 @@ def test_retry_and_ordinary_messages_of_one_queue_id_are_acknowledged_apart(
     retried = stored(5, properties=f"POP_CK\x01{handle.text()}\x02".encode())
     ordinary = [stored(begin), stored(begin + 1)]
     records = [retried, *ordinary] if retry_is_first else [*ordinary, retried]
-    popped = PopReplyParser(target, reply(f"1 0 5;0 0 {begin}")).messages(records)
-    for message in popped:
+    for message in PopReplyParser(target, reply(f"1 0 5;0 0 {begin}")).messages(records):
         message.settle()
     acks_sent = [batch.take_acks() for batch in acks.listed]
     acked = {(ack.retry, ack.start): decode_bits(ack.bits) for ack in acks_sent}

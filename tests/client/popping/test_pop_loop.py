@@ -3,11 +3,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.client.popping.test_acks import FakeSession
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.background import BackgroundTasks
-from roquet.client.connection.identity import ClientIdentity
-from roquet.client.connection.session import Session
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopTarget
 from roquet.client.popping.pop_loop import PopLoop
@@ -25,33 +23,20 @@ pytestmark = pytest.mark.usefixtures("form")
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class FakeSession:
+class PoppingSession(FakeSession):
     """A session whose broker returns `replies`, and then keeps pops waiting."""
 
-    spans = None
-    settle_span: Any = Session.settle_span
-
     def __init__(self, *replies: Any) -> None:
+        super().__init__()
         self.replies = list(replies)
-        self.calls: list[Any] = []
-        self.background = BackgroundTasks()
-        self.identity = ClientIdentity(
-            ConsumerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
-        )
-        self.pool = self.routes = self.membership = self
+        self.membership = self
         self.times: list[float] = []
-
-    def leader(self, broker: str) -> str:
-        return broker
-
-    def invalidate(self) -> None:
-        """Nothing."""
 
     def trigger(self) -> None:
         """Nothing."""
 
-    async def call(self, address: str, call: Any, timeout_ms: int) -> Any:
-        self.calls.append(call)
+    async def call(self, broker: str, call: Any, timeout_ms: int = 3_000) -> Any:
+        await super().call(broker, call)
         if not isinstance(call, Pop):
             return Reply()
         self.times.append(asyncio.get_running_loop().time())
@@ -82,13 +67,13 @@ NOTHING = PopReply(code=210)
 
 def with_pop_loop(
     *replies: Any, tags: str = "*", starts_first: bool = False, **settings: Any
-) -> Callable[[Callable[[FakeSession, PrefetchBuffer], Any]], None]:
+) -> Callable[[Callable[[PoppingSession, PrefetchBuffer], Any]], None]:
     """Run a pop loop for five virtual seconds, then check."""
 
-    def check(look: Callable[[FakeSession, PrefetchBuffer], Any]) -> None:
+    def check(look: Callable[[PoppingSession, PrefetchBuffer], Any]) -> None:
         @in_virtual_time
         async def go() -> None:
-            fake: Any = FakeSession(*replies)
+            fake: Any = PoppingSession(*replies)
             config = ConsumerConfig(clock=this_loop().clock, **settings)
             buffer = PrefetchBuffer(config.clock, 32)
             acks = PopAcks(fake, config, "g")
@@ -111,14 +96,14 @@ def with_pop_loop(
 @in_virtual_time
 async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
-    fake: Any = FakeSession()
+    fake: Any = PoppingSession()
     call = fake.call
 
-    async def popped_later(address: str, asked: Any, timeout_ms: int) -> Any:
+    async def popped_later(broker: str, asked: Any, timeout_ms: int = 3_000) -> Any:
         if isinstance(asked, Pop):
             fake.calls.append(asked)
             return await answers.get()
-        return await call(address, asked, timeout_ms)
+        return await call(broker, asked, timeout_ms)
 
     fake.call = popped_later
     config = ConsumerConfig(clock=this_loop().clock)
@@ -143,7 +128,7 @@ async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -
 
 
 def test_popped_messages_are_buffered() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
         (call,) = fake.calls
         assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
@@ -158,7 +143,7 @@ def test_a_new_group_may_begin_at_the_oldest_message() -> None:
 
 
 def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["Aa"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
@@ -167,7 +152,7 @@ def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
 
 
 def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert fake.times[:2] == [0.0, 1.0]
         assert len(buffer) == 1
 
@@ -175,7 +160,7 @@ def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
 
 
 def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert len(fake.times) == 4
         assert fake.times[-1] >= 0.06
 
@@ -183,7 +168,7 @@ def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
 
 
 def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert len(buffer) == 0
         assert len([call for call in fake.calls if isinstance(call, SendBack)]) == 1
 
@@ -193,14 +178,14 @@ def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
 def test_an_invalid_pop_reply_does_not_end_the_loop() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"b"]
 
     with_pop_loop(broken, found("b"))(look)
 
 
 def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         first, damaged, last = buffer.take_unstarted()
         assert (first.body, last.body) == (b"a", b"c")
         with pytest.raises(RecordError, match="zlib body is cut short"):
@@ -210,7 +195,7 @@ def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> N
 
 
 def test_a_tag_that_is_not_utf_8_is_acknowledged_if_it_is_not_wanted() -> None:
-    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
+    def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["a", "a"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="

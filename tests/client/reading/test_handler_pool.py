@@ -17,10 +17,11 @@ from roquet.client.reading.handler_pool import (
     HandlerPool,
     MessageHandler,
     ThreadPool,
+    WorkerSlot,
     create_pool,
+    watch_timeouts,
 )
 from roquet.client.reading.handler_result import ALREADY_SETTLED
-from roquet.client.reading.handler_timeout import WorkerSlot
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import InboundMessage, ReceivedMessage
 from roquet.model.errors import UsageError
@@ -38,12 +39,14 @@ class RecordingOwner:
         self.is_held = True
         self.done: list[bytes] = []
         self.failed: list[bytes] = []
+        self.delays: list[int | None] = []
 
     def finish(self, message: InboundMessage) -> None:
         self.done.append(message.body)
 
     def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         self.failed.append(message.body)
+        self.delays.append(delay_ms)
 
 
 def filled(owner: RecordingOwner, count: int) -> Inbox:
@@ -231,21 +234,9 @@ async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
     assert len(owner.failed) == 3
 
 
-class DelayRecordingOwner(RecordingOwner):
-    """Also records the delays of failed messages."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.delays: list[int | None] = []
-
-    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
-        super().retry(message, delay_ms)
-        self.delays.append(delay_ms)
-
-
 @in_virtual_time
 async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 3)
     ended: list[bytes] = []
 
@@ -269,7 +260,7 @@ async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None
 
 @in_virtual_time
 async def test_a_handler_that_swallows_its_end_works_on() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 2)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -287,7 +278,7 @@ async def test_a_handler_that_swallows_its_end_works_on() -> None:
 
 
 async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    owner, gate = DelayRecordingOwner(), threading.Event()
+    owner, gate = RecordingOwner(), threading.Event()
     inbox = filled(owner, 3)
 
     def handler(message: ReceivedMessage) -> None:
@@ -311,7 +302,7 @@ async def test_the_number_of_replaced_threads_is_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_pool, "HUNG_THREADS_MAX", 2)
-    owner, gate = DelayRecordingOwner(), threading.Event()
+    owner, gate = RecordingOwner(), threading.Event()
     inbox = filled(owner, 20)
     begun: list[bytes] = []
 
@@ -341,7 +332,7 @@ async def test_the_number_of_replaced_threads_is_limited(
 
 @in_virtual_time
 async def test_ordered_handlers_have_no_limit() -> None:
-    owner = DelayRecordingOwner()
+    owner = RecordingOwner()
     inbox = filled(owner, 1)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -465,3 +456,46 @@ async def test_a_handler_that_hangs_after_one_that_set_a_variable_is_cancelled()
     assert (owner.done, owner.failed) == ([b"0"], [b"1"])
     inbox.close()
     await work
+
+
+def at(message: object) -> WorkerSlot:
+    slot = WorkerSlot()
+    slot.message = message  # type: ignore[assignment]
+    return slot
+
+
+def test_a_worker_is_late_when_it_is_seen_at_one_message_for_too_long() -> None:
+    slot = at("a")
+
+    def looks(*times_ms: int) -> list[Any]:
+        return [slot.late(ms, 100) for ms in times_ms]
+
+    assert looks(0, 99, 100) == [None, None, "a"]
+    slot.message = "b"  # type: ignore[assignment]
+    assert looks(150, 249, 250) == [None, None, "b"]
+    slot.message = None
+    assert slot.late(10_000, 100) is None
+
+
+@in_virtual_time
+async def test_a_timeout_is_noticed_within_a_fifteenth_of_the_limit() -> None:
+    reported: list[tuple[Any, int]] = []
+    clock = this_loop().clock
+    slot, idle = at("a"), WorkerSlot()
+
+    def late(who: WorkerSlot, message: Any) -> None:
+        reported.append((message, clock.monotonic_ms()))
+        who.is_left = True
+
+    config = ConsumerConfig(clock=clock, handler_limit_ms=15_000)
+    watching = asyncio.create_task(watch_timeouts([slot, idle], late, config))
+    await asyncio.sleep(100)
+    watching.cancel()
+    assert reported == [("a", 16_000)]
+
+
+@in_virtual_time
+async def test_ordered_workers_are_never_late() -> None:
+    late: list[object] = []
+    await watch_timeouts([at("a")], lambda *args: late.append(args), ConsumerConfig(ordered=True))
+    assert (late, this_loop().time()) == ([], 0), "it ends at once"

@@ -6,14 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply, QueryOffset, UpdateOffset
@@ -24,30 +22,17 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
 
 
 @asynccontextmanager
-async def session_of(
-    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
-) -> AsyncIterator[tuple[Session, ConsumerConfig]]:
-    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    try:
-        yield session, config
-    finally:
-        await session.close()
-
-
-@asynccontextmanager
 async def offsets_of(
-    virtual: VirtualConfig, cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
+    cluster: FakeCluster, *, commits_starts: bool = True, **settings: Any
 ) -> AsyncIterator[GroupOffsets]:
-    async with session_of(virtual, cluster, **settings) as (session, config):
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
+    async with session_of(cluster.address, config, "t") as session:
         yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
 
 
 @in_virtual_time
-async def test_progress_is_kept_at_the_broker(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_progress_is_kept_at_the_broker() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         assert await offsets.committed(QUEUE) is None
         await offsets.commit(QUEUE, 12)
         assert await offsets.committed(QUEUE) == 12
@@ -56,8 +41,8 @@ async def test_progress_is_kept_at_the_broker(fakes: FakeClusters, virtual: Virt
 
 
 @in_virtual_time
-async def test_the_bounds_of_a_queue(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_the_bounds_of_a_queue() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         cluster.brokers["a"].begins["t", 0] = 5
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         assert (await offsets.min_offset(QUEUE), await offsets.max_offset(QUEUE)) == (5, 7)
@@ -77,17 +62,13 @@ async def test_the_bounds_of_a_queue(fakes: FakeClusters, virtual: VirtualConfig
     ids=range(6),
 )
 def test_a_new_group_begins_where_java_lets_it(
-    fakes: FakeClusters,
-    virtual: VirtualConfig,
-    where: ConsumeFrom,
-    queue: MessageQueue,
-    expected: int,
+    where: ConsumeFrom, queue: MessageQueue, expected: int
 ) -> None:
     @in_virtual_time
     async def begun() -> int:
         async with (
-            fakes(t={"a": 1}) as cluster,
-            offsets_of(virtual, cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
+            fake_cluster(t={"a": 1}) as cluster,
+            offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
         ):
             cluster.brokers["a"].put(queue.topic, 0, b"x", b"y")
             return await offsets.start_offset(queue)
@@ -96,21 +77,17 @@ def test_a_new_group_begins_where_java_lets_it(
 
 
 @in_virtual_time
-async def test_a_group_goes_on_at_its_committed_offset(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_a_group_goes_on_at_its_committed_offset() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         cluster.brokers["a"].committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
 @in_virtual_time
-async def test_the_default_start_time_is_half_an_hour_ago(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_the_default_start_time_is_half_an_hour_ago() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        offsets_of(virtual, cluster, consume_from=ConsumeFrom.TIMESTAMP) as offsets,
+        fake_cluster(t={"a": 1}) as cluster,
+        offsets_of(cluster, consume_from=ConsumeFrom.TIMESTAMP) as offsets,
     ):
         asked_ms: list[int] = []
 
@@ -124,20 +101,18 @@ async def test_the_default_start_time_is_half_an_hour_ago(
 
 
 @in_virtual_time
-async def test_an_unknown_broker_is_an_error(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_an_unknown_broker_is_an_error() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
             await offsets.start_offset(MessageQueue("t", "zz", 0))
 
 
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
 @in_virtual_time
-async def test_an_offset_belongs_to_the_topic_id_it_came_with(
-    fakes: FakeClusters, virtual: VirtualConfig, where: ConsumeFrom
-) -> None:
+async def test_an_offset_belongs_to_the_topic_id_it_came_with(where: ConsumeFrom) -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        offsets_of(virtual, cluster, consume_from=where) as offsets,
+        fake_cluster(t={"a": 1}) as cluster,
+        offsets_of(cluster, consume_from=where) as offsets,
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
@@ -151,10 +126,8 @@ async def test_an_offset_belongs_to_the_topic_id_it_came_with(
 
 
 @in_virtual_time
-async def test_a_recreated_topic_starts_at_its_first_offset(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_a_recreated_topic_starts_at_its_first_offset() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         broker = cluster.brokers["a"]
         assert await offsets.restart_offset(QUEUE) is None, "nothing is known of it"
         broker.topic_ids["t"] = "1-1"
@@ -179,30 +152,23 @@ async def without_master(cluster: FakeCluster, *, is_in_route: bool) -> FakeBrok
 
 
 @pytest.mark.parametrize("is_in_route", [True, False])
-def test_a_replica_keeps_offsets_while_the_master_is_away(
-    fakes: FakeClusters, virtual: VirtualConfig, is_in_route: bool
-) -> None:
-    @in_virtual_time
-    async def kept() -> None:
-        async with fakes(t={"a": 1}) as cluster:
-            replica = await without_master(cluster, is_in_route=is_in_route)
-            async with offsets_of(virtual, cluster) as offsets:
-                await offsets.commit(QUEUE, 12)
-                assert replica.committed == {("g", "t", 0): 12}
-                assert await offsets.committed(QUEUE) == 12
-                await offsets.commit_nowait(QUEUE, 13)
-                assert await offsets.committed(QUEUE) == 13
-
-    kept()
+@in_virtual_time
+async def test_a_replica_keeps_offsets_while_the_master_is_away(is_in_route: bool) -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        replica = await without_master(cluster, is_in_route=is_in_route)
+        async with offsets_of(cluster) as offsets:
+            await offsets.commit(QUEUE, 12)
+            assert replica.committed == {("g", "t", 0): 12}
+            assert await offsets.committed(QUEUE) == 12
+            await offsets.commit_nowait(QUEUE, 13)
+            assert await offsets.committed(QUEUE) == 13
 
 
 @in_virtual_time
-async def test_offsets_are_kept_at_the_master_while_it_is_there(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_offsets_are_kept_at_the_master_while_it_is_there() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
-        async with offsets_of(virtual, cluster) as offsets:
+        async with offsets_of(cluster) as offsets:
             assert await offsets.committed(QUEUE) is None, "the master knows that there is none"
             await offsets.commit(QUEUE, 12)
             await offsets.commit_nowait(QUEUE, 13)
@@ -211,37 +177,31 @@ async def test_offsets_are_kept_at_the_master_while_it_is_there(
 
 
 @in_virtual_time
-async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         await without_master(cluster, is_in_route=True)
-        async with offsets_of(virtual, cluster) as offsets:
+        async with offsets_of(cluster) as offsets:
             with pytest.raises(ConnectFailed):
                 await offsets.start_offset(QUEUE)
 
 
 @in_virtual_time
-async def test_a_commit_that_the_master_refuses_goes_nowhere_else(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.NO_PERMISSION, "no")
 
-    async with fakes(t={"a": 1}) as cluster:
+    async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
         cluster.brokers["a"].handlers[UpdateOffset] = refuse
-        async with offsets_of(virtual, cluster) as offsets:
+        async with offsets_of(cluster) as offsets:
             with pytest.raises(CallRefused):
                 await offsets.commit(QUEUE, 12)
         assert not replica.commits
 
 
 @in_virtual_time
-async def test_without_any_broker_a_commit_fails(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_without_any_broker_a_commit_fails() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await cluster.brokers["a"].server.stop(0)
         with pytest.raises(ConnectFailed):
             await offsets.commit_nowait(QUEUE, 12)
@@ -250,11 +210,9 @@ async def test_without_any_broker_a_commit_fails(
 QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 
 
-async def taken(
-    fakes: FakeClusters, virtual: VirtualConfig, committed: dict[int, int], **settings: Any
-) -> dict[int, int]:
+async def taken(committed: dict[int, int], **settings: Any) -> dict[int, int]:
     """The offsets at the broker after a member's start, in a topic with ends 3 and 4."""
-    async with fakes(t={"a": 2}) as cluster, offsets_of(virtual, cluster, **settings) as offsets:
+    async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster, **settings) as offsets:
         broker = cluster.brokers["a"]
         broker.begins = {("t", 0): 3, ("t", 1): 4}
         broker.committed = {("g", "t", number): offset for number, offset in committed.items()}
@@ -263,28 +221,22 @@ async def taken(
 
 
 @in_virtual_time
-async def test_a_first_member_commits_where_the_group_starts_in_every_queue(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    assert await taken(fakes, virtual, {}) == {0: 3, 1: 4}
-    assert await taken(fakes, virtual, {0: 1, 1: 0}) == {0: 1, 1: 0}, "it has offsets"
+async def test_a_first_member_commits_where_the_group_starts_in_every_queue() -> None:
+    assert await taken({}) == {0: 3, 1: 4}
+    assert await taken({0: 1, 1: 0}) == {0: 1, 1: 0}, "it has offsets"
     since = {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp_ms": 1_002}
-    assert await taken(fakes, virtual, {}, **since) == {0: 2, 1: 2}
-    assert await taken(fakes, virtual, {}, consume_from=ConsumeFrom.FIRST) == {}
+    assert await taken({}, **since) == {0: 2, 1: 2}
+    assert await taken({}, consume_from=ConsumeFrom.FIRST) == {}
 
 
 @in_virtual_time
-async def test_a_group_with_offsets_in_other_queues_starts_at_the_first_message_of_new_ones(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    assert await taken(fakes, virtual, {0: 3}) == {0: 3, 1: 0}
+async def test_a_group_with_offsets_elsewhere_starts_at_the_first_message_of_new_queues() -> None:
+    assert await taken({0: 3}) == {0: 3, 1: 0}
 
 
 @in_virtual_time
-async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster) as offsets:
         broker = cluster.brokers["a"]
         broker.begins = {("t", 0): 3, ("t", 1): 4}
         broker.committed["g", "t", 0] = 3
@@ -297,12 +249,10 @@ async def test_a_member_that_starts_while_another_commits_starts_where_that_one_
 
 
 @in_virtual_time
-async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed() -> None:
     async with (
-        fakes(t={"a": 2}) as cluster,
-        offsets_of(virtual, cluster, commits_starts=False) as offsets,
+        fake_cluster(t={"a": 2}) as cluster,
+        offsets_of(cluster, commits_starts=False) as offsets,
     ):
         broker = cluster.brokers["a"]
         await offsets.take_start_offsets({"t": 0}, is_start=True)
@@ -312,10 +262,8 @@ async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed(
 
 
 @in_virtual_time
-async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await offsets.take_start_offsets({}, is_start=True)
         broker = cluster.brokers["a"]
         broker.begins["t", 0] = 900
@@ -329,9 +277,9 @@ async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription(
 
 @in_virtual_time
 async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_since(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, offsets_of(cluster) as offsets:
         started_ms = this_loop().clock.now_ms()
         frozen, other = cluster.brokers["b"], cluster.brokers["a"]
         query = frozen.handlers.pop(QueryOffset)
@@ -350,10 +298,12 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
 
 
 @in_virtual_time
-async def test_queues_that_appear_after_the_start_begin_at_their_first_message_by_any_clock(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster) as (session, config):
+async def test_queues_that_appear_later_begin_at_their_first_message_by_any_clock() -> None:
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        session_of(cluster.address, config_of(ConsumerConfig), "t") as session,
+    ):
+        config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
         asked_ms: list[int] = []
 
@@ -374,13 +324,15 @@ async def test_queues_that_appear_after_the_start_begin_at_their_first_message_b
 
 
 @in_virtual_time
-async def test_a_start_offset_that_could_not_be_committed_is_used_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.SYSTEM_BUSY, "later")
 
-    async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster) as (session, config):
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        session_of(cluster.address, config_of(ConsumerConfig), "t") as session,
+    ):
+        config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
         broker = cluster.brokers["a"]
         broker.begins["t", 0], broker.handlers[UpdateOffset] = 999, refuse

@@ -1,12 +1,12 @@
 """One message of a queue at a time."""
 
 import asyncio
-from typing import Any
+from functools import partial
 
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import consumer_of as push_consumer_of
+from tests.client.conftest import consuming as consuming_queues
+from tests.client.conftest import fake_cluster, filled
 
-from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -14,20 +14,13 @@ from roquet.testing.clock import in_virtual_time, this_loop
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
-    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, ordered=True, **settings)
-    return PushConsumer(cluster.address, group="g", topic="t", config=config)
-
-
-def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
-    cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])
+consumer_of = partial(push_consumer_of, ordered=True)
+consuming = partial(consuming_queues, ordered=True)
 
 
 @in_virtual_time
-async def test_the_next_message_waits_for_the_one_before(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_the_next_message_waits_for_the_one_before() -> None:
+    async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 2, 0)
         filled(cluster, 1, 1)
         messages = await consumer.fetch(3, 1_000)
@@ -37,10 +30,8 @@ async def test_the_next_message_waits_for_the_one_before(
 
 
 @in_virtual_time
-async def test_a_failed_message_comes_again_in_its_place_for_ever(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
         seen: list[tuple[int, int]] = []
 
@@ -59,12 +50,10 @@ async def test_a_failed_message_comes_again_in_its_place_for_ever(
 
 
 @in_virtual_time
-async def test_after_its_last_try_it_is_stored_in_the_retry_topic(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster:
+async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
+    async with fake_cluster(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster:
         filled(cluster, 2)
-        async with consumer_of(virtual, cluster, retries_max=2, ordered_pause_ms=50) as consumer:
+        async with consumer_of(cluster, retries_max=2, ordered_pause_ms=50) as consumer:
             seen = []
 
             async def handler(message: ReceivedMessage) -> None:
@@ -87,10 +76,8 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic(
 
 
 @in_virtual_time
-async def test_a_lost_lock_stops_the_handing_out(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_lost_lock_stops_the_handing_out() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         broker = cluster.brokers["a"]
         lost: list[object] = []
         consumer.on_lost(lost.append)
@@ -112,14 +99,12 @@ async def test_a_lost_lock_stops_the_handing_out(
 
 
 @in_virtual_time
-async def test_a_queue_is_unlocked_only_when_its_handler_has_ended(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
         broker = cluster.brokers["a"]
         for queue_id in (0, 1):
             filled(cluster, 3, queue_id)
-        first, second = consumer_of(virtual, cluster), consumer_of(virtual, cluster)
+        first, second = consumer_of(cluster), consumer_of(cluster)
         seen: list[tuple[int, bytes]] = []
 
         async def slow(message: ReceivedMessage) -> None:
@@ -144,10 +129,8 @@ async def test_a_queue_is_unlocked_only_when_its_handler_has_ended(
 
 
 @in_virtual_time
-async def test_a_seek_waits_for_the_message_in_hand(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_seek_waits_for_the_message_in_hand() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.seek(QUEUE, 7)
@@ -158,10 +141,8 @@ async def test_a_seek_waits_for_the_message_in_hand(
 
 
 @in_virtual_time
-async def test_a_paused_ordered_queue_goes_on_where_it_was(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.pause(QUEUE)
@@ -173,10 +154,8 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was(
 
 
 @in_virtual_time
-async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
         (message,) = await consumer.fetch(1)
         await message.nack(3_600_000)
@@ -188,12 +167,10 @@ async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue(
 
 
 @in_virtual_time
-async def test_a_close_commits_the_last_message_of_a_queue_being_released(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         filled(cluster, 3)
-        consumer = consumer_of(virtual, cluster)
+        consumer = consumer_of(cluster)
         await consumer.start()
 
         async def slow(message: ReceivedMessage) -> None:
@@ -211,10 +188,8 @@ async def test_a_close_commits_the_last_message_of_a_queue_being_released(
 
 
 @in_virtual_time
-async def test_many_seeks_wait_for_the_message_in_hand(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_many_seeks_wait_for_the_message_in_hand() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         for offset in (7, 6, 5):
@@ -231,10 +206,8 @@ async def test_many_seeks_wait_for_the_message_in_hand(
 
 
 @in_virtual_time
-async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
         consumer.seek(QUEUE, 7)

@@ -5,16 +5,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
-from roquet.client.reading.pull_request import (
-    PulledFrom,
-    Puller,
-    SubscriptionFilter,
-    check_filters,
-)
+from roquet.client.reading.pull_request import PulledFrom, Puller, SubscriptionFilter, check_filters
 from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
@@ -74,9 +69,7 @@ def test_a_bad_expression_is_refused_with_its_place() -> None:
 
 
 @in_virtual_time
-async def test_brokers_check_whether_they_support_an_expression(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_brokers_check_whether_they_support_an_expression() -> None:
     asked: list[CheckClientBody] = []
 
     async def answer(call: CheckSubscription, peer: Peer) -> Reply:
@@ -87,13 +80,13 @@ async def test_brokers_check_whether_they_support_an_expression(
             raise CallRefused(23, "no")
         return Reply()
 
-    config: ConsumerConfig = virtual(ConsumerConfig)
+    config: ConsumerConfig = config_of(ConsumerConfig)
     tags = SubscriptionFilter.from_user("t", "A", None, config)
     message_filter, other = (
         SubscriptionFilter.from_user("t", "*", sql, config) for sql in ("a > 5", "refused")
     )
     elsewhere = SubscriptionFilter.from_user("unknown", "*", "a > 5", config)
-    async with fakes(t={"a": 1}) as cluster:
+    async with fake_cluster(t={"a": 1}) as cluster:
         cluster.brokers["a"].router.add(CheckSubscription, answer)
         session = Session(cluster.address, config)
         session.start(lambda: HeartbeatData(client_id="me"))
@@ -108,20 +101,18 @@ async def test_brokers_check_whether_they_support_an_expression(
 
 @in_virtual_time
 async def test_an_unreachable_broker_does_not_fail_the_check(
-    virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config: ConsumerConfig = virtual(ConsumerConfig)
-    session = Session("127.0.0.1:1", config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
+    config: ConsumerConfig = config_of(ConsumerConfig)
+    async with session_of("127.0.0.1:1", config) as session:
+        await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
     assert "no broker could be asked whether it supports the filter" in caplog.text
-    await session.close()
 
 
 @in_virtual_time
-async def test_a_pull_names_its_filter(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        config: ConsumerConfig = virtual(ConsumerConfig)
+async def test_a_pull_names_its_filter() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        config: ConsumerConfig = config_of(ConsumerConfig)
         session = Session(cluster.address, config)
         session.start(lambda: HeartbeatData(client_id="me"))
         await session.routes.refresh("t")
@@ -174,19 +165,12 @@ class Reader:
 
 
 @asynccontextmanager
-async def reader_of(
-    fakes: FakeClusters, virtual: VirtualConfig, **settings: Any
-) -> AsyncIterator[Reader]:
-    async with fakes(t={"a": 1}) as cluster:
+async def reader_of(**settings: Any) -> AsyncIterator[Reader]:
+    async with fake_cluster(t={"a": 1}) as cluster:
         await cluster.add_replica("a")
-        config: ConsumerConfig = virtual(ConsumerConfig, **settings)
-        session = Session(cluster.address, config)
-        session.start(lambda: HeartbeatData(client_id="me"))
-        try:
-            await session.routes.refresh("t")
+        config: ConsumerConfig = config_of(ConsumerConfig, **settings)
+        async with session_of(cluster.address, config, "t") as session:
             yield Reader(Puller(session, config, "g", saves_progress=True), cluster, session)
-        finally:
-            await session.close()
 
 
 def suggestion(broker_id: int, next_offset: int = 0) -> PullReply:
@@ -200,10 +184,8 @@ def suggestion(broker_id: int, next_offset: int = 0) -> PullReply:
 
 
 @in_virtual_time
-async def test_a_pull_goes_to_the_broker_that_the_last_reply_suggested(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual) as reader:
+async def test_a_pull_goes_to_the_broker_that_the_last_reply_suggested() -> None:
+    async with reader_of() as reader:
         reader.put(b"x", b"y")
         reader.master.pull_answers.append(suggestion(1))
         assert await reader.pull_from(0) == (0, 0)
@@ -212,10 +194,8 @@ async def test_a_pull_goes_to_the_broker_that_the_last_reply_suggested(
 
 
 @in_virtual_time
-async def test_a_suggested_broker_that_is_missing_is_replaced_by_another(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual) as reader:
+async def test_a_suggested_broker_that_is_missing_is_replaced_by_another() -> None:
+    async with reader_of() as reader:
         reader.put(b"x")
         reader.master.pull_answers.append(suggestion(3))
         assert await reader.pull_from(0) == (0, 0)
@@ -223,10 +203,8 @@ async def test_a_suggested_broker_that_is_missing_is_replaced_by_another(
 
 
 @in_virtual_time
-async def test_a_replica_is_preferred_while_it_has_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_a_replica_is_preferred_while_it_has_messages() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         reader.put(b"x", b"y")
         reader.master.put("t", 0, b"only there")
         assert [await reader.pull_from(offset) for offset in range(3)] == [(1, 1), (1, 2), (0, 3)]
@@ -246,31 +224,26 @@ async def test_a_replica_is_preferred_while_it_has_messages(
         (ResponseCode.PULL_NOT_FOUND, 1),
     ],
 )
-def test_a_replica_that_lacks_messages_moves_no_reader(
-    fakes: FakeClusters, virtual: VirtualConfig, code: ResponseCode, next_offset: int
+@in_virtual_time
+async def test_a_replica_that_lacks_messages_moves_no_reader(
+    code: ResponseCode, next_offset: int
 ) -> None:
-    @in_virtual_time
-    async def pulled() -> None:
-        async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
-            reader.master.put("t", 0, b"x", b"y")
-            answer = PullReply(
-                code=code, next_begin_offset=next_offset, min_offset=next_offset, max_offset=9
-            )
-            reader.replica.pull_answers += [answer, answer]
-            assert await reader.pull_from(1) == (0, 2)
-            await reader.cluster.lose_master("a")
-            await reader.session.routes.refresh("t")
-            reply = (await reader.pull(1)).reply
-            assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
-
-    pulled()
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
+        reader.master.put("t", 0, b"x", b"y")
+        answer = PullReply(
+            code=code, next_begin_offset=next_offset, min_offset=next_offset, max_offset=9
+        )
+        reader.replica.pull_answers += [answer, answer]
+        assert await reader.pull_from(1) == (0, 2)
+        await reader.cluster.lose_master("a")
+        await reader.session.routes.refresh("t")
+        reply = (await reader.pull(1)).reply
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
 
 
 @in_virtual_time
-async def test_messages_that_a_replica_filtered_are_passed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_messages_that_a_replica_filtered_are_passed() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         reader.replica.pull_answers.append(
             PullReply(
                 code=ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -283,24 +256,20 @@ async def test_messages_that_a_replica_filtered_are_passed(
 
 
 @in_virtual_time
-async def test_a_replica_that_does_not_know_the_topic_yet_sends_the_reader_to_its_master(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_a_replica_that_does_not_know_the_topic_yet_sends_the_reader_to_its_master() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         reader.put(b"x")
         reader.replica.pull_faults.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not yet"))
         assert await reader.pull_from(0) == (0, 1)
 
 
 @in_virtual_time
-async def test_a_dead_replica_sends_the_reader_to_its_master_and_a_dead_master_to_its_replica(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_a_dead_replica_sends_the_reader_to_its_master_and_a_dead_master_back() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         reader.put(b"x")
         await reader.replica.server.stop(0)
         assert await reader.pull_from(0) == (0, 1)
-    async with reader_of(fakes, virtual, read_from=ReadFrom.MASTER) as reader:
+    async with reader_of(read_from=ReadFrom.MASTER) as reader:
         reader.put(b"x")
         assert await reader.pull_from(0) == (0, 1)
         await reader.master.server.stop(0)
@@ -308,10 +277,8 @@ async def test_a_dead_replica_sends_the_reader_to_its_master_and_a_dead_master_t
 
 
 @in_virtual_time
-async def test_the_first_failure_is_raised_when_no_member_answers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual) as reader:
+async def test_the_first_failure_is_raised_when_no_member_answers() -> None:
+    async with reader_of() as reader:
         master = reader.master.address
         await reader.master.server.stop(0)
         await reader.replica.server.stop(0)
@@ -320,10 +287,8 @@ async def test_the_first_failure_is_raised_when_no_member_answers(
 
 
 @in_virtual_time
-async def test_a_refusal_of_the_master_is_final(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual) as reader:
+async def test_a_refusal_of_the_master_is_final() -> None:
+    async with reader_of() as reader:
         reader.put(b"x")
         reader.master.pull_faults.append(CallRefused(ResponseCode.NO_PERMISSION, "no"))
         with pytest.raises(CallRefused, match="no"):
@@ -332,10 +297,8 @@ async def test_a_refusal_of_the_master_is_final(
 
 
 @in_virtual_time
-async def test_an_offset_is_committed_by_a_pull_from_the_master_alone(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_an_offset_is_committed_by_a_pull_from_the_master_alone() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         reader.put(b"x")
         assert (await reader.pull(0, progress=5)).broker_id == 1
         flags = PullFlag(reader.replica.pulls[0].sys_flag)
@@ -346,10 +309,8 @@ async def test_an_offset_is_committed_by_a_pull_from_the_master_alone(
 
 
 @in_virtual_time
-async def test_only_a_broker_that_cannot_be_behind_is_asked_to_wait(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+async def test_only_a_broker_that_cannot_be_behind_is_asked_to_wait() -> None:
+    async with reader_of(read_from=ReadFrom.REPLICA) as reader:
         assert (await reader.pull(0, suspend_ms=9_000)).broker_id == 0
         assert [pull.suspend_timeout_millis for pull in reader.replica.pulls] == [0]
         assert [pull.suspend_timeout_millis for pull in reader.master.pulls] == [9_000]

@@ -6,20 +6,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, reader_context, session_of
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.session import Session
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
-from roquet.client.reading.pull_request import Puller, SubscriptionFilter
-from roquet.client.reading.queue_reader import QueueReader, ReaderContext
-from roquet.client.reading.retry import RetryLocally, RetrySender
+from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
-from roquet.rules.consumption.pull import ConsumeWindow
+from roquet.rules.consumption.progress import ConsumeWindow
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties
@@ -44,31 +41,19 @@ class ReaderUnderTest:
 
 @asynccontextmanager
 async def reading(
-    virtual: VirtualConfig, cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
+    cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
 ) -> AsyncIterator[ReaderUnderTest]:
-    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    puller = Puller(session, config, "g", saves_progress=True)
-    background, inbox = BackgroundTasks(), Inbox()
-    message_filter = SubscriptionFilter.by_tags("t", tags, 1)
-    context = ReaderContext(
-        inbox, puller, RetryLocally(RetrySender(session, config, "g")), background
-    )
-    reader = QueueReader(QUEUE, offset, message_filter, context)
-    try:
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
+    inbox, message_filter = Inbox(), SubscriptionFilter.by_tags("t", tags, 1)
+    async with session_of(cluster.address, config, "t") as session:
+        context = reader_context(session, config, inbox, saves_progress=True)
+        reader = QueueReader(QUEUE, offset, message_filter, context)
         yield ReaderUnderTest(reader, inbox, session)
-    finally:
-        await background.close()
-        await session.close()
 
 
 @in_virtual_time
-async def test_messages_arrive_as_soon_as_they_are_stored(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_messages_arrive_as_soon_as_they_are_stored() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         await asyncio.sleep(5)
         cluster.brokers["a"].put("t", 0, b"x")
         message = await r.next()
@@ -77,19 +62,15 @@ async def test_messages_arrive_as_soon_as_they_are_stored(
 
 
 @in_virtual_time
-async def test_an_idle_queue_is_asked_for_each_15_s(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster):
+async def test_an_idle_queue_is_asked_for_each_15_s() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster):
         await asyncio.sleep(61)
         assert len(cluster.brokers["a"].pulls) == 5
 
 
 @in_virtual_time
-async def test_progress_is_the_lowest_in_flight(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_progress_is_the_lowest_in_flight() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         first, second, _ = [await r.next() for _ in range(3)]
         await second.ack()
@@ -99,10 +80,8 @@ async def test_progress_is_the_lowest_in_flight(
 
 
 @in_virtual_time
-async def test_each_pull_tells_the_progress_on_the_way(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_each_pull_tells_the_progress_on_the_way() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
         await (await r.next()).ack()
         await asyncio.sleep(20)
@@ -113,12 +92,10 @@ async def test_each_pull_tells_the_progress_on_the_way(
 
 
 @in_virtual_time
-async def test_no_more_than_a_thousand_are_in_flight(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_no_more_than_a_thousand_are_in_flight() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        reading(virtual, cluster, in_flight_max=10, pull_count=4) as r,
+        fake_cluster(t={"a": 1}) as cluster,
+        reading(cluster, in_flight_max=10, pull_count=4) as r,
     ):
         cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
         await asyncio.sleep(60)
@@ -136,12 +113,10 @@ async def test_no_more_than_a_thousand_are_in_flight(
 
 
 @in_virtual_time
-async def test_no_more_than_a_hundred_mebibytes_are_in_flight(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_no_more_than_a_hundred_mebibytes_are_in_flight() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        reading(virtual, cluster, in_flight_bytes_max=250, pull_count=1) as r,
+        fake_cluster(t={"a": 1}) as cluster,
+        reading(cluster, in_flight_bytes_max=250, pull_count=1) as r,
     ):
         cluster.brokers["a"].put("t", 0, *[b"x" * 10] * 9)
         await asyncio.sleep(60)
@@ -149,10 +124,8 @@ async def test_no_more_than_a_hundred_mebibytes_are_in_flight(
 
 
 @in_virtual_time
-async def test_tags_with_the_same_hash_are_told_apart(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="Aa") as r:
+async def test_tags_with_the_same_hash_are_told_apart() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="Aa") as r:
         broker = cluster.brokers["a"]
         for tag in ("BB", "Aa", "BB"):  # "Aa" and "BB" have one hash
             broker.put("t", 0, tag.encode(), properties=encode_properties({"TAGS": tag}))
@@ -164,23 +137,19 @@ async def test_tags_with_the_same_hash_are_told_apart(
 
 
 @in_virtual_time
-async def test_an_offset_that_is_gone_is_corrected(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_an_offset_that_is_gone_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         cluster.brokers["a"].begins["t", 0] = 100
         cluster.brokers["a"].put("t", 0, b"x")
-        async with reading(virtual, cluster, offset=3) as r:
+        async with reading(cluster, offset=3) as r:
             assert (await r.next()).queue_offset == 100
             assert "t@a:0 does not hold offset 3" in caplog.text
             assert "going on at 100" in caplog.text
 
 
 @in_virtual_time
-async def test_a_broker_that_comes_back_is_read_on(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_broker_that_comes_back_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x")
         await (await r.next()).ack()
@@ -197,35 +166,29 @@ async def test_a_broker_that_comes_back_is_read_on(
 
 
 @in_virtual_time
-async def test_a_refused_pull_is_made_again_after_a_second(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_refused_pull_is_made_again_after_a_second() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.pull_faults = [CallRefused(2, "busy")] * 3
-        async with reading(virtual, cluster) as r:
+        async with reading(cluster) as r:
             broker.put("t", 0, b"x")
             assert (await r.next()).body == b"x"
             assert this_loop().clock.monotonic_ms() == 3_000
 
 
 @in_virtual_time
-async def test_a_broker_that_holds_no_pull_is_not_flooded(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_broker_that_holds_no_pull_is_not_flooded() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.holds_pulls = False
-        async with reading(virtual, cluster):
+        async with reading(cluster):
             await asyncio.sleep(1)
             assert len(broker.pulls) <= 51
 
 
 @in_virtual_time
-async def test_a_failed_message_comes_again_after_a_growing_pause(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_failed_message_comes_again_after_a_growing_pause() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
         times = []
         for _ in range(4):
@@ -238,10 +201,8 @@ async def test_a_failed_message_comes_again_after_a_growing_pause(
 
 
 @in_virtual_time
-async def test_a_released_queue_gives_nothing_more(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_released_queue_gives_nothing_more() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         message = await r.next()
         await message.nack()
@@ -254,17 +215,15 @@ async def test_a_released_queue_gives_nothing_more(
 
 
 @in_virtual_time
-async def test_a_scan_without_a_match_goes_on_at_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_a_scan_without_a_match_goes_on_at_once() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.pull_answers = [
             PullReply(code=20, next_begin_offset=n * 100, min_offset=0, max_offset=300)
             for n in (1, 2, 3)
         ]
         broker.begins["t", 0] = 300
-        async with reading(virtual, cluster) as r:
+        async with reading(cluster) as r:
             broker.put("t", 0, b"x")
             assert (await r.next()).queue_offset == 300
             assert this_loop().clock.monotonic_ms() == 0
@@ -272,9 +231,9 @@ async def test_a_scan_without_a_match_goes_on_at_once(
 
 @in_virtual_time
 async def test_a_fault_of_our_own_does_not_end_the_reading(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         take, faults = r.reader.window.take, [KeyError("ours")]
 
         def faulty(found: Any, next_offset: int) -> None:
@@ -301,28 +260,24 @@ class FaultyWindow(ConsumeWindow):
 
 
 @in_virtual_time
-async def test_messages_read_before_are_not_handed_out_twice(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_messages_read_before_are_not_handed_out_twice() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y", b"z")
         whole = b"".join(broker.queues["t", 0])
         broker.pull_answers = [
             PullReply(body=whole, next_begin_offset=3, min_offset=0, max_offset=3)
         ]
-        async with reading(virtual, cluster, offset=2) as r:
+        async with reading(cluster, offset=2) as r:
             assert (await r.next()).body == b"z"
             assert len(r.inbox) == 0
 
 
 @in_virtual_time
-async def test_messages_in_flight_have_a_limited_span(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_messages_in_flight_have_a_limited_span() -> None:
     async with (
-        fakes(t={"a": 1}) as cluster,
-        reading(virtual, cluster, in_flight_span_max=5, pull_count=1) as r,
+        fake_cluster(t={"a": 1}) as cluster,
+        reading(cluster, in_flight_span_max=5, pull_count=1) as r,
     ):
         cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
         first = await r.next()
@@ -335,8 +290,8 @@ async def test_messages_in_flight_have_a_limited_span(
 
 
 @in_virtual_time
-async def test_a_paused_queue_is_not_pulled(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_paused_queue_is_not_pulled() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y")
         await (await r.next()).nack(100)
@@ -352,10 +307,8 @@ async def test_a_paused_queue_is_not_pulled(fakes: FakeClusters, virtual: Virtua
 
 
 @in_virtual_time
-async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
         message = await r.next()
         r.reader.release()
@@ -366,10 +319,8 @@ async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner(
 
 
 @in_virtual_time
-async def test_a_release_waits_only_for_running_handlers(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_release_waits_only_for_running_handlers() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(3):
             cluster.brokers["a"].put("t", 0, b"%d" % number)
         message = await r.next()
@@ -384,10 +335,8 @@ async def test_a_release_waits_only_for_running_handlers(
 
 
 @in_virtual_time
-async def test_a_failing_or_slow_handler_delays_no_release(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_failing_or_slow_handler_delays_no_release() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(2):
             cluster.brokers["a"].put("t", 0, b"%d" % number)
         failing, _slow = await r.next(), await r.next()
@@ -401,10 +350,8 @@ async def test_a_failing_or_slow_handler_delays_no_release(
 
 
 @in_virtual_time
-async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
+async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
             broker.store("t", 0, body, b"", sys_flag)
@@ -416,10 +363,8 @@ async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone(
 
 
 @in_virtual_time
-async def test_a_tag_that_is_not_utf_8_is_passed_over_unless_it_is_wanted(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="b") as r:
+async def test_a_tag_that_is_not_utf_8_is_passed_over_unless_it_is_wanted() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="b") as r:
         for tag in (b"a", b"\xff", b"b"):
             cluster.brokers["a"].put("t", 0, tag, properties=b"TAGS\x01%s\x02" % tag)
         message = await r.next()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.client.conftest import Created, FakeCluster, FakeClusters, Until, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, config_of, fake_cluster, until
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -46,21 +46,17 @@ class RequesterView:
 
 
 @asynccontextmanager
-async def asking(
-    fakes: FakeClusters, virtual: VirtualConfig, **queues: int
-) -> AsyncIterator[RequesterView]:
+async def asking(**queues: int) -> AsyncIterator[RequesterView]:
     async with (
-        fakes(t=queues or {"a": 1}) as cluster,
-        Producer(cluster.address, config=virtual(ProducerConfig)) as producer,
+        fake_cluster(t=queues or {"a": 1}) as cluster,
+        Producer(cluster.address, config=config_of(ProducerConfig)) as producer,
     ):
         yield RequesterView(cluster, producer)
 
 
 @in_virtual_time
-async def test_brokers_know_the_requester_before_the_request_comes(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with asking(fakes, virtual, a=1, b=1) as asked:
+async def test_brokers_know_the_requester_before_the_request_comes() -> None:
+    async with asking(a=1, b=1) as asked:
         with pytest.raises(CallTimeout):
             await asked.producer.request("t", b"?", timeout_ms=500)
         assert all(broker.heartbeats for broker in asked.brokers)
@@ -70,10 +66,8 @@ async def test_brokers_know_the_requester_before_the_request_comes(
 
 
 @in_virtual_time
-async def test_a_thousand_requests_cost_one_introduction(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with asking(fakes, virtual) as asked:
+async def test_a_thousand_requests_cost_one_introduction() -> None:
+    async with asking() as asked:
         requests = (asked.producer.request("t", b"?", timeout_ms=900) for _ in range(1_000))
         await asyncio.gather(*requests, return_exceptions=True)
         assert len(asked.brokers[0].heartbeats) <= 3
@@ -81,10 +75,8 @@ async def test_a_thousand_requests_cost_one_introduction(
 
 
 @in_virtual_time
-async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broker(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with asking(fakes, virtual) as asked:
+async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broker() -> None:
+    async with asking() as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
         await asyncio.sleep(0.5)
         text = f"CORRELATION_ID\x01{asked.sends[0][names.CORRELATION_ID]}\x02"
@@ -95,11 +87,9 @@ async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broke
 
 
 @in_virtual_time
-async def test_replies_to_no_pending_request_are_dropped(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_replies_to_no_pending_request_are_dropped(created: Created) -> None:
     pending = created(PendingRequests)
-    async with asking(fakes, virtual) as asked:
+    async with asking() as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
         await asyncio.sleep(0.5)
         text = f"CORRELATION_ID\x01{asked.sends[0][names.CORRELATION_ID]}\x02mine\x01yes\x02"
@@ -112,11 +102,9 @@ async def test_replies_to_no_pending_request_are_dropped(
 
 
 @in_virtual_time
-async def test_a_request_that_cannot_be_sent_raises_the_reason(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_a_request_that_cannot_be_sent_raises_the_reason(created: Created) -> None:
     pending = created(PendingRequests)
-    async with asking(fakes, virtual) as asked:
+    async with asking() as asked:
         asked.brokers[0].faults += [CallRefused(13, "no such thing")] * 3
         with pytest.raises(CallRefused, match="no such thing"):
             await asked.producer.request("t", b"?")
@@ -124,10 +112,8 @@ async def test_a_request_that_cannot_be_sent_raises_the_reason(
 
 
 @in_virtual_time
-async def test_the_properties_of_the_system_count_against_the_limit(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with asking(fakes, virtual) as asked:
+async def test_the_properties_of_the_system_count_against_the_limit() -> None:
+    async with asking() as asked:
         most = {"p": "x" * (names.PROPERTIES_SIZE_MAX - 60)}
         await asked.producer.send("t", b"fits", properties=most)
         with pytest.raises(MessageIllegal, match="over the limit of 32767"):
@@ -135,10 +121,8 @@ async def test_the_properties_of_the_system_count_against_the_limit(
 
 
 @in_virtual_time
-async def test_a_lost_connection_is_reopened_while_a_request_waits(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with asking(fakes, virtual) as asked:
+async def test_a_lost_connection_is_reopened_while_a_request_waits() -> None:
+    async with asking() as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=10_000))
         await asyncio.sleep(0.5)
         before = len(asked.brokers[0].heartbeats)
@@ -151,10 +135,8 @@ async def test_a_lost_connection_is_reopened_while_a_request_waits(
 
 
 @in_virtual_time
-async def test_an_unreachable_broker_delays_requests_by_a_second_at_most(
-    fakes: FakeClusters, virtual: VirtualConfig, until: Until
-) -> None:
-    async with asking(fakes, virtual, a=1, b=1) as asked:
+async def test_an_unreachable_broker_delays_requests_by_a_second_at_most() -> None:
+    async with asking(a=1, b=1) as asked:
         hung = asyncio.Event()
 
         async def hang(_call: Heartbeat, _peer: Peer) -> Reply | None:

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
+from tests.client.reading.test_message import RecordingOwner
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.reading.message import DEAD_LETTER, InboundMessage
 from roquet.client.reading.retry import (
     DropFailed,
@@ -20,7 +20,6 @@ from roquet.client.reading.retry import (
 )
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Reply
@@ -34,36 +33,19 @@ HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 RETRY = "%RETRY%g"
 
 
-class SilentOwner:
-    is_held = True
-
-    def finish(self, message: InboundMessage) -> None:
-        """Nothing."""
-
-    def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
-        """Nothing."""
-
-
 def message(times: int = 0, **properties: str) -> InboundMessage:
     raw = record.pack(
         0, 5, 3, 4096, 0, 11, HOST, 12, HOST, times, 0, b"x", b"t",
         record.encode_properties({"UNIQ_KEY": "ID", **properties}),
     )  # fmt: skip
-    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), SilentOwner())
+    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), RecordingOwner())
 
 
 @asynccontextmanager
-async def back_of(
-    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
-) -> AsyncIterator[RetrySender]:
-    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
-    session = Session(cluster.address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    try:
+async def back_of(cluster: FakeCluster, **settings: Any) -> AsyncIterator[RetrySender]:
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
+    async with session_of(cluster.address, config, "t") as session:
         yield RetrySender(session, config, "g")
-    finally:
-        await session.close()
 
 
 def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
@@ -72,10 +54,8 @@ def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
 
 
 @in_virtual_time
-async def test_a_send_back_names_all_that_the_broker_needs(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster, retries_max=7) as back:
+async def test_a_send_back_names_all_that_the_broker_needs() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster, retries_max=7) as back:
         sent: list[int] = []
         failures = RetryByBroker(back, lambda: sent.append(1))
         assert await failures.settle(message(), None) is None
@@ -89,12 +69,10 @@ async def test_a_send_back_names_all_that_the_broker_needs(
 
 
 @in_virtual_time
-async def test_a_send_back_goes_to_another_broker_when_its_own_refuses(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_send_back_goes_to_another_broker_when_its_own_refuses() -> None:
     async with (
-        fakes(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
-        back_of(virtual, cluster) as back,
+        fake_cluster(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
+        back_of(cluster) as back,
     ):
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         failures = RetryByBroker(back, lambda: None)
@@ -114,12 +92,10 @@ async def test_a_send_back_goes_to_another_broker_when_its_own_refuses(
 
 
 @in_virtual_time
-async def test_a_message_that_is_stored_less_durably_than_promised_counts_once_readers_see_it(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_message_stored_less_durably_than_promised_counts_once_readers_see_it() -> None:
     async with (
-        fakes(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
-        back_of(virtual, cluster) as back,
+        fake_cluster(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
+        back_of(cluster) as back,
     ):
         broker = cluster.brokers["a"]
         send, shown = broker.send, list[bytes]()
@@ -154,9 +130,9 @@ async def test_a_message_that_is_stored_less_durably_than_promised_counts_once_r
 
 @in_virtual_time
 async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
+    async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster) as back:
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         failures = RetryByBroker(back, lambda: None)
         assert await failures.settle(message(), None) == 5_000
@@ -165,14 +141,12 @@ async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once
 
 
 @in_virtual_time
-async def test_an_ordered_message_stays_in_its_place_until_its_last_try(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_an_ordered_message_stays_in_its_place_until_its_last_try() -> None:
     async with (
-        fakes(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
-        back_of(virtual, cluster, retries_max=3) as back,
+        fake_cluster(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
+        back_of(cluster, retries_max=3) as back,
     ):
-        config = virtual(ConsumerConfig, retries_max=3)
+        config = config_of(ConsumerConfig, retries_max=3)
         failures = RetryOrdered(config, back)
         assert await failures.settle(message(2), None) == 1_000
         assert await failures.settle(message(2), 77) == 77
@@ -185,17 +159,15 @@ async def test_an_ordered_message_stays_in_its_place_until_its_last_try(
 
 
 @in_virtual_time
-async def test_a_broadcast_ordered_message_ends_with_its_last_try(virtual: VirtualConfig) -> None:
-    failures = RetryOrdered(virtual(ConsumerConfig, retries_max=1), None)
+async def test_a_broadcast_ordered_message_ends_with_its_last_try() -> None:
+    failures = RetryOrdered(config_of(ConsumerConfig, retries_max=1), None)
     assert await failures.settle(message(0), None) == 1_000
     assert await failures.settle(message(1), None) is None
 
 
 @in_virtual_time
-async def test_without_a_group_it_is_tried_here_until_it_is_given_up(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
+async def test_without_a_group_it_is_tried_here_until_it_is_given_up() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster) as back:
         failures = RetryLocally(back)
         assert await failures.settle(message(2), None) == 4_000
         assert await failures.settle(message(2), 5) == 5
@@ -210,14 +182,9 @@ async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureF
 
 
 @in_virtual_time
-async def test_the_log_names_the_fate_of_a_failed_message(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_names_the_fate_of_a_failed_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        back_of(virtual, cluster, retries_max=2) as back,
-    ):
+    async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster, retries_max=2) as back:
         for times in range(3):
             await RetryByBroker(back, lambda: None).settle(message(times), None)
     first, second, third = [one for one in caplog.records if one.name.endswith("retry")]

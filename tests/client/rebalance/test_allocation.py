@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -20,10 +20,8 @@ QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
 
 
 @asynccontextmanager
-async def allocator_of(
-    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
-) -> AsyncIterator[QueueAllocator]:
-    config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+async def allocator_of(cluster: FakeCluster, **settings: Any) -> AsyncIterator[QueueAllocator]:
+    config: ConsumerConfig = config_of(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(
         lambda: HeartbeatData(
@@ -37,23 +35,19 @@ async def allocator_of(
 
 
 @in_virtual_time
-async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, allocator_of(virtual, cluster) as allocator:
+async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, allocator_of(cluster) as allocator:
         assert await allocator.queues_of("t") == QUEUES
         with pytest.raises(UsageError, match="topic u does not exist"):
             await allocator.queues_of("u")
 
 
 @in_virtual_time
-async def test_every_broadcasting_member_gets_all_queues(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_every_broadcasting_member_gets_all_queues() -> None:
     model = MessageModel.BROADCASTING
     async with (
-        fakes(t={"a": 2}) as cluster,
-        allocator_of(virtual, cluster, message_model=model, strategy="STICKY") as allocator,
+        fake_cluster(t={"a": 2}) as cluster,
+        allocator_of(cluster, message_model=model, strategy="STICKY") as allocator,
     ):
         await allocator.check(["t"])
         assert await allocator.queues_of("t") == QUEUES
@@ -70,28 +64,21 @@ async def test_every_broadcasting_member_gets_all_queues(
     ],
     ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
 )
-def test_an_invalid_result_of_a_strategy_is_an_error(
-    fakes: FakeClusters, virtual: VirtualConfig, answer: Any
-) -> None:
-    @in_virtual_time
-    async def asked() -> None:
-        async with (
-            fakes(t={"a": 2}) as cluster,
-            allocator_of(virtual, cluster, strategy=answer) as allocator,
-        ):
-            with pytest.raises(RoquetError):
-                await allocator.queues_of("t")
-
-    asked()
+@in_virtual_time
+async def test_an_invalid_result_of_a_strategy_is_an_error(answer: Any) -> None:
+    async with (
+        fake_cluster(t={"a": 2}) as cluster,
+        allocator_of(cluster, strategy=answer) as allocator,
+    ):
+        with pytest.raises(RoquetError):
+            await allocator.queues_of("t")
 
 
 @in_virtual_time
-async def test_the_first_broker_decides_when_asked_to(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_the_first_broker_decides_when_asked_to() -> None:
     async with (
-        fakes(t={"b": 2, "a": 2}) as cluster,
-        allocator_of(virtual, cluster, strategy="STICKY") as allocator,
+        fake_cluster(t={"b": 2, "a": 2}) as cluster,
+        allocator_of(cluster, strategy="STICKY") as allocator,
     ):
         asked: list[AssignmentQuery] = []
 
@@ -113,12 +100,10 @@ async def test_the_first_broker_decides_when_asked_to(
 
 
 @in_virtual_time
-async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us() -> None:
     async with (
-        fakes(t={"a": 2}) as cluster,
-        allocator_of(virtual, cluster, strategy="STICKY") as allocator,
+        fake_cluster(t={"a": 2}) as cluster,
+        allocator_of(cluster, strategy="STICKY") as allocator,
     ):
         broker = cluster.brokers["a"]
 
@@ -137,26 +122,19 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
 @pytest.mark.parametrize(
     "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
 )
-def test_a_broker_without_the_strategy_fails_the_start(
-    fakes: FakeClusters, virtual: VirtualConfig, decides: Any
-) -> None:
-    @in_virtual_time
-    async def started() -> None:
-        async with (
-            fakes(t={"a": 2}) as cluster,
-            allocator_of(virtual, cluster, strategy="LAG_WEIGHTED") as allocator,
-        ):
-            cluster.brokers["a"].decides = decides
-            with pytest.raises(ConfigError, match="broker a does not support LAG_WEIGHTED"):
-                await allocator.check(["t", "%RETRY%g"])
-
-    started()
+@in_virtual_time
+async def test_a_broker_without_the_strategy_fails_the_start(decides: Any) -> None:
+    async with (
+        fake_cluster(t={"a": 2}) as cluster,
+        allocator_of(cluster, strategy="LAG_WEIGHTED") as allocator,
+    ):
+        cluster.brokers["a"].decides = decides
+        with pytest.raises(ConfigError, match="broker a does not support LAG_WEIGHTED"):
+            await allocator.check(["t", "%RETRY%g"])
 
 
 @in_virtual_time
-async def test_an_unreachable_cluster_does_not_fail_the_start(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes() as cluster, allocator_of(virtual, cluster, strategy="STICKY") as allocator:
+async def test_an_unreachable_cluster_does_not_fail_the_start() -> None:
+    async with fake_cluster() as cluster, allocator_of(cluster, strategy="STICKY") as allocator:
         await allocator.check(["t"])  # raises nothing
         assert cluster.asked == ["t"]

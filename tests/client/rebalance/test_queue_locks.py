@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, config_of, fake_cluster, session_of
 
 from roquet.client.config import ConsumerConfig
-from roquet.client.connection.session import Session
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
@@ -19,22 +17,17 @@ QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
 
 @asynccontextmanager
 async def locks_of(
-    virtual: VirtualConfig, cluster: FakeCluster, lost: list[Sequence[MessageQueue]]
+    cluster: FakeCluster, lost: list[Sequence[MessageQueue]]
 ) -> AsyncIterator[QueueLocks]:
-    session = Session(cluster.address, virtual(ConsumerConfig))
-    session.start(lambda: HeartbeatData(client_id="me"))
-    await session.routes.refresh("t")
-    locks = QueueLocks(session, "g", lost.append)
-    locks.start()
-    try:
+    async with session_of(cluster.address, config_of(ConsumerConfig), "t") as session:
+        locks = QueueLocks(session, "g", lost.append)
+        locks.start()
         yield locks
-    finally:
-        await session.close()
 
 
 @in_virtual_time
-async def test_only_free_queues_are_locked(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+async def test_only_free_queues_are_locked() -> None:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         cluster.brokers["b"].locked[QUEUES[1]] = "other"
         assert await locks.lock(QUEUES) == {QUEUES[0]}
         assert locks.held == [QUEUES[0]]
@@ -44,8 +37,8 @@ async def test_only_free_queues_are_locked(fakes: FakeClusters, virtual: Virtual
 
 
 @in_virtual_time
-async def test_locks_are_renewed_each_20_s(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+async def test_locks_are_renewed_each_20_s() -> None:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         await locks.lock(QUEUES[:1])
         await asyncio.sleep(0.1)
         before = cluster.brokers["a"].lock_calls
@@ -54,11 +47,9 @@ async def test_locks_are_renewed_each_20_s(fakes: FakeClusters, virtual: Virtual
 
 
 @in_virtual_time
-async def test_a_lock_that_another_member_has_is_lost(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_lock_that_another_member_has_is_lost() -> None:
     lost: list[Sequence[MessageQueue]] = []
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
         await locks.lock(QUEUES)
         cluster.brokers["b"].locked[QUEUES[1]] = "other"
         await asyncio.sleep(21)
@@ -67,11 +58,9 @@ async def test_a_lock_that_another_member_has_is_lost(
 
 
 @in_virtual_time
-async def test_an_unconfirmed_lock_expires_after_30_s(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_an_unconfirmed_lock_expires_after_30_s() -> None:
     lost: list[Sequence[MessageQueue]] = []
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
         await locks.lock(QUEUES)
         cluster.brokers["b"].lock_faults = [CallRefused(2, "busy")] * 99
         await asyncio.sleep(29)
@@ -81,11 +70,9 @@ async def test_an_unconfirmed_lock_expires_after_30_s(
 
 
 @in_virtual_time
-async def test_a_short_failure_of_the_broker_costs_no_lock(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_short_failure_of_the_broker_costs_no_lock() -> None:
     lost: list[Sequence[MessageQueue]] = []
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
         await locks.lock(QUEUES)
         cluster.brokers["b"].lock_faults = [CallRefused(2, "busy")] * 5
         await asyncio.sleep(120)
@@ -93,9 +80,7 @@ async def test_a_short_failure_of_the_broker_costs_no_lock(
 
 
 @in_virtual_time
-async def test_an_unanswered_lock_request_locks_nothing(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
+async def test_an_unanswered_lock_request_locks_nothing() -> None:
+    async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         cluster.brokers["a"].lock_faults = [CallRefused(2, "busy")]
         assert await locks.lock(QUEUES) == {QUEUES[1]}

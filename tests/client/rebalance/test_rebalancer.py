@@ -2,13 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import consumer_of, consuming, fake_cluster
 
-from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.client.push import PushConsumer
 from roquet.client.reading.offsets import GroupOffsets
 from roquet.client.reading.pull_request import Puller
 from roquet.client.rebalance.allocation import QueueAllocator
@@ -22,18 +19,11 @@ from roquet.wire.codes import ResponseCode
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
-    config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
-    return PushConsumer(cluster.address, group="g", topic="t", config=config)
-
-
 @in_virtual_time
-async def test_the_retry_topic_is_read_but_not_shown(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_the_retry_topic_is_read_but_not_shown() -> None:
     async with (
-        fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
-        consumer_of(virtual, cluster) as consumer,
+        fake_cluster(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
+        consumer_of(cluster) as consumer,
     ):
         cluster.brokers["a"].put("%RETRY%g", 0, b"again")
         (message,) = await consumer.fetch(1)
@@ -44,13 +34,13 @@ async def test_the_retry_topic_is_read_but_not_shown(
 
 @in_virtual_time
 async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def hangs(queues: Sequence[MessageQueue]) -> None:
         await asyncio.Event().wait()
 
-    async with fakes(t={"a": 1}) as cluster:
-        async with consumer_of(virtual, cluster, close_timeout_ms=5_000) as consumer:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        async with consumer_of(cluster, close_timeout_ms=5_000) as consumer:
             await asyncio.sleep(1)
             consumer.on_revoked(hangs)
             began = asyncio.get_running_loop().time()
@@ -59,10 +49,8 @@ async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
 
 
 @in_virtual_time
-async def test_a_retry_topic_that_comes_late_is_found(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_retry_topic_that_comes_late_is_found() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(100)
         asked = cluster.asked.count("%RETRY%g")
         assert asked < 20  # and not each second
@@ -73,12 +61,9 @@ async def test_a_retry_topic_that_comes_late_is_found(
 
 @in_virtual_time
 async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
-    fakes: FakeClusters,
-    virtual: VirtualConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+    async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(1)
         changes: list[str] = []
         consumer.on_revoked(lambda _: changes.append("revoked"))
@@ -95,13 +80,8 @@ async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
 
 
 @in_virtual_time
-async def test_a_full_or_paused_queue_is_not_silent(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2}) as cluster,
-        consumer_of(virtual, cluster, in_flight_max=2) as consumer,
-    ):
+async def test_a_full_or_paused_queue_is_not_silent() -> None:
+    async with consuming({"a": 2}, in_flight_max=2) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         await asyncio.sleep(1)
         revoked: list[object] = []
@@ -113,7 +93,7 @@ async def test_a_full_or_paused_queue_is_not_silent(
 
 @in_virtual_time
 async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_once(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     faulty: list[int] = []
 
@@ -122,10 +102,7 @@ async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_on
             raise ZeroDivisionError("no idea")
         return average(queues, members)
 
-    async with (
-        fakes(t={"a": 2}) as cluster,
-        consumer_of(virtual, cluster, strategy=strategy) as consumer,
-    ):
+    async with consuming({"a": 2}, strategy=strategy) as (cluster, consumer):
         await asyncio.sleep(1)
         faulty.append(1)
         await asyncio.sleep(300)
@@ -142,12 +119,9 @@ async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_on
 
 @in_virtual_time
 async def test_a_failing_rebalance_is_logged_after_other_failures_too(
-    fakes: FakeClusters,
-    virtual: VirtualConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fakes() as cluster, consumer_of(virtual, cluster) as one:
+    async with fake_cluster() as cluster, consumer_of(cluster) as one:
         await asyncio.sleep(5)  # the topic does not exist
 
         async def faulty(allocator: QueueAllocator, topic: str) -> list[MessageQueue]:
@@ -167,12 +141,10 @@ async def test_a_failing_rebalance_is_logged_after_other_failures_too(
 
 
 @in_virtual_time
-async def test_locking_is_retried_after_half_a_second(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
+async def test_locking_is_retried_after_half_a_second() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
         cluster.brokers["a"].locked[QUEUE] = "other"
-        async with consumer_of(virtual, cluster, ordered=True) as consumer:
+        async with consumer_of(cluster, ordered=True) as consumer:
             await asyncio.sleep(10)
             assert consumer.assignment() == []
             before = cluster.brokers["a"].lock_calls
@@ -184,11 +156,9 @@ async def test_locking_is_retried_after_half_a_second(
 
 
 @in_virtual_time
-async def test_a_strategy_that_no_broker_supports_fails_the_start(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        consumer = consumer_of(virtual, cluster, strategy="STICKY")
+async def test_a_strategy_that_no_broker_supports_fails_the_start() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        consumer = consumer_of(cluster, strategy="STICKY")
         with pytest.raises(ConfigError, match="does not support STICKY"):
             await consumer.start()
         with pytest.raises(UsageError, match="closed"):
@@ -197,25 +167,21 @@ async def test_a_strategy_that_no_broker_supports_fails_the_start(
 
 
 @in_virtual_time
-async def test_the_brokers_decision_is_the_assignment(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
+async def test_the_brokers_decision_is_the_assignment() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
 
         def nothing(query: AssignmentQuery) -> QueueAssignments:
             return QueueAssignments(message_queue_assignments=[])
 
         cluster.brokers["a"].decides = nothing
-        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+        async with consumer_of(cluster, strategy="STICKY") as consumer:
             await asyncio.sleep(5)
             assert consumer.assignment() == []
 
 
 @in_virtual_time
-async def test_concurrent_rebalances_assign_a_queue_once(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_concurrent_rebalances_assign_a_queue_once() -> None:
+    async with consuming({"a": 1}) as (cluster, consumer):
         heard: list[object] = []
         consumer.on_assigned(heard.append)
         await asyncio.gather(*(consumer.rebalance() for _ in range(3)))
@@ -226,10 +192,8 @@ async def test_concurrent_rebalances_assign_a_queue_once(
 
 
 @in_virtual_time
-async def test_a_rebalance_asked_for_by_a_listener_follows_later(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
+async def test_a_rebalance_asked_for_by_a_listener_follows_later() -> None:
+    async with consuming({"a": 1}) as (_cluster, consumer):
         results: list[bool] = []
 
         async def look(queues: Sequence[MessageQueue]) -> None:
@@ -245,10 +209,8 @@ async def test_a_rebalance_asked_for_by_a_listener_follows_later(
 
 
 @in_virtual_time
-async def test_unsubscribing_during_an_assignment_leaves_no_lock(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+async def test_unsubscribing_during_an_assignment_leaves_no_lock() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
         one.on_assigned(lambda queues: one.unsubscribe("t"))
         await asyncio.sleep(1)
         assert cluster.brokers["a"].lock_calls == 1
@@ -257,9 +219,9 @@ async def test_unsubscribing_during_an_assignment_leaves_no_lock(
 
 @in_virtual_time
 async def test_a_queue_without_a_readable_offset_delays_no_other(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
         other, start_offset = MessageQueue("t", "a", 1), GroupOffsets.start_offset
 
         async def garbled(offsets: GroupOffsets, queue: MessageQueue) -> int:
@@ -277,10 +239,8 @@ async def test_a_queue_without_a_readable_offset_delays_no_other(
 
 
 @in_virtual_time
-async def test_a_failed_rebalance_leaves_no_lock(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
+async def test_a_failed_rebalance_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
 
         async def faulty(offsets: GroupOffsets, queue: MessageQueue) -> int:
             raise ZeroDivisionError
@@ -293,27 +253,23 @@ async def test_a_failed_rebalance_leaves_no_lock(
 
 
 @in_virtual_time
-async def test_the_route_is_refreshed_when_another_broker_decides(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"b": 1}) as cluster:
+async def test_the_route_is_refreshed_when_another_broker_decides() -> None:
+    async with fake_cluster(t={"b": 1}) as cluster:
 
         def decide(query: AssignmentQuery) -> QueueAssignments:
             if "a" in cluster.topics["t"]:
                 raise CallRefused(ResponseCode.NOT_LEADER_FOR_QUEUE, "a divides, not b")
             return QueueAssignments(
-                message_queue_assignments=[
-                    QueueAssignment(message_queue=MessageQueue("t", "b", 0)),
-                ]
+                message_queue_assignments=[QueueAssignment(message_queue=MessageQueue("t", "b", 0))]
             )
 
         def decide_first(query: AssignmentQuery) -> QueueAssignments:
             return QueueAssignments(
-                message_queue_assignments=[QueueAssignment(message_queue=QUEUE)],
+                message_queue_assignments=[QueueAssignment(message_queue=QUEUE)]
             )
 
         cluster.brokers["b"].decides = decide
-        async with consumer_of(virtual, cluster, strategy="STICKY") as consumer:
+        async with consumer_of(cluster, strategy="STICKY") as consumer:
             await asyncio.sleep(2)
             assert consumer.assignment() == [MessageQueue("t", "b", 0)]
             (await cluster.add("a")).decides = decide_first

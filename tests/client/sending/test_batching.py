@@ -4,12 +4,12 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import fake_cluster, producer_of, producing
 
-from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.sending.selectors import Chance
 from roquet.model.errors import (
@@ -26,11 +26,7 @@ from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
-
-def producer_of(
-    virtual: VirtualConfig, address: str, linger_ms: int = 5, **settings: Any
-) -> Producer:
-    return Producer(address, config=virtual(ProducerConfig, linger_ms=linger_ms, **settings))
+batching = partial(producing, linger_ms=5)
 
 
 def sizes(broker: Any) -> list[int]:
@@ -54,13 +50,8 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_each_message_of_a_batch_has_its_own_receipt(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4, "b": 4}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_each_message_of_a_batch_has_its_own_receipt() -> None:
+    async with batching({"a": 4, "b": 4}) as (cluster, producer):
         receipts = await together(producer, numbers(300))
         assert sum(len(b.sends) for b in cluster.brokers.values()) == 1
         assert len({receipt.message_id for receipt in receipts}) == 300
@@ -70,8 +61,8 @@ async def test_each_message_of_a_batch_has_its_own_receipt(
 
 
 @in_virtual_time
-async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_batches_take_the_queues_in_turn() -> None:
+    async with batching({"a": 4}) as (cluster, producer):
         for _ in range(8):
             await together(producer, numbers(10))
         assert {len(held) for held in cluster.brokers["a"].queues.values()} == {20}
@@ -79,13 +70,8 @@ async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: Vir
 
 
 @in_virtual_time
-async def test_a_batch_waits_for_its_linger_time(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=50) as producer,
-    ):
+async def test_a_batch_waits_for_its_linger_time() -> None:
+    async with batching({"a": 1}, linger_ms=50) as (cluster, producer):
         await producer.send("t", b"route")
         start = this_loop().clock.monotonic_ms()
         first = asyncio.ensure_future(producer.send("t", b"1"))
@@ -97,24 +83,16 @@ async def test_a_batch_waits_for_its_linger_time(
 
 
 @in_virtual_time
-async def test_without_linger_what_is_sent_at_one_moment_goes_together(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=0) as producer,
-    ):
+async def test_without_linger_what_is_sent_at_one_moment_goes_together() -> None:
+    async with batching({"a": 1}, linger_ms=0) as (cluster, producer):
         await together(producer, numbers(20))
         await producer.send("t", b"alone")
         assert sizes(cluster.brokers["a"]) == [20, 1]
 
 
 @in_virtual_time
-async def test_a_full_batch_does_not_wait(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=1_000, batch_bytes=1_000) as producer,
-    ):
+async def test_a_full_batch_does_not_wait() -> None:
+    async with batching({"a": 1}, linger_ms=1_000, batch_bytes=1_000) as (cluster, producer):
         await producer.send("t", b"route")
         sends = [asyncio.ensure_future(producer.send("t", b"x" * 200)) for _ in range(20)]
         await asyncio.sleep(0.1)
@@ -124,13 +102,8 @@ async def test_a_full_batch_does_not_wait(fakes: FakeClusters, virtual: VirtualC
 
 
 @in_virtual_time
-async def test_a_key_keeps_its_order_through_batches_and_retries(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=1) as producer,
-    ):
+async def test_a_key_keeps_its_order_through_batches_and_retries() -> None:
+    async with batching({"a": 2, "b": 2}, linger_ms=1) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.send_ms = 7
             broker.faults += [CallRefused(2, "busy")] * 2
@@ -150,10 +123,8 @@ async def test_a_key_keeps_its_order_through_batches_and_retries(
 
 
 @in_virtual_time
-async def test_keys_keep_their_order_while_the_route_is_looked_for(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_keys_keep_their_order_while_the_route_is_looked_for() -> None:
+    async with batching({"a": 3}) as (cluster, producer):
         cluster.unready = 3
         sends = []
         for number in range(60):
@@ -166,10 +137,8 @@ async def test_keys_keep_their_order_while_the_route_is_looked_for(
 
 
 @in_virtual_time
-async def test_unbatchable_messages_are_sent_alone(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_unbatchable_messages_are_sent_alone() -> None:
+    async with batching({"a": 1}) as (cluster, producer):
         long = b"x" * 5_000
         await asyncio.gather(
             producer.send("t", b"1"),
@@ -188,10 +157,8 @@ async def test_unbatchable_messages_are_sent_alone(
 
 
 @in_virtual_time
-async def test_messages_sent_alone_keep_the_order_of_their_key(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_messages_sent_alone_keep_the_order_of_their_key() -> None:
+    async with batching({"a": 1}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 10
         messages = [Message("t", b"%d" % n, order_key="k", delay_level=n % 3) for n in range(12)]
         receipts = await asyncio.gather(*(producer.send(message) for message in messages))
@@ -200,10 +167,8 @@ async def test_messages_sent_alone_keep_the_order_of_their_key(
 
 
 @in_virtual_time
-async def test_a_refused_message_does_not_spoil_its_batch(
-    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with batching({"a": 2}) as (cluster, producer):
         broker = cluster.brokers["a"]
         take = broker.take
 
@@ -221,10 +186,8 @@ async def test_a_refused_message_does_not_spoil_its_batch(
 
 
 @in_virtual_time
-async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None:
+    async with batching({"a": 1}) as (cluster, producer):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
         results = await together(producer, numbers(5))
         assert len({id(error) for error in results}) == 5
@@ -235,13 +198,8 @@ async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
 
 
 @in_virtual_time
-async def test_a_retried_batch_goes_to_another_broker(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_a_retried_batch_goes_to_another_broker() -> None:
+    async with batching({"a": 2, "b": 2}) as (cluster, producer):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
         for _ in range(3):
             results = await together(producer, numbers(10))
@@ -249,17 +207,12 @@ async def test_a_retried_batch_goes_to_another_broker(
 
 
 @in_virtual_time
-async def test_selectors_choose_for_each_message(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_selectors_choose_for_each_message() -> None:
     def by_tag(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         chosen: MessageQueue = queues[int(message.tag or "0")]
         return chosen
 
-    async with (
-        fakes(t={"a": 4}) as cluster,
-        producer_of(virtual, cluster.address, selector=by_tag) as producer,
-    ):
+    async with batching({"a": 4}, selector=by_tag) as (cluster, producer):
         sends = (producer.send("t", b"x", tag=str(number % 4)) for number in range(40))
         receipts = await asyncio.gather(*sends)
         assert [receipt.queue.queue_id for receipt in receipts] == [0, 1, 2, 3] * 10
@@ -269,13 +222,8 @@ async def test_selectors_choose_for_each_message(
 
 
 @in_virtual_time
-async def test_a_cancelled_message_is_left_out_of_its_batch(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=100) as producer,
-    ):
+async def test_a_cancelled_message_is_left_out_of_its_batch() -> None:
+    async with batching({"a": 1}, linger_ms=100) as (cluster, producer):
         await producer.send("t", b"route")
         sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(3)]
         await asyncio.sleep(0.01)
@@ -285,10 +233,8 @@ async def test_a_cancelled_message_is_left_out_of_its_batch(
 
 
 @in_virtual_time
-async def test_time_counts_from_the_send_and_each_has_its_own(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_time_counts_from_the_send_and_each_has_its_own() -> None:
+    async with batching({"a": 1}) as (cluster, producer):
         await producer.send("t", b"route")
         cluster.brokers["a"].send_ms = 2_000
         first = asyncio.ensure_future(producer.send("t", b"1", order_key="k"))
@@ -303,11 +249,9 @@ async def test_time_counts_from_the_send_and_each_has_its_own(
 
 
 @in_virtual_time
-async def test_a_close_sends_lingering_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster:
-        async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
+async def test_a_close_sends_lingering_messages() -> None:
+    async with fake_cluster(t={"a": 2}) as cluster:
+        async with producer_of(cluster, linger_ms=60_000) as producer:
             sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
             keyed = [
                 asyncio.ensure_future(producer.send("t", body, order_key="k"))
@@ -319,13 +263,8 @@ async def test_a_close_sends_lingering_messages(
 
 
 @in_virtual_time
-async def test_a_flush_waits_for_the_sends_made_before_it(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, linger_ms=60_000) as producer,
-    ):
+async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
+    async with batching({"a": 1}, linger_ms=60_000) as (cluster, producer):
         sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
         await asyncio.sleep(0.1)
         assert await producer.flush()
@@ -339,13 +278,9 @@ async def test_a_flush_waits_for_the_sends_made_before_it(
 
 
 @in_virtual_time
-async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster:
-        producer = producer_of(
-            virtual, cluster.address, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000
-        )
+async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> None:
+    async with fake_cluster(t={"a": 1}) as cluster:
+        producer = producer_of(cluster, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000)
         cluster.brokers["a"].send_ms = 10_000
         async with producer:
             sends = [
@@ -363,10 +298,8 @@ async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
 
 
 @in_virtual_time
-async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins() -> None:
+    async with batching({"a": 1}) as (cluster, producer):
         results = await together(producer, [b"1", b"", b"2"])
         assert isinstance(results[1], MessageIllegal)
         assert sizes(cluster.brokers["a"]) == [2]

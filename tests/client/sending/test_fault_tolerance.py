@@ -7,41 +7,40 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeClusters, VirtualConfig
+from tests.client.conftest import (
+    Created,
+    FakeCluster,
+    config_of,
+    fake_cluster,
+    producing,
+    session_of,
+)
 
 from roquet.client.config import ProducerConfig
-from roquet.client.connection.session import Session
 from roquet.client.producer import Producer
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed
 from roquet.model.queue import MessageQueue
-from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
 A = MessageQueue("t", "a", 0)
 
 
 @asynccontextmanager
-async def tolerance_of(
-    virtual: VirtualConfig, address: str, **settings: Any
-) -> AsyncIterator[FaultTolerance]:
-    config: ProducerConfig = virtual(ProducerConfig, fault_tolerance=True, **settings)
-    session = Session(address, config)
-    session.start(lambda: HeartbeatData(client_id="me"))
-    try:
-        await session.routes.refresh("t")
-        yield FaultTolerance(session, config)
-    finally:
-        await session.close()
-
-
-def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
-    return Producer(address, config=virtual(ProducerConfig, **settings))
+async def tolerating(
+    queues: dict[str, int], **settings: Any
+) -> AsyncIterator[tuple[FakeCluster, FaultTolerance]]:
+    config: ProducerConfig = config_of(ProducerConfig, fault_tolerance=True, **settings)
+    async with (
+        fake_cluster(t=queues) as cluster,
+        session_of(cluster.address, config, "t") as session,
+    ):
+        yield cluster, FaultTolerance(session, config)
 
 
 @in_virtual_time
-async def test_quick_brokers_are_not_penalized(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
+async def test_quick_brokers_are_not_penalized() -> None:
+    async with tolerating({"a": 1}) as (_, known):
         known.record_success(A, 549)
         assert known.usable() is None
         known.record_success(A, 550)
@@ -62,36 +61,25 @@ async def test_quick_brokers_are_not_penalized(fakes: FakeClusters, virtual: Vir
         (ConnectFailed("nobody"), True, False),
     ],
 )
-def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
-    fakes: FakeClusters, virtual: VirtualConfig, error: Any, detector: bool, reachable: bool
+@in_virtual_time
+async def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
+    error: Any, detector: bool, reachable: bool
 ) -> None:
-    @in_virtual_time
-    async def noted() -> None:
-        async with (
-            fakes(t={"a": 1}) as cluster,
-            tolerance_of(virtual, cluster.address, fault_detector=detector) as known,
-        ):
-            known.record_failure(A, 3, error)
-            await asyncio.sleep(9.9)
-            avoided = known.usable()
-            assert avoided is not None
-            assert avoided.out_of_use == {"a"}
-            assert ("a" in avoided.unreachable) is not reachable
-            await asyncio.sleep(0.2)
-            avoided = known.usable()
-            assert avoided is None or not avoided.out_of_use
-
-    noted()
+    async with tolerating({"a": 1}, fault_detector=detector) as (_, known):
+        known.record_failure(A, 3, error)
+        await asyncio.sleep(9.9)
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == {"a"}
+        assert ("a" in avoided.unreachable) is not reachable
+        await asyncio.sleep(0.2)
+        avoided = known.usable()
+        assert avoided is None or not avoided.out_of_use
 
 
 @in_virtual_time
-async def test_a_probe_tells_reachable_brokers_from_others(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
-    ):
+async def test_a_probe_tells_reachable_brokers_from_others() -> None:
+    async with tolerating({"a": 1, "b": 1}, fault_detector=True) as (cluster, known):
         b = MessageQueue("t", "b", 0)
         known.record_failure(A, 3, ConnectFailed("nobody"))
         known.record_failure(b, 3, ConnectFailed("nobody"))
@@ -106,25 +94,17 @@ async def test_a_probe_tells_reachable_brokers_from_others(
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        tolerance_of(virtual, cluster.address, fault_detector=True) as known,
-    ):
+async def test_a_broker_that_left_is_forgotten() -> None:
+    async with tolerating({"a": 1}, fault_detector=True) as (_, known):
         known.record_failure(MessageQueue("t", "gone", 0), 3, CallRefused(2))
         await known.probe()
         assert known.faults == {}
 
 
 @in_virtual_time
-async def test_without_fault_tolerance_no_faults_are_kept(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_without_fault_tolerance_no_faults_are_kept(created: Created) -> None:
     tolerances = created(FaultTolerance)
-    async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+    async with producing({"a": 1, "b": 1}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
         assert seen == {"a": 5, "b": 5}
@@ -145,35 +125,22 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 
 
 @pytest.mark.parametrize("tasks", [1, 8])
-def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
-    fakes: FakeClusters, virtual: VirtualConfig, tasks: int
-) -> None:
-    @in_virtual_time
-    async def shares() -> None:
-        async with (
-            fakes(t={"a": 4, "b": 4}) as cluster,
-            producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
-        ):
-            slow, quick = cluster.brokers["a"], cluster.brokers["b"]
-            slow.send_ms, quick.send_ms = 1_900, 20
-            seen = await send_for(producer, 30, tasks)
-            assert 0 < seen["a"] / seen.total() < 0.02, seen
-            slow.send_ms = 20
-            await asyncio.sleep(6)
-            seen = await send_for(producer, 5, tasks)
-            assert 0.49 < seen["a"] / seen.total() < 0.51, seen
-
-    shares()
+@in_virtual_time
+async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks: int) -> None:
+    async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
+        slow, quick = cluster.brokers["a"], cluster.brokers["b"]
+        slow.send_ms, quick.send_ms = 1_900, 20
+        seen = await send_for(producer, 30, tasks)
+        assert 0 < seen["a"] / seen.total() < 0.02, seen
+        slow.send_ms = 20
+        await asyncio.sleep(6)
+        seen = await send_for(producer, 5, tasks)
+        assert 0.49 < seen["a"] / seen.total() < 0.51, seen
 
 
 @in_virtual_time
-async def test_a_broker_that_fails_is_left_alone_while_another_serves(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4, "b": 4}) as cluster,
-        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
-    ):
+async def test_a_broker_that_fails_is_left_alone_while_another_serves() -> None:
+    async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
         broken, sound = cluster.brokers["a"], cluster.brokers["b"]
         broken.faults += [CallRefused(2, "busy")] * 999
         sound.send_ms = 10
@@ -183,13 +150,8 @@ async def test_a_broker_that_fails_is_left_alone_while_another_serves(
 
 
 @in_virtual_time
-async def test_when_all_are_at_fault_all_are_tried(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
-    ):
+async def test_when_all_are_at_fault_all_are_tried() -> None:
+    async with producing({"a": 2, "b": 2}, fault_tolerance=True) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.send_ms = 600
         seen = await send_for(producer, 20, 1)
@@ -197,15 +159,11 @@ async def test_when_all_are_at_fault_all_are_tried(
 
 
 @in_virtual_time
-async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(created: Created) -> None:
     tolerances = created(FaultTolerance)
-    async with (
-        fakes(t={"a": 1, "b": 1}) as cluster,
-        producer_of(
-            virtual, cluster.address, fault_tolerance=True, fault_detector=True
-        ) as producer,
+    async with producing({"a": 1, "b": 1}, fault_tolerance=True, fault_detector=True) as (
+        cluster,
+        producer,
     ):
         cluster.brokers["b"].send_ms = 100
         await send_for(producer, 1, 1)

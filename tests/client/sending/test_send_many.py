@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.client.conftest import Created, FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, producing
 
-from roquet.client.config import ProducerConfig
 from roquet.client.connection.routes import Routes
 from roquet.client.producer import Producer
 from roquet.client.sending.send_many import BATCH_COUNT_MAX, FEED_RUN, SendMany
@@ -17,10 +16,6 @@ from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.records.batch import decode_batch
-
-
-def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
-    return Producer(address, config=virtual(ProducerConfig, **settings))
 
 
 def numbered(count: int, keys: int = 7) -> Iterator[Message]:
@@ -67,13 +62,8 @@ def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
 
 
 @in_virtual_time
-async def test_receipts_come_in_the_order_of_the_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_receipts_come_in_the_order_of_the_messages() -> None:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         messages = list(numbered(500))
         receipts = await producer.send_many(messages)
         assert len(receipts) == 500
@@ -83,13 +73,8 @@ async def test_receipts_come_in_the_order_of_the_messages(
 
 
 @in_virtual_time
-async def test_batches_form_and_keep_the_order_of_each_key(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 4, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_batches_form_and_keep_the_order_of_each_key() -> None:
+    async with producing({"a": 4, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
             broker.send_ms = 5
         await producer.send_many(numbered(5_000))
@@ -99,10 +84,8 @@ async def test_batches_form_and_keep_the_order_of_each_key(
 
 
 @in_virtual_time
-async def test_receipts_can_be_had_as_they_come(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_receipts_can_be_had_as_they_come() -> None:
+    async with producing({"a": 2}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 5
         seen = 0
         async for receipt in producer.send_many(numbered(3_000), in_flight=500):
@@ -113,10 +96,8 @@ async def test_receipts_can_be_had_as_they_come(
 
 
 @in_virtual_time
-async def test_no_more_are_under_way_than_allowed(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_no_more_are_under_way_than_allowed() -> None:
+    async with producing({"a": 2}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 1_000
         read = 0
 
@@ -137,10 +118,8 @@ async def _all(producer: Producer, source: Any, in_flight: int) -> Any:
 
 
 @in_virtual_time
-async def test_an_async_source_does_not_hold_receipts_back(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_an_async_source_does_not_hold_receipts_back() -> None:
+    async with producing({"a": 2}) as (_cluster, producer):
 
         async def slow() -> AsyncIterator[Message]:
             for message in numbered(5):
@@ -154,10 +133,8 @@ async def test_an_async_source_does_not_hold_receipts_back(
 
 
 @in_virtual_time
-async def test_a_batch_is_never_longer_than_brokers_take(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_batch_is_never_longer_than_brokers_take() -> None:
+    async with producing({"a": 1}) as (cluster, producer):
         await producer.send_many([Message("t", b"x" * 100_000)] * 20 + [Message("t", b"y")] * 4_000)
         sizes = [len(call.body) for call in cluster.brokers["a"].sends]
         assert max(sizes) <= 256 * 1024
@@ -166,11 +143,8 @@ async def test_a_batch_is_never_longer_than_brokers_take(
 
 
 @in_virtual_time
-async def test_a_retry_keeps_the_order(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_a_retry_keeps_the_order() -> None:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         busy = CallRefused(2, "busy")
         cluster.brokers["a"].faults += [busy, busy]
         cluster.brokers["b"].late_faults += [busy]  # stored, and yet refused: it comes twice
@@ -180,13 +154,8 @@ async def test_a_retry_keeps_the_order(fakes: FakeClusters, virtual: VirtualConf
 
 
 @in_virtual_time
-async def test_without_keys_a_batch_may_go_elsewhere(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 2, "b": 2}) as cluster,
-        producer_of(virtual, cluster.address) as producer,
-    ):
+async def test_without_keys_a_batch_may_go_elsewhere() -> None:
+    async with producing({"a": 2, "b": 2}) as (cluster, producer):
         await producer.send("t", b"first")
         await cluster.brokers["a"].server.stop(0)
         receipts = await producer.send_many(Message("t", b"x") for _ in range(1_000))
@@ -195,10 +164,8 @@ async def test_without_keys_a_batch_may_go_elsewhere(
 
 
 @in_virtual_time
-async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages() -> None:
+    async with producing({"a": 4}) as (cluster, producer):
         cluster.brokers["a"].faults += [MessageIllegal("no")]
         seen: list[SendReceipt] = []
         with pytest.raises(CallRefused, match="no") as caught:
@@ -208,10 +175,8 @@ async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages(
 
 
 @in_virtual_time
-async def test_a_message_that_cannot_be_sent_ends_it_after_those_before(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> None:
+    async with producing({"a": 4}) as (cluster, producer):
         messages = [*numbered(50), Message("t", b""), *numbered(50)]
         seen: list[SendReceipt] = []
         with pytest.raises(MessageIllegal, match="empty"):
@@ -220,10 +185,8 @@ async def test_a_message_that_cannot_be_sent_ends_it_after_those_before(
 
 
 @in_virtual_time
-async def test_a_failure_while_the_source_is_silent_is_raised(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
+    async with producing({"a": 4}) as (cluster, producer):
         cluster.brokers["a"].faults += [MessageIllegal("no")]
 
         async def silent() -> AsyncIterator[Message]:
@@ -235,11 +198,9 @@ async def test_a_failure_while_the_source_is_silent_is_raised(
 
 
 @in_virtual_time
-async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
-    fakes: FakeClusters, virtual: VirtualConfig, created: Created
-) -> None:
+async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created: Created) -> None:
     routes = created(Routes)
-    async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
+    async with producing({"a": 3}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 50
 
         async def source() -> AsyncIterator[Message]:
@@ -256,10 +217,8 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
 
 
 @in_virtual_time
-async def test_leaving_the_iteration_leaves_no_task(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_leaving_the_iteration_leaves_no_task() -> None:
+    async with producing({"a": 1}) as (_cluster, producer):
         before = len(asyncio.all_tasks())
         receipts = producer.send_many(numbered(1_000), in_flight=10).__aiter__()
         await anext(receipts)
@@ -269,19 +228,14 @@ async def test_leaving_the_iteration_leaves_no_task(
 
 
 @in_virtual_time
-async def test_nothing_to_send_is_fine(fakes: FakeClusters, virtual: VirtualConfig) -> None:
-    async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_nothing_to_send_is_fine() -> None:
+    async with producing({"a": 1}) as (_cluster, producer):
         assert await producer.send_many([]) == []
 
 
 @in_virtual_time
-async def test_a_failure_stops_sending_even_without_a_reader(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with (
-        fakes(t={"a": 1}) as cluster,
-        producer_of(virtual, cluster.address, retry_times=0) as producer,
-    ):
+async def test_a_failure_stops_sending_even_without_a_reader() -> None:
+    async with producing({"a": 1}, retry_times=0) as (cluster, producer):
 
         async def slowly() -> AsyncIterator[Message]:
             for number in range(5):
@@ -298,10 +252,8 @@ async def test_a_failure_stops_sending_even_without_a_reader(
 
 
 @in_virtual_time
-async def test_other_tasks_run_while_messages_are_prepared(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_other_tasks_run_while_messages_are_prepared() -> None:
+    async with producing({"a": 4}) as (_cluster, producer):
         prepared, seen = 0, set[int]()
 
         def messages() -> Iterator[Message]:
@@ -321,10 +273,8 @@ async def test_other_tasks_run_while_messages_are_prepared(
 
 
 @in_virtual_time
-async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
-    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours() -> None:
+    async with producing({"a": 4}) as (cluster, producer):
         levels = [0, 0, 0, 1, 0, 0]
         receipts = await producer.send_many(
             Message("t", b"x", order_key="k", delay_level=level) for level in levels

@@ -49,10 +49,7 @@ def test_records_are_found_by_ids_and_keys_each_once() -> None:
 
 
 def test_messages_of_one_batch_share_its_duration() -> None:
-    items = [
-        TracedItem("t", "TAGS\x01T\x02KEYS\x01k\x02", 5),
-        TracedItem("t", "DELAY\x013\x02", 6),
-    ]
+    items = [TracedItem("t", "TAGS\x01T\x02KEYS\x01k\x02", 5), TracedItem("t", "DELAY\x013\x02", 6)]
     sends = SentMessages(items, [receipt("A"), receipt("B")], "h:1", "r", 1_000, 8)
     first, second = to_trace_records(sends, "g")
     assert first == SendTrace(

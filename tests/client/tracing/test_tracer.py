@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from tests.client.reading.test_message import RecordingOwner
 
 from roquet.client.config import ConsumerConfig, ProducerConfig
 from roquet.client.connection.identity import ClientIdentity
@@ -57,7 +58,7 @@ class FakeDelivery:
 def tracer_of(**settings: Any) -> tuple[Tracer, FakeDelivery]:
     config = ConsumerConfig(client_ip="127.0.0.1", clock=this_loop().clock, **settings)
     delivery = FakeDelivery()
-    return Tracer(Session("127.0.0.1:1", config), config, "g", delivery), delivery
+    return Tracer(Session("127.0.0.1:1", config), config, "g", cast("Any", delivery)), delivery
 
 
 def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",), topic: str = "t") -> None:
@@ -79,18 +80,8 @@ def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",), topic:
 
 def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\x02") -> Any:
     packed = record.pack(0, 0, 0, 0, 0, 1, HOST, 2, HOST, 1, 0, b"x", topic.encode(), properties)
-
-    class IgnoringOwner:
-        is_held = True
-
-        def finish(self, message: Any) -> None:
-            """Ignore it."""
-
-        def retry(self, message: Any, delay_ms: int | None) -> None:
-            """Ignore it."""
-
     queue = MessageQueue(topic, "a", 0)
-    return ReceivedMessage(queue, record.decode(packed), IgnoringOwner())
+    return ReceivedMessage(queue, record.decode(packed), RecordingOwner())
 
 
 @in_virtual_time

@@ -61,16 +61,13 @@ class Membership:
         self._was_let_in = self._is_shut_out = False
         self._is_leaving = False
         self._denial: CallRefused | None = None
-        self._on_denied: list[DenialListener] = []
+        self.on_denied: DenialListener | None = None
+        """Called when no broker grants access and none ever did: wrong keys."""
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether brokers may be about to call this client: then a lost connection is opened again
         at once."""
         routes.on_change(lambda _: self._trigger_for_new_brokers())
         pool.on_connect(self._connected)
-
-    def on_denied(self, callback: DenialListener) -> None:
-        """Add a callback for when no broker grants access and none ever did: wrong keys."""
-        self._on_denied.append(callback)
 
     async def ensure_known(self, topic: str) -> None:
         """Make sure that a topic's brokers know this client before they have to call it."""
@@ -89,7 +86,7 @@ class Membership:
         """Send heartbeats for ever, or until access is denied and a callback handles that."""
         while True:
             all_heard = await self.send_heartbeats()
-            if self._is_shut_out and self._on_denied:
+            if self._is_shut_out and self.on_denied is not None:
                 return
             hurried = not all_heard and self._denial is None
             pause_ms = TRIGGERED_PAUSE_MS if hurried else self._config.heartbeat_period_ms
@@ -106,8 +103,8 @@ class Membership:
         self._was_let_in = self._was_let_in or any(heard)
         if self._denial is not None and not self._was_let_in and not self._is_shut_out:
             self._is_shut_out = True
-            for tell in self._on_denied:
-                tell(self._denial)
+            if self.on_denied is not None:
+                self.on_denied(self._denial)
         return all(heard)
 
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
@@ -169,12 +166,10 @@ class Membership:
             self.trigger()
 
     def _trigger_for_new_brokers(self) -> None:
-        """Trigger a heartbeat when there is a broker that has got none."""
         if self._addresses(followers=bool(self._data().consumer_data_set)) - self._known:
             self.trigger()
 
     def _addresses(self, *, followers: bool) -> set[str]:
-        """The addresses of all leaders, and of their followers if asked for."""
         brokers = self._routes.brokers
         if followers:
             return {address for broker in brokers for address in broker.broker_addrs.values()}

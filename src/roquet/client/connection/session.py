@@ -18,6 +18,7 @@ from roquet.net.loop import OwnLoop
 from roquet.net.pool import ChannelPool
 from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import Router
+from roquet.wire.call import Call, R
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -94,6 +95,14 @@ class Session:
         self.background.supervise(self.routes.refresh_forever, "routes", config.clock)
         self.background.supervise(self.membership.run, "heartbeats", config.clock)
         self.is_open = True
+
+    async def call(self, broker_name: str, call: Call[R], timeout_ms: int | None = None) -> R:
+        """Call a broker's leader, within `config.timeout_ms` by default; see `ChannelPool.call`.
+
+        Raises ConnectFailed when the leader's address is not known.
+        """
+        limit_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
+        return await self.pool.call(self.routes.leader(broker_name), call, limit_ms)
 
     def check_owner(self) -> None:
         """Raise UsageError in a process or an event loop that is not the client's own."""

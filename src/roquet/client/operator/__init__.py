@@ -1,6 +1,6 @@
 """Operator requests: what brokers ask of a consumer on behalf of operators.
 
-broker ──▶ broker_requests ──▶ rebalance.offset_reset   a group's offsets are set
-                           ──▶ consume_directly         one message for the handler
-                           ──▶ running_info, net.stacks status and thread dump
+broker ──▶ broker_requests ──▶ rebalance.assigned_queues   a group's offsets are set
+                           ──▶ the handler of `run`        is called with one message
+                           ──▶ running_info, stacks        status and thread dump
 """

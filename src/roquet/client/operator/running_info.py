@@ -71,7 +71,6 @@ class ConsumerStatus:
         )
 
     def _in_flight(self) -> Mapping[str, int]:
-        """Messages of each topic that are here and not handled yet."""
         counts: Counter[str] = Counter()
         for queue, reader in self._assigned_queues.readers.items():
             counts[queue.topic] += reader.window.count

@@ -5,7 +5,6 @@ failure it is sent again, as long as the message's invisible time lasts.
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -15,14 +14,13 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage
-from roquet.client.reading.message import DEAD_LETTER, InboundMessage
+from roquet.client.reading.message import DEAD_LETTER, InboundMessage, Replies
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import log_dead_letter
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.delay.delay_levels import retry_delay_ms
-from roquet.wire.call import Call, R
 from roquet.wire.calls.admin.topic import GetGroup
 from roquet.wire.calls.pop import (
     Ack,
@@ -68,13 +66,7 @@ class PopAcks:
         self._groups: dict[str, SubscriptionGroup] = {}
         self._changing: set[asyncio.Task[None]] = set()
         self._wakeup = Wakeup()
-        self._replies = ReplySender(session, config, group)
-
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
-        return await self._replies.reply(message, body, properties)
+        self.replies: Replies = ReplySender(session, config, group)
 
     # -- acknowledged ------------------------------------------------------------------------
 
@@ -91,7 +83,6 @@ class PopAcks:
             )
 
     async def _send_pending(self, broker: str) -> None:
-        """Send acknowledgements to one broker while there are any."""
         throttle = ErrorLogThrottle(f"acknowledgements to {broker}")
         pending = self._pending[broker]
         try:
@@ -113,7 +104,6 @@ class PopAcks:
             del self._senders[broker]
 
     def _span(self, broker: str, acks: list[PopAck]) -> AbstractContextManager[object]:
-        """A span around acknowledgements, where spans are made."""
         if (spans := self._session.spans) is None:
             return nullcontext()
         topics = {ack.topic for ack in acks}
@@ -133,7 +123,7 @@ class PopAcks:
         if broker not in self._without_batches:
             body = encode_acks(AckBatch(broker_name=broker, acks=acks))
             try:
-                await self._ask(broker, BatchAck(body=body))
+                await self._session.call(broker, BatchAck(body=body))
             except CallRefused as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
@@ -148,7 +138,7 @@ class PopAcks:
         while bits:
             if bits & 1:
                 try:
-                    await self._ask(broker, _single(broker, ack, offset))
+                    await self._session.call(broker, _single(broker, ack, offset))
                 except CallRefused as error:  # a retry would be refused, too
                     log.info("offset %d of %s is not acknowledged: %s", offset, ack.topic, error)
             bits, offset = bits >> 1, offset + 1
@@ -188,7 +178,7 @@ class PopAcks:
             broker_name=batch.target.broker,
         )
         with self._session.settle_span("dead_letter", message):
-            await self._ask(batch.target.broker, call)
+            await self._session.call(batch.target.broker, call)
         batch.finish(message)
         log_dead_letter(message, self._group)
 
@@ -204,7 +194,7 @@ class PopAcks:
             offset=message.queue_offset,
             invisible_time=invisible_ms,
         )
-        return await self._ask(batch.target.broker, call)
+        return await self._session.call(batch.target.broker, call)
 
     async def extend(self, batch: PopBatch, message: PoppedMessage, invisible_ms: int) -> None:
         """Extend a message's invisible time; CallRefused when it has passed already."""
@@ -235,7 +225,7 @@ class PopAcks:
         """The group's settings at a broker; those of a new group when it does not answer."""
         if (settings := self._groups.get(broker)) is None:
             try:
-                reply = await self._ask(broker, GetGroup(group=self._group))
+                reply = await self._session.call(broker, GetGroup(group=self._group))
                 settings = codec.loads(reply.body, SubscriptionGroup)
             except RoquetError as error:
                 log.debug(
@@ -258,10 +248,6 @@ class PopAcks:
             if left_ms <= 0:
                 break
             await asyncio.wait(tasks, timeout=left_ms / 1000)
-
-    async def _ask(self, broker: str, call: Call[R]) -> R:
-        address = self._session.routes.leader(broker)
-        return await self._session.pool.call(address, call, self._config.timeout_ms)
 
 
 def _single(broker: str, ack: PopAck, offset: int) -> Ack:

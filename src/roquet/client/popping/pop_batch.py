@@ -1,10 +1,12 @@
 """PopBatch: the messages that one pop took from one queue, and their acknowledgements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
-from roquet.client.reading.message import InboundMessage, ReceivedMessage
+import msgspec
+
+from roquet.client.reading.message import InboundMessage, ReceivedMessage, Replies
 from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
@@ -22,6 +24,8 @@ from roquet.wire.records.record import Record, decode_properties
 class PopAcknowledger(Protocol):
     """Tells the broker how messages were settled."""
 
+    replies: Replies
+
     def ack(self, batch: "PopBatch") -> None:
         """Acknowledge the newly finished messages of a batch."""
 
@@ -31,26 +35,17 @@ class PopAcknowledger(Protocol):
     async def extend(self, batch: "PopBatch", message: "PoppedMessage", invisible_ms: int) -> None:
         """Extend a message's invisible time."""
 
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
 
-
-class PopTarget:
+class PopTarget(msgspec.Struct, frozen=True):
     """One topic of one broker, as a group pops it."""
 
-    __slots__ = ("acks", "broker", "clock", "group", "namespace", "topic")
-
-    def __init__(
-        self, broker: str, topic: str, group: str, acks: PopAcknowledger, clock: Clock
-    ) -> None:
-        self.broker = broker
-        self.topic = topic
-        self.group = group
-        self.acks = acks
-        self.clock = clock
-        self.namespace: str | None = None
+    broker: str
+    topic: str
+    group: str
+    acks: PopAcknowledger
+    clock: Clock
+    namespace: str | None = None
+    """The client's namespace, which is removed from topic names."""
 
 
 class PopBatch:
@@ -75,6 +70,11 @@ class PopBatch:
         return self.target.namespace
 
     @property
+    def replies(self) -> Replies:
+        """Sends replies to requests."""
+        return self.target.acks.replies
+
+    @property
     def is_held(self) -> bool:
         """Whether the messages are still invisible to others."""
         return self.target.clock.monotonic_ms() < self.expires_ms
@@ -89,12 +89,6 @@ class PopBatch:
     def retry(self, message: InboundMessage, delay_ms: int | None) -> None:
         """Let the message come again after a delay; None takes the group's back-off."""
         self.target.acks.retry(self, message, delay_ms)
-
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
-        return await self.target.acks.reply(message, body, properties)
 
     @property
     def real_topic(self) -> str:

@@ -129,8 +129,7 @@ class PopLoop:
             exp_type=wanted.expression_type,
             exp=wanted.sub_string,
         )
-        address = self._session.routes.leader(self._target.broker)
-        return await self._session.pool.call(address, call, config.pull_timeout_ms)
+        return await self._session.call(self._target.broker, call, config.pull_timeout_ms)
 
     async def _take(self, reply: PopReply) -> bool:
         """Put the reply's messages into the buffer; whether to pop again at once."""

@@ -3,17 +3,18 @@
 An `async def` runs on the event loop. A plain `def` runs in threads, which get their messages in
 advance and report results in bulk: a switch between threads for each message would cost more than
 most handlers. Each call has the context variables of the caller of `run`, whatever others have set.
+Workers are polled for handlers that hang, which costs the handlers nothing.
 """
 
 import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import cancel_and_wait
@@ -24,7 +25,6 @@ from roquet.client.reading.handler_result import (
     HandlerResults,
     fail_message,
 )
-from roquet.client.reading.handler_timeout import WorkerSlot, watch_timeouts
 from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
 from roquet.log_records import logger
@@ -45,25 +45,12 @@ messages will hang for the next one too."""
 TIMEOUT_DELAY_MS: Final = 10_000
 """Pause before a message whose handler timed out comes again: delay level 3, as in Java."""
 
+CHECKS_PER_LIMIT: Final = 15
+"""Polls within one time limit, which set its precision."""
+
 AsyncMessageHandler: TypeAlias = Callable[[ReceivedMessage], Awaitable[object]]
 MessageHandler: TypeAlias = AsyncMessageHandler | Callable[[ReceivedMessage], object]
 """A user's function of a message: a return acknowledges the message, an exception fails it."""
-
-
-class HandlerPool(Protocol):
-    """Workers that call the handler."""
-
-    async def run(self) -> None:
-        """Work until the inbox is closed and the last handler has ended."""
-
-
-def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
-    """Create the pool for this kind of handler."""
-    if not callable(handler):
-        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
-    if is_coroutine_function(handler):
-        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
-    return ThreadPool(handler, inbox, config)
 
 
 def is_coroutine_function(handler: MessageHandler) -> bool:
@@ -71,6 +58,54 @@ def is_coroutine_function(handler: MessageHandler) -> bool:
     if inspect.iscoroutinefunction(handler):
         return True
     return inspect.iscoroutinefunction(type(handler).__call__)
+
+
+class WorkerSlot:
+    """One worker, and the message that it handles."""
+
+    __slots__ = ("is_left", "message", "seen_ms", "seen_with", "task")
+
+    def __init__(self) -> None:
+        self.message: ReceivedMessage | None = None
+        self.is_left = False
+        """Whether its handler timed out and its message was failed."""
+        self.seen_with: ReceivedMessage | None = None
+        self.seen_ms = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def late(self, now_ms: int, limit_ms: int) -> ReceivedMessage | None:
+        """Return the message that the worker has handled for too long; None if there is none.
+
+        Read once: a handler in a thread may end meanwhile and start with another message.
+        """
+        message = self.message
+        if message is not self.seen_with:
+            self.seen_with, self.seen_ms = message, now_ms
+        return message if now_ms - self.seen_ms >= limit_ms else None
+
+
+async def watch_timeouts(
+    slots: Sequence[WorkerSlot],
+    late: Callable[[WorkerSlot, ReceivedMessage], None],
+    config: ConsumerConfig,
+) -> None:
+    """Poll workers, and call `late` for messages that are handled for too long.
+
+    Ordered handlers have no limit, as in Java: the next message would have to wait anyway.
+    """
+    limit_ms, clock = config.handler_limit_ms, config.clock
+    while not config.ordered:
+        await clock.sleep(max(limit_ms // CHECKS_PER_LIMIT, 1))
+        now_ms = clock.monotonic_ms()
+        for slot in list(slots):
+            message = None if slot.is_left else slot.late(now_ms, limit_ms)
+            if message is not None:
+                log.warning(
+                    "the handler is at work on %r for more than %d ms, which counts as a failure",
+                    message,
+                    limit_ms,
+                )
+                late(slot, message)
 
 
 class CoroutinePool:
@@ -218,7 +253,6 @@ class ThreadPool:
                 self._inbox.put_first(message)
 
     def _start_thread(self) -> None:
-        """Start one more thread."""
         slot = WorkerSlot()
         self._slots.append(slot)
         threading.Thread(
@@ -226,7 +260,6 @@ class ThreadPool:
         ).start()
 
     async def _wait_until_queued(self, ahead: int) -> None:
-        """Wait until at most `ahead` messages are queued for each thread."""
         while self._out > len(self._slots) * ahead:
             self._back.clear()
             await self._back.wait()
@@ -298,3 +331,15 @@ class ThreadPool:
             else:
                 self._results.settle(message, outcome)
         self._back.set()
+
+
+HandlerPool: TypeAlias = CoroutinePool | ThreadPool
+
+
+def create_pool(handler: MessageHandler, inbox: Inbox, config: ConsumerConfig) -> HandlerPool:
+    """Create the pool for this kind of handler."""
+    if not callable(handler):
+        raise UsageError(f"a handler is a function, not {type(handler).__name__}")
+    if is_coroutine_function(handler):
+        return CoroutinePool(cast("AsyncMessageHandler", handler), inbox, config)
+    return ThreadPool(handler, inbox, config)

@@ -86,14 +86,13 @@ class LocalOffsets(GroupOffsets):
         if lock is not None:
             lock.release()
 
-    async def committed(self, queue: MessageQueue) -> int | None:
+    async def committed(
+        self, queue: MessageQueue, *, zero_if_young: bool | None = None
+    ) -> int | None:
         """The offset in the file; None when there is none."""
+        del zero_if_young
         self._latest_topic_ids[queue] = self._ids.get(queue)
         return self._table.get(queue)
-
-    async def stored(self, queue: MessageQueue) -> int | None:
-        """The offset in the file; None when there is none."""
-        return await self.committed(queue)
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Find the offset to start at; one without a topic id counts for the current topic."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from types import MappingProxyType, TracebackType
-from typing import Final, NoReturn, Protocol, Self, runtime_checkable
+from types import MappingProxyType
+from typing import Final, NoReturn, Protocol, Self
 
 from roquet.model import properties as names
 from roquet.model.errors import RecordError, UsageError
@@ -42,9 +42,8 @@ class MessageOwner(Protocol):
         """
 
 
-@runtime_checkable
-class ReplyingOwner(Protocol):
-    """An owner that can send replies to requests."""
+class Replies(Protocol):
+    """Sends replies to requests, for owners that have it as `replies`."""
 
     async def reply(
         self, message: "InboundMessage", body: bytes, properties: Mapping[str, str]
@@ -263,19 +262,15 @@ class ReceivedMessage(InboundMessage):
 
         A reply does not settle the message: the end of the handler does, or `ack`.
         """
-        if not isinstance(self._owner, ReplyingOwner):
+        replies: Replies | None = getattr(self._owner, "replies", None)
+        if replies is None:
             raise UsageError(f"{self!r} cannot be replied to here")
-        return await self._owner.reply(self, body, properties)
+        return await replies.reply(self, body, properties)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             await self.ack()
         else:

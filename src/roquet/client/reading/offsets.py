@@ -7,6 +7,7 @@ that. Whatever is sent from then on is read, whoever reads it, and however soon 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -63,21 +64,15 @@ class GroupOffsets:
         since_ms = config.consume_timestamp_ms
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset as committed at the broker; None when there is none.
-
-        While the master is away, that of a replica, which may be older. The master's failure when
-        no replica knows one: the master may, and a start elsewhere would skip messages.
-        """
-        return await self._committed(queue)
-
-    async def stored(self, queue: MessageQueue) -> int | None:
-        """The group's offset; unlike `committed` None where a broker says 0 for a young queue."""
-        return await self._committed(queue, zero_if_young=False)
-
-    async def _committed(
+    async def committed(
         self, queue: MessageQueue, *, zero_if_young: bool | None = None
     ) -> int | None:
+        """The group's offset as committed at the broker; None when there is none.
+
+        With `zero_if_young` False also where brokers else say 0 for a young queue. While the master
+        is away, that of a replica, which may be older. The master's failure when no replica knows
+        one: the master may, and a start elsewhere would skip messages.
+        """
         call = QueryOffset(
             consumer_group=self._group,
             topic=queue.topic,
@@ -97,7 +92,7 @@ class GroupOffsets:
         """Commit an offset, and wait for the acknowledgement; at a replica without a master."""
         call = self._update(queue, offset)
         try:
-            await self._ask(queue, call)
+            await self._session.call(queue.broker_name, call)
         except CallRefused:
             raise
         except CallError as failure:
@@ -185,18 +180,18 @@ class GroupOffsets:
         return started is None or not started.issuperset(self._session.routes.readable(topic) or ())
 
     async def _start_topic(self, topic: str, *, is_start: bool) -> None:
-        """Find and commit the start offsets of a topic's queues."""
         try:
             queues = await self._session.routes.find_readable(topic)
         except RoquetError as error:
             log.info("group %s starts in topic %s once it is found: %s", self._group, topic, error)
             return
-        stored = await self._ask_each(queues, self.stored)
+        stored_at = partial(self.committed, zero_if_young=False)
+        stored = await self._ask_each(queues, stored_at)
         absent = [queue for queue, offset in stored.items() if offset is None]
         is_known = is_start and len(absent) < len(stored)
         if is_known and absent:
             await self._config.clock.sleep(OTHERS_START_MS)
-            stored |= await self._ask_each(absent, self.stored)
+            stored |= await self._ask_each(absent, stored_at)
             absent = [queue for queue, offset in stored.items() if offset is None]
         if absent and self._commits_starts:
             await self._session.membership.ensure_known(topic)
@@ -295,16 +290,12 @@ class GroupOffsets:
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:
-        return self._noted(queue, await self._ask(queue, call))
+        return self._noted(queue, await self._session.call(queue.broker_name, call))
 
     def _noted(self, queue: MessageQueue, reply: OffsetReply) -> int:
         """The offset of a reply whose topic id is noted."""
         self._latest_topic_ids[queue] = reply.topic_id
         return reply.offset
-
-    async def _ask(self, queue: MessageQueue, call: Call[R]) -> R:
-        address = self._session.routes.leader(queue.broker_name)
-        return await self._session.pool.call(address, call, self._config.timeout_ms)
 
     async def _ask_follower(self, queue: MessageQueue, call: Call[R], failure: CallError) -> R:
         """The reply of a follower after the leader's failure, which is raised if none answers."""

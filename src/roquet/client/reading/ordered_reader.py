@@ -74,7 +74,6 @@ class OrderedReader(QueueReader):
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Hand out the next message when none is out."""
         if self._handed_out is None and self._backlog and self.is_held and not self.is_paused:
             if self._previous is not None:
                 return

@@ -48,6 +48,11 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
     """The accepted tags; None when only the broker filters. Brokers compare hashes of tags, clients
     texts."""
 
+    @property
+    def topic(self) -> str:
+        """The topic whose messages are subscribed to."""
+        return self.subscription.topic
+
     @classmethod
     def by_tags(cls, topic: str, expression: str, version: int) -> "SubscriptionFilter":
         """Filter by a tag expression like `TagA || TagB`; `version` grows with each change."""

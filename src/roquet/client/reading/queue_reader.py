@@ -1,7 +1,7 @@
 """QueueReader: pulls one queue within the limits of flow control, and tracks its offset."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -75,7 +75,7 @@ class QueueReader:
         self._puller = context.puller
         self._failures = context.failures
         self._background = context.background
-        self._replies = context.replies
+        self.replies = context.replies
         self._spans = context.spans
         self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
@@ -153,7 +153,6 @@ class QueueReader:
         return self._background.start(self._run(), f"reader of {self.queue}")
 
     async def _run(self) -> None:
-        """Pull for ever."""
         clock = self._clock
         while True:
             await self._wait_for_room()
@@ -250,7 +249,6 @@ class QueueReader:
         log.error("%s offset %d is unreadable and skipped: %s", self.queue, offset, error)
 
     def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand out messages."""
         self._inbox.put(messages)
 
     # reading.message.MessageOwner
@@ -271,13 +269,6 @@ class QueueReader:
         self.settling.add(task)
         task.add_done_callback(self.settling.discard)
 
-    async def reply(
-        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
-    ) -> bool:
-        """Reply to a request."""
-        assert self._replies is not None
-        return await self._replies.reply(message, body, properties)
-
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
         pause_ms = await self._failures.settle(message, delay_ms)
         self._tally.failed += 1
@@ -297,7 +288,6 @@ class QueueReader:
             self._abandon(message)
 
     def _hand_out_again(self, message: ReceivedMessage) -> None:
-        """Hand out a message whose next try is due."""
         if self._parked is None:
             self._inbox.put_first(message)
         else:

@@ -160,9 +160,8 @@ class ReplySender:
         call = self._call(message, body, properties)
         pauses_ms = list(REPLY_PAUSES_MS)
         while True:
-            address = self._session.routes.leader(message.broker_name)
             try:
-                await self._session.pool.call(address, call, self._config.timeout_ms)
+                await self._session.call(message.broker_name, call)
             except CallRefused as error:
                 if not (error.remark or "").startswith(PUSH_FAILED):
                     raise

@@ -133,15 +133,13 @@ class QueueAllocator:
             message_model=self._config.message_model,
         )
         call = QueryAssignment(body=codec.dumps(query))
-        routes = self._session.routes
-        address = routes.leader(self._deciding_broker(topic))
         try:
-            reply = await self._session.pool.call(address, call, self._config.timeout_ms)
+            reply = await self._session.call(self._deciding_broker(topic), call)
         except CallRefused as error:
             if error.code in UNSUPPORTED_CODES:
                 raise self._unsupported(topic) from error
             if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                routes.invalidate()  # there is a new broker, which the route does not name yet
+                self._session.routes.invalidate()  # it does not name a new broker yet
             raise
         assignments = codec.loads(reply.body, QueueAssignments).message_queue_assignments
         return (
@@ -151,7 +149,6 @@ class QueueAllocator:
         )
 
     def _deciding_broker(self, topic: str) -> str:
-        """The broker that allocates a topic's queues."""
         names = [broker.broker_name for broker in self._session.routes.brokers_of(topic)]
         if not names:
             raise UsageError(f"no broker of topic {topic} is known")

@@ -1,7 +1,7 @@
-"""Assigned queues: read, paused, moved to other offsets, committed and released."""
+"""Assigned queues: read, paused, moved or reset to other offsets, committed and released."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from roquet.client.config import ConsumerConfig
@@ -18,6 +18,9 @@ log = logger(__name__)
 HANDOVER_MS: Final = 800
 """Longest wait for running handlers before a queue goes to another member, which Roquet's brokers
 let wait for 1 s."""
+
+RESET_WAIT_MS: Final = 10_000
+"""Longest wait for running handlers before a reset; Java's members wait for so long in any case."""
 
 
 class AssignedQueues:
@@ -43,27 +46,67 @@ class AssignedQueues:
         return reader
 
     def assign(
-        self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter
+        self,
+        queue: MessageQueue,
+        offset: int,
+        message_filter: SubscriptionFilter,
+        former: QueueReader | None = None,
     ) -> QueueReader:
-        """Read a queue from an offset on; its former reader, if any, ends."""
-        if (old := self.readers.get(queue)) is not None:
-            old.release()
+        """Read a queue from an offset on; its former reader ends, by default the present one.
+
+        The queue stays paused, and no ordered message is handed out before the former reader's.
+        """
+        if (present := self.readers.get(queue)) is not None:
+            present.release()
+        former = former or present
         kind = OrderedReader if self._config.ordered else QueueReader
         new = self.readers[queue] = kind(queue, offset, message_filter, self._context)
         new.topic_id = self.offsets.topic_ids.get(queue)
         new.on_recreated = self._restart_recreated
-        if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
-            new.start_after(old)
+        if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
+            new.start_after(former)
+        if former is not None and former.is_paused:
+            new.pause()
         return new
 
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
         """Continue at another offset; messages in flight do not count any more."""
         if offset < 0:
             raise UsageError(f"offset {offset} is negative")
-        old = self.reader(queue)
-        new = self.assign(queue, offset, message_filter)
-        if old.is_paused:
-            new.pause()
+        self.assign(self.reader(queue).queue, offset, message_filter)
+
+    async def reset(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        filters: Mapping[str, SubscriptionFilter],
+        may_read: Callable[[MessageQueue], bool],
+    ) -> None:
+        """Continue in assigned queues at the offsets that an operator has set.
+
+        Messages in flight do not count any more. Running handlers may end, so that no message is in
+        two handlers at a time.
+        """
+        new_offsets = {q: offset for q, offset in offsets.items() if offset >= 0 and q in self}
+        dropped = self.drop(new_offsets)
+        try:
+            # Before anything else: if this member dies or leaves now, the next owner starts there.
+            await asyncio.gather(*(self._commit_reset(r.queue, new_offsets) for r in dropped))
+            await asyncio.gather(*map(_wait_for_handlers, dropped))
+        finally:
+            for reader in dropped:
+                queue, message_filter = reader.queue, filters.get(reader.queue.topic)
+                if message_filter is not None and may_read(queue):
+                    offset = new_offsets[queue]
+                    log.info("%s continues at offset %d, reset by an operator", queue, offset)
+                    self.assign(queue, offset, message_filter, reader)
+
+    async def _commit_reset(
+        self, queue: MessageQueue, new_offsets: Mapping[MessageQueue, int]
+    ) -> None:
+        try:
+            await self.offsets.commit(queue, new_offsets[queue])
+        except RoquetError as error:  # committed with the next change
+            log.warning("offset %d of %s is not saved yet: %s", new_offsets[queue], queue, error)
 
     async def _restart_recreated(self, reader: QueueReader) -> bool:
         """Read a topic that was deleted and created again from its first offset.
@@ -81,10 +124,10 @@ class AssignedQueues:
         self.assign(queue, first, reader.message_filter)
         return True
 
-    def change(self, topic: str, message_filter: SubscriptionFilter) -> None:
-        """Change the filter of a topic."""
+    def change(self, message_filter: SubscriptionFilter) -> None:
+        """Change the filter of its topic."""
         for queue, reader in self.readers.items():
-            if queue.topic == topic:
+            if queue.topic == message_filter.topic:
                 reader.change(message_filter)
 
     def drop(self, queues: Iterable[MessageQueue]) -> Sequence[QueueReader]:
@@ -152,3 +195,15 @@ class AssignedQueues:
             if isinstance(end, int) and reader is not None:
                 lags[queue] = max(end - reader.window.committable, 0)
         return lags
+
+
+async def _wait_for_handlers(reader: QueueReader) -> None:
+    """Wait until no message of a reader is in a handler, up to a timeout."""
+    if not isinstance(reader, OrderedReader):
+        await reader.wait_for_handlers(RESET_WAIT_MS)
+        return
+    try:
+        async with asyncio.timeout(RESET_WAIT_MS / 1000):
+            await reader.wait_until_idle()
+    except TimeoutError:
+        log.warning("a handler is still at work on %s", reader.queue)

@@ -68,13 +68,10 @@ class QueueLocks:
         for queue in queues:
             self._held.pop(queue, None)
         calls = [
-            self._session.pool.call(
-                self._session.routes.leader(broker),
-                UnlockQueues(body=self._body(broker_queues)),
-                UNLOCK_TIMEOUT_MS,
+            self._session.call(
+                broker, UnlockQueues(body=self._body(broker_queues)), UNLOCK_TIMEOUT_MS
             )
             for broker, broker_queues in _by_broker(queues).items()
-            if self._is_known(broker)
         ]
         await asyncio.gather(*calls, return_exceptions=True)
 
@@ -119,21 +116,13 @@ class QueueLocks:
     ) -> set[MessageQueue] | None:
         """Lock one broker's queues; None when it does not answer."""
         try:
-            reply = await self._session.pool.call(
-                self._session.routes.leader(broker),
-                LockQueues(body=self._body(queues)),
-                self._session.config.timeout_ms,
-            )
+            reply = await self._session.call(broker, LockQueues(body=self._body(queues)))
             granted = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
         except RoquetError as error:
             self._throttle.report(error)
             return None
         self._throttle.clear()
         return granted
-
-    def _is_known(self, broker: str) -> bool:
-        brokers = self._session.routes.brokers
-        return any(known.broker_name == broker and known.leader for known in brokers)
 
     def _body(self, queues: Sequence[MessageQueue]) -> bytes:
         return codec.dumps(

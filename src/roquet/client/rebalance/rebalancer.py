@@ -17,7 +17,6 @@ from roquet.client.reading.pull_request import SubscriptionFilter, subscribed_ms
 from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListeners
-from roquet.client.rebalance.offset_reset import reset_offsets
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
@@ -97,17 +96,16 @@ class Rebalancer:
             self._locks.start()
         return self._session.background.start(self._run(), f"rebalance of {self.group}")
 
-    async def subscribe(self, topic: str, message_filter: SubscriptionFilter) -> None:
+    async def subscribe(self, message_filter: SubscriptionFilter) -> None:
         """Subscribe to a topic: what is sent after this returns reaches the group."""
         if self._rebalancing is asyncio.current_task():  # a listener does so
-            self._filters[topic] = message_filter
+            self._filters[message_filter.topic] = message_filter
             return
         async with self._rebalance_lock:  # a rebalance would start where the subscription did
-            self._filters[topic] = message_filter
+            self._filters[message_filter.topic] = message_filter
             await self._take_start_offsets(is_start=True)
 
     async def _take_start_offsets(self, *, is_start: bool = False) -> None:
-        """Find and commit where a new group starts in the queues of its topics."""
         await self._offsets.take_start_offsets(subscribed_ms(self._filters), is_start=is_start)
 
     async def release_all(self, queues: Sequence[MessageQueue]) -> None:
@@ -134,9 +132,7 @@ class Rebalancer:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at other offsets in assigned queues; no rebalance runs meanwhile."""
         async with self._rebalance_lock:
-            await reset_offsets(
-                offsets, self._assigned_queues, self._offsets, self._filters, self._is_ours
-            )
+            await self._assigned_queues.reset(offsets, self._filters, self._is_ours)
 
     def _is_ours(self, queue: MessageQueue) -> bool:
         """Whether a queue may be read: ordered queues need their lock."""
@@ -201,7 +197,6 @@ class Rebalancer:
             await self._apply(AssignmentDiff(silent, ()))
 
     async def _rebalance_topic(self, topic: str) -> bool:
-        """Rebalance one topic."""
         if is_retry(topic) and await self._is_missing(topic):
             return self._retry_looks > RETRY_TOPIC_LOOKUPS
         throttle = self._throttles.setdefault(

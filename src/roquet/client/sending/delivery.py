@@ -7,23 +7,39 @@ replicas may get a new master, which is waited for until the deadline.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
+from typing import Final
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.fault_tolerance import FaultTolerance
-from roquet.client.sending.key_order import KeyOrder
-from roquet.client.sending.outgoing import OutgoingBatch, SendTracer, build_receipts, send_call
-from roquet.client.sending.outstanding_sends import OutstandingSends
+from roquet.client.sending.outgoing import OutgoingBatch, StoredListener, build_receipts, send_call
+from roquet.client.sending.outstanding_sends import KeyOrder, OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
-from roquet.client.sending.send_retries import SendRetries
 from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
+from roquet.rules.backoff import backoff_ms
 from roquet.rules.queue_selection import by_hash, next_queue
-from roquet.rules.send_retry import Retry, may_be_failover, needs_fresh_route, retry_of
+from roquet.rules.send_retry import (
+    Retry,
+    is_retryable,
+    may_be_failover,
+    needs_fresh_route,
+    retry_of,
+)
 from roquet.wire.calls.send import Send
+
+RETRY_PAUSE_MS: Final = 100
+"""Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
+
+RETRY_PAUSE_MS_MAX: Final = 500
+"""Longest pause between two attempts: a new master is found within it."""
+
+FAILOVER_PAUSE_MS: Final = 50
+"""Pause before the second question who is the master now: an election takes about 100 ms."""
 
 
 class RoundRobin:
@@ -40,10 +56,10 @@ class MessageDelivery:
 
     def __init__(self, session: Session, config: ProducerConfig, group: str) -> None:
         self._session = session
-        self._config = config
+        self.config = config
         self._group = group
         self._turn = self.new_round_robin()
-        self.tracer: SendTracer | None = None
+        self.on_stored: StoredListener | None = None
         self.tolerance = FaultTolerance(session, config)
         self.outstanding = OutstandingSends()
         self._routing = KeyOrder(config.clock)
@@ -51,7 +67,7 @@ class MessageDelivery:
 
     def new_round_robin(self) -> RoundRobin:
         """A round-robin position that starts at a random queue."""
-        return RoundRobin(self._config.rng.getrandbits(16))
+        return RoundRobin(self.config.rng.getrandbits(16))
 
     def known_queues(self, topic: str) -> Sequence[MessageQueue] | None:
         """The known queues of a topic for writing; a new list whenever the route has changed."""
@@ -63,15 +79,15 @@ class MessageDelivery:
 
     def deadline_ms(self, timeout_ms: int | None = None) -> int:
         """The deadline of a send that begins now, on the monotonic clock."""
-        timeout_ms = self._config.send_timeout_ms if timeout_ms is None else timeout_ms
-        return self._config.clock.monotonic_ms() + timeout_ms
+        timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
+        return self.config.clock.monotonic_ms() + timeout_ms
 
     async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
         """The queues of a topic for writing; waits for the first one until the deadline."""
         routes = self._session.routes
         queues = routes.writable(topic)
         while not queues:
-            await routes.find_writable(topic, self._config.new_topic_queues, deadline_ms)
+            await routes.find_writable(topic, self.config.new_topic_queues, deadline_ms)
             queues = routes.writable(topic)
         return queues
 
@@ -124,8 +140,8 @@ class MessageDelivery:
         try:
             receipts = await self.attempt(outgoing, queue, deadline_ms, 1)
         except CallError as error:
-            return await self._retries(outgoing, deadline_ms, turn).run(queue, error)
-        if self._config.retry_less_durable and not receipts[0].ok:
+            return await SendRetries(self, outgoing, deadline_ms, turn).run(queue, error)
+        if self.config.retry_less_durable and not receipts[0].ok:
             return await self._send_more_durably(outgoing, queue, deadline_ms, turn, receipts)
         return receipts
 
@@ -142,13 +158,13 @@ class MessageDelivery:
         With `is_known` the broker has replicas, though the route may not name them now.
         """
         has_replicas = is_known or self._has_replicas(broker_name)
-        return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
+        return bool(self.config.retry_times) and has_replicas and may_be_failover(error)
 
     def may_get_new_master(self, topic: str, error: CallError) -> bool:
         """Whether a send failed as it does while a broker of the topic changes its master."""
         brokers = self._session.routes.brokers_of(topic)
         has_replicas = any(self._has_replicas(broker.broker_name) for broker in brokers)
-        return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
+        return bool(self.config.retry_times) and has_replicas and may_be_failover(error)
 
     def _has_replicas(self, broker_name: str) -> bool:
         return bool(self._session.routes.followers(broker_name))
@@ -178,11 +194,11 @@ class MessageDelivery:
         receipts: Sequence[SendReceipt],
     ) -> Sequence[SendReceipt]:
         """Send a batch again to durable brokers; return the first receipts if none stores it."""
-        for tries in range(1, self._config.retry_times + 1):
-            if outgoing.lead.is_bound or deadline_ms <= self._config.clock.monotonic_ms():
+        for tries in range(1, self.config.retry_times + 1):
+            if outgoing.lead.is_bound or deadline_ms <= self.config.clock.monotonic_ms():
                 break
             failed = queue
-            queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
+            queue = await self.another_queue(outgoing, failed, deadline_ms, turn)
             if queue.broker_name == failed.broker_name:
                 break  # a second copy on this broker would be no more durable
             try:
@@ -193,23 +209,14 @@ class MessageDelivery:
                 return durable
         return receipts
 
-    def _retries(
-        self, outgoing: OutgoingBatch, deadline_ms: int, turn: RoundRobin | None
-    ) -> SendRetries:
-        """The retries of a batch, at queues that its turn chooses."""
-
-        def another(failed: MessageQueue) -> Awaitable[MessageQueue]:
-            return self._another_queue(outgoing, failed, deadline_ms, turn)
-
-        return SendRetries(self, self._config, outgoing, deadline_ms, another)
-
-    async def _another_queue(
+    async def another_queue(
         self,
         outgoing: OutgoingBatch,
         failed: MessageQueue,
         deadline_ms: int,
         turn: RoundRobin | None,
     ) -> MessageQueue:
+        """Choose a queue after an attempt at one has failed, of another broker if there is one."""
         queues = await self.queues(outgoing.topic, deadline_ms)
         return self.choose(queues, outgoing.lead, failed.broker_name, turn)
 
@@ -217,7 +224,7 @@ class MessageDelivery:
         self, outgoing: OutgoingBatch, queue: MessageQueue, deadline_ms: int, tries: int
     ) -> Sequence[SendReceipt]:
         """Send a batch once; `tries` is the number of this attempt. Raises CallError."""
-        session, config = self._session, self._config
+        session, config = self._session, self.config
         began_ms = config.clock.monotonic_ms()
         timeout_ms = max(deadline_ms - began_ms, 1)
         if config.try_timeout_ms is not None:
@@ -235,9 +242,100 @@ class MessageDelivery:
         if config.fault_tolerance:
             self.tolerance.record_success(queue, config.clock.monotonic_ms() - began_ms)
         receipts = build_receipts(outgoing, queue, reply, tries)
-        if self.tracer is not None:
-            self.tracer.sent(outgoing, receipts, address, reply.region, began_ms)
+        if self.on_stored is not None:
+            self.on_stored(outgoing, receipts, address, reply.region, began_ms)
         return receipts
 
     def _call(self, outgoing: OutgoingBatch, queue: MessageQueue) -> Send:
-        return send_call(outgoing, queue, self._group, self._config)
+        return send_call(outgoing, queue, self._group, self.config)
+
+
+class SendRetries:
+    """Retries of one batch.
+
+        error ──▶ to be retried? ──▶ another queue, unless it is bound to one ──▶ pause ──▶ attempt
+                      └──▶ its master may be changing: pause ──▶ fresh route ──▶ queue ──▶ attempt
+
+    Another broker is tried at once; a broker that was tried before only after a pause. Attempts at
+    a broker whose master may be changing are not counted: they go on, each with a fresh route,
+    until the deadline.
+    """
+
+    def __init__(
+        self,
+        delivery: MessageDelivery,
+        outgoing: OutgoingBatch,
+        deadline_ms: int,
+        turn: RoundRobin | None,
+    ) -> None:
+        self._delivery = delivery
+        self._clock = delivery.config.clock
+        self._outgoing = outgoing
+        self._deadline_ms = deadline_ms
+        self._turn = turn
+        self._left_tries = delivery.config.retry_times
+        self._in_failover: set[str] = set()
+        """Brokers whose master may be changing."""
+        self._pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+        self._failover_pauses_ms = backoff_ms(FAILOVER_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+
+    async def run(self, queue: MessageQueue, error: CallError) -> Sequence[SendReceipt]:
+        """Retry after the first attempt has failed. Raises the last error, a CallError."""
+        for tries in count(1):
+            name = queue.broker_name
+            is_known = name in self._in_failover
+            is_failover = self._delivery.is_failover(error, name, is_known=is_known)
+            if not await self._may_retry(error, queue, is_failover=is_failover):
+                raise _with_attempts(error, self._outgoing, queue, tries)
+            queue = await self._next_queue(queue, is_failover=is_failover)
+            try:
+                return await self._delivery.attempt(
+                    self._outgoing, queue, self._deadline_ms, tries + 1
+                )
+            except CallError as next_error:
+                error = next_error
+        raise AssertionError("the loop ends by a return or an error")
+
+    async def _may_retry(self, error: CallError, queue: MessageQueue, *, is_failover: bool) -> bool:
+        if self._left_ms() <= 0 or not (self._left_tries or is_failover):
+            return False
+        return is_retryable(error) or await self._delivery.has_stale_queue(
+            error, self._outgoing, queue
+        )
+
+    async def _next_queue(self, failed: MessageQueue, *, is_failover: bool) -> MessageQueue:
+        """The queue of the next attempt, once it is time for it."""
+        if is_failover:
+            pauses_ms, queue, tried = self._failover_pauses_ms, failed, self._in_failover
+        else:
+            self._left_tries -= 1
+            pauses_ms, queue = self._pauses_ms, await self._chosen(failed)
+            tried = self._in_failover | {failed.broker_name}
+        if queue.broker_name in tried:
+            await self._clock.sleep(min(next(pauses_ms), self._left_ms()))
+        if is_failover:
+            await self._delivery.refresh_route(self._outgoing.topic, self._left_ms())
+            self._in_failover.add(failed.broker_name)
+            queue = await self._chosen(failed)
+        return queue
+
+    async def _chosen(self, failed: MessageQueue) -> MessageQueue:
+        if self._outgoing.lead.is_bound:
+            return failed
+        return await self._delivery.another_queue(
+            self._outgoing, failed, self._deadline_ms, self._turn
+        )
+
+    def _left_ms(self) -> int:
+        return max(self._deadline_ms - self._clock.monotonic_ms(), 0)
+
+
+def _with_attempts(
+    error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int
+) -> CallError:
+    text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
+    if outgoing.lead.is_bound:
+        text += "; sent to no other queue, since order or selector bind it to this one"
+    if text not in getattr(error, "__notes__", ()):  # errors are shared
+        error.add_note(text)
+    return error

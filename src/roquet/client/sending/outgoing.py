@@ -1,7 +1,7 @@
 """Outgoing: a batch of messages as one request, and the receipts that its reply is."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -45,18 +45,11 @@ class OutgoingBatch(msgspec.Struct, frozen=True):
         return self.lead.topic
 
 
-class SendTracer(Protocol):
-    """Records sends in the trace."""
-
-    def sent(
-        self,
-        outgoing: OutgoingBatch,
-        receipts: Sequence[SendReceipt],
-        address: str,
-        region: str | None,
-        began_ms: int,
-    ) -> None:
-        """Record a stored batch; `began_ms` is on the monotonic clock."""
+StoredListener: TypeAlias = Callable[
+    [OutgoingBatch, Sequence[SendReceipt], str, str | None, int], object
+]
+"""Called with a stored batch, its receipts, the address and region of its broker, and the time at
+which the send began, on the monotonic clock."""
 
 
 def with_create_span(spans: "ClientSpans", prepared: PreparedMessage) -> PreparedMessage:

@@ -5,13 +5,12 @@
     await producer.send("orders", b"...", selector=lambda queues, message: queues[0])
 
 A selector is a function of the queues and the message. All attempts use the queue that it returns.
-A selector that spreads messages (`Chance`, `MachineRoom`) is asked again for each attempt, without
-the queues of the broker that has just failed.
+A selector that spreads messages, which has `spreads = True` as `Chance` and `MachineRoom`, is asked
+again for each attempt, without the queues of the broker that has just failed.
 """
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol
 
 import msgspec
 
@@ -27,12 +26,6 @@ from roquet.rules.queue_selection import (
     next_queue,
 )
 from roquet.wire.java_hash import hash_code
-
-
-class SpreadingSelector(Protocol):
-    """A selector with `spreads`: True if it may be asked again after a broker has failed."""
-
-    spreads: bool
 
 
 class Chance:

@@ -100,7 +100,6 @@ class SendMany:
                 yield receipt
 
     async def _all(self) -> Sequence[SendReceipt]:
-        """Return the receipts in the order of the messages."""
         receipts: dict[int, SendReceipt] = {}
         async for sent in self._batches():
             receipts.update(zip(sent.numbers, sent.receipts, strict=True))

@@ -23,7 +23,6 @@ from opentelemetry.trace import (
 import roquet
 from roquet.client.spans.message_attributes import (
     HandledMessage,
-    LinkedMessage,
     MessageRequest,
     SpannedMessage,
     encodable,
@@ -151,7 +150,7 @@ class ClientSpans:
     # Consumers.
 
     def received(
-        self, request: MessageRequest, messages: Sequence[LinkedMessage], took_ms: int
+        self, request: MessageRequest, messages: Sequence[SpannedMessage], took_ms: int
     ) -> None:
         """Make the span of a reply with messages, which ends now and is linked to them."""
         if messages:
@@ -347,7 +346,6 @@ def _harmless() -> Iterator[None]:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    """Mark a span as failed, with the error."""
     text = encodable(str(error))
     trace = encodable("".join(format_exception(error)))
     span.record_exception(error, {"exception.message": text, "exception.stacktrace": trace})

@@ -20,16 +20,12 @@ class MessageRequest(NamedTuple):
     """Whether the application made it; else a task of the background did."""
 
 
-class LinkedMessage(Protocol):
-    """A received message whose context a span is linked to."""
+class SpannedMessage(Protocol):
+    """The parts of a received message that its spans show."""
 
     @property
     def properties(self) -> Mapping[str, str]:
         """All properties."""
-
-
-class SpannedMessage(LinkedMessage, Protocol):
-    """The parts of a received message that its spans show."""
 
     @property
     def message_id(self) -> str:
@@ -68,18 +64,20 @@ def encodable(value: Any) -> Any:
 
 def sent_attributes(properties: Mapping[str, str], body_size: int) -> dict[str, Any]:
     """The attributes of a message that is sent, by its properties and the bytes of its body."""
-    kind = "normal"
-    if names.TRANSACTION_PREPARED in properties:
-        kind = "transaction"
-    elif any(name in properties for name in _DELAYED):
-        kind = "delay"
-    elif names.SHARDING_KEY in properties:
-        kind = "fifo"
     attributes = property_attributes(properties)
     attributes["messaging.message.id"] = properties.get(names.UNIQUE_KEY, "")
     attributes["messaging.message.body.size"] = body_size
-    attributes["messaging.rocketmq.message.type"] = kind
+    attributes["messaging.rocketmq.message.type"] = message_type(properties)
     return attributes
+
+
+def message_type(properties: Mapping[str, str]) -> str:
+    """The type of a sent message: `transaction`, `delay`, `fifo` or `normal`."""
+    if names.TRANSACTION_PREPARED in properties:
+        return "transaction"
+    if any(name in properties for name in _DELAYED):
+        return "delay"
+    return "fifo" if names.SHARDING_KEY in properties else "normal"
 
 
 def property_attributes(properties: Mapping[str, str]) -> dict[str, Any]:

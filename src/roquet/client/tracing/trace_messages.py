@@ -1,8 +1,9 @@
 """Trace messages: records of sends, grouped into messages within the size limits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from roquet.client.spans.message_attributes import message_type
 from roquet.model import properties as names
 from roquet.model.results import SendReceipt
 from roquet.wire.records.property_text import decode_properties
@@ -17,7 +18,7 @@ BATCH_SIZE_MAX: Final = 128_000
 KEYS_SIZE_MAX: Final = 16_000
 """Characters of the keys of one trace message, below the limit of all properties."""
 
-_DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
+_KINDS: Final = {"transaction": TraceMessageType.HALF, "delay": TraceMessageType.DELAYED}
 
 
 class TracedItem(NamedTuple):
@@ -80,18 +81,7 @@ def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
             store_host=sends.address,
             body_length=item.body_length,
             took_ms=sends.took_ms // len(sends.items),
-            kind=_kind(properties),
+            kind=_KINDS.get(message_type(properties), TraceMessageType.NORMAL),
             offset_message_id=receipt.offset_message_id,
             success=receipt.ok,
         )
-
-
-def _kind(properties: Mapping[str, str]) -> TraceMessageType:
-    """The trace's kind of a message with these properties."""
-    if names.TRANSACTION_PREPARED in properties:
-        return TraceMessageType.HALF
-    return (
-        TraceMessageType.DELAYED
-        if any(name in properties for name in _DELAYED)
-        else TraceMessageType.NORMAL
-    )

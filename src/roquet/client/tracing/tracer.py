@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
@@ -60,13 +60,6 @@ _STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLL_BACK: "ROLLBACK_MESSAGE", UNKNO
 """Java's names of the ends of a transaction."""
 
 
-class TraceDelivery(Protocol):
-    """Sends prepared messages of trace records."""
-
-    async def send(self, outgoing: OutgoingBatch) -> object:
-        """Send them; raises when no broker takes them."""
-
-
 class Tracer:
     """The trace of one client."""
 
@@ -75,7 +68,7 @@ class Tracer:
         session: Session,
         config: ClientConfig,
         group: str,
-        delivery: TraceDelivery | None = None,
+        delivery: MessageDelivery | None = None,
     ) -> None:
         """`delivery` sends the records; None sends them as a producer of this session does."""
         self.lost = 0
@@ -291,7 +284,6 @@ class Tracer:
 
 
 def _outcome(message: ReceivedMessage, result: object) -> ConsumeReturnType:
-    """The outcome of a handler that did not raise."""
     return (
         ConsumeReturnType.FAILED
         if result is False or message.has_failed
