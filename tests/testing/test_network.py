@@ -9,12 +9,13 @@ from tests.testing.conftest import Pair, RecordingProtocol
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.network import DEFAULT_HOST, Network
 from roquet.wire.calls.route import GetKV, ValueReply
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_bytes_go_both_ways_in_order(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     for i in range(10):
@@ -26,7 +27,6 @@ async def test_bytes_go_both_ways_in_order(pair: Pair) -> None:
     assert far.transport.get_extra_info("peername") == near.transport.get_extra_info("sockname")
 
 
-@in_virtual_time
 async def test_parted_hosts_hear_nothing_until_it_heals(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -40,7 +40,6 @@ async def test_parted_hosts_hear_nothing_until_it_heals(pair: Pair) -> None:
     assert (near.text, far.text) == (b"two", b"one")
 
 
-@in_virtual_time
 async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Pair) -> None:
     network = this_loop().network
     network.partition("127.0.0.1", "10.0.0.1")
@@ -52,7 +51,6 @@ async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Pair) -> N
     assert near.transport.there == far.transport.here
 
 
-@in_virtual_time
 async def test_hosts_outside_the_partition_are_not_affected(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network, "10.0.0.2")
@@ -62,7 +60,6 @@ async def test_hosts_outside_the_partition_are_not_affected(pair: Pair) -> None:
     assert far.text == b"through"
 
 
-@in_virtual_time
 async def test_connections_to_a_port_without_listener_are_refused(
     recording_protocol: type[RecordingProtocol],
 ) -> None:
@@ -78,7 +75,6 @@ async def test_connections_to_a_port_without_listener_are_refused(
         await network.create_connection(recording_protocol, "127.0.0.1", 7)
 
 
-@in_virtual_time
 async def test_servers_and_channels_run_on_it_as_they_are() -> None:
     loop = this_loop()
     router = Router()
@@ -96,7 +92,6 @@ async def test_servers_and_channels_run_on_it_as_they_are() -> None:
     await server.stop()
 
 
-@in_virtual_time
 async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
     pair: Pair, recording_protocol: type[RecordingProtocol]
 ) -> None:
@@ -117,7 +112,6 @@ async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
     assert far.text == b"again"
 
 
-@in_virtual_time
 async def test_peers_do_not_notice_a_host_that_fell_silent(pair: Pair) -> None:
     network = this_loop().network
     near, _far = await pair(network)
@@ -129,7 +123,6 @@ async def test_peers_do_not_notice_a_host_that_fell_silent(pair: Pair) -> None:
     assert near.events == []
 
 
-@in_virtual_time
 async def test_a_slow_host_is_slow_for_all_peers_until_it_heals(pair: Pair) -> None:
     loop = this_loop()
     near, far = await pair(loop.network)
@@ -142,7 +135,6 @@ async def test_a_slow_host_is_slow_for_all_peers_until_it_heals(pair: Pair) -> N
     assert far.received == [(200, b"one"), (1_000, b"two")]
 
 
-@in_virtual_time
 async def test_callbacks_of_a_host_run_as_that_host() -> None:
     network = this_loop().network
     where: list[str] = []
@@ -161,7 +153,6 @@ async def test_callbacks_of_a_host_run_as_that_host() -> None:
     assert where == ["heard at 10.0.0.1"]
 
 
-@in_virtual_time
 async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -178,7 +169,6 @@ async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
     assert far.text == b"held"
 
 
-@in_virtual_time
 async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -195,7 +185,6 @@ async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not(pair: 
     assert network.is_partitioned("10.0.0.8", "10.0.0.9")
 
 
-@in_virtual_time
 async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back(pair: Pair) -> None:
     network = this_loop().network
     near, _far = await pair(network)
@@ -209,7 +198,6 @@ async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back(pair: Pai
     assert near.events == ["lost: [Errno 104] connection reset by peer"]
 
 
-@in_virtual_time
 async def test_a_context_knows_its_host() -> None:
     with this_loop().network.host("10.0.0.7"):
         context = copy_context()

@@ -2,13 +2,15 @@
 
 import asyncio
 
+import pytest
 from tests.testing.conftest import Pair
 
-from roquet.testing.clock import in_virtual_time, run, this_loop
+from roquet.testing.clock import run, this_loop
 from roquet.testing.transport import WRITE_BUFFER_HIGH
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_delayed_bytes_do_not_overtake_each_other(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -36,7 +38,6 @@ def test_one_seed_is_one_course_of_events(pair: Pair) -> None:
     assert run(scene(), seed=1) == run(scene(), seed=1) != run(scene(), seed=2)
 
 
-@in_virtual_time
 async def test_a_dropped_connection_breaks_at_both_ends(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -48,7 +49,6 @@ async def test_a_dropped_connection_breaks_at_both_ends(pair: Pair) -> None:
     near.transport.write(b"into the void")
 
 
-@in_virtual_time
 async def test_a_close_delivers_first_what_was_written(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -61,7 +61,6 @@ async def test_a_close_delivers_first_what_was_written(pair: Pair) -> None:
     assert (near.events, far.events) == (["lost: None"], ["end", "lost: None"])
 
 
-@in_virtual_time
 async def test_an_abort_resets_the_other_end(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     near.transport.abort()
@@ -70,7 +69,6 @@ async def test_an_abort_resets_the_other_end(pair: Pair) -> None:
     assert "reset" in far.events[0]
 
 
-@in_virtual_time
 async def test_a_write_to_a_dead_host_fails_when_the_partition_heals(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -84,7 +82,6 @@ async def test_a_write_to_a_dead_host_fails_when_the_partition_heals(pair: Pair)
     assert "reset" in far.events[0]
 
 
-@in_virtual_time
 async def test_a_full_pipe_asks_the_writer_for_a_pause(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     far.transport.pause_reading()
