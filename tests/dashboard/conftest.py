@@ -122,3 +122,9 @@ async def _site(settings: Mapping[str, Any] | None = None, **broker: Any) -> Asy
 @pytest.fixture
 def open_site() -> OpenSite:
     return _site
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with _site() as site:
+        yield site

@@ -1,5 +1,5 @@
 import msgspec
-from tests.dashboard.facts.test_jobs import row
+from tests.dashboard.pages.test_jobs import row
 
 
 def test_a_job_without_a_known_retention_has_neither_a_time_nor_an_alert() -> None:

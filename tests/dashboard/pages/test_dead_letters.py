@@ -2,6 +2,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from tests.dashboard.conftest import OpenSite, Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders
 
@@ -9,9 +10,10 @@ from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.net.address import split_address
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
+
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
@@ -37,7 +39,6 @@ async def give_up(it: Site, message_id: str) -> None:
     await channel.close()
 
 
-@in_virtual_time
 async def test_groups_and_reasons_are_counted(open_site: OpenSite) -> None:
     async with letters(open_site) as it:
         assert ">billing</a>" in await it.browser.text("/dead-letters")
@@ -49,7 +50,6 @@ async def test_groups_and_reasons_are_counted(open_site: OpenSite) -> None:
         assert (facts["total"], facts["reasons"][0]["letters"]) == (3, 3)
 
 
-@in_virtual_time
 async def test_chosen_letters_are_sent_again_after_a_preview(open_site: OpenSite) -> None:
     async with letters(open_site) as it:
         found = (await it.browser.facts("/dead-letters/billing"))["letters"]
@@ -65,7 +65,6 @@ async def test_chosen_letters_are_sent_again_after_a_preview(open_site: OpenSite
         assert sorted(row["preview"] for row in rows) == ["0", "1", "1", "2", "2"]
 
 
-@in_virtual_time
 async def test_nothing_is_sent_for_letters_that_are_not_there(open_site: OpenSite) -> None:
     async with letters(open_site) as it:
         for form in ({}, {"letter": "broker-a/0/99"}, {"letter": "x"}):
@@ -77,7 +76,6 @@ async def test_nothing_is_sent_for_letters_that_are_not_there(open_site: OpenSit
         assert "<script>alert" not in response.text
 
 
-@in_virtual_time
 async def test_an_export_has_all_letters_and_says_that_they_are_all(open_site: OpenSite) -> None:
     async with letters(open_site) as it:
         response = await it.browser.get("/dead-letters/billing/export")
@@ -88,7 +86,6 @@ async def test_an_export_has_all_letters_and_says_that_they_are_all(open_site: O
         assert response.headers["content-disposition"].startswith("attachment; ")
 
 
-@in_virtual_time
 async def test_an_export_that_broke_off_says_so_in_its_last_line(open_site: OpenSite) -> None:
     async with letters(open_site) as it:
         response = await it.browser.get("/dead-letters/nobody/export")
@@ -97,7 +94,6 @@ async def test_an_export_that_broke_off_says_so_in_its_last_line(open_site: Open
         assert "no broker has a topic" in end["error"]
 
 
-@in_virtual_time
 async def test_rules_of_the_origin_hide_bodies_of_dead_letters(open_site: OpenSite) -> None:
     async with letters(open_site, "orders") as it:
         assert "hidden by a rule" in await it.browser.text("/dead-letters/billing")
@@ -106,7 +102,5 @@ async def test_rules_of_the_origin_hide_bodies_of_dead_letters(open_site: OpenSi
         assert [line["body"] for line in lines[:3]] == ["", "", ""]
 
 
-@in_virtual_time
-async def test_without_dead_letters_the_page_says_so(open_site: OpenSite) -> None:
-    async with open_site() as it:
-        assert "No group has dead letters" in await it.browser.text("/dead-letters")
+async def test_without_dead_letters_the_page_says_so(site: Site) -> None:
+    assert "No group has dead letters" in await site.browser.text("/dead-letters")

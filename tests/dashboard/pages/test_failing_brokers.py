@@ -12,14 +12,15 @@ from roquet.admin.topics import TopicSettings
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.dashboard.app import PAGES
-from roquet.dashboard.facts.clients import with_settings_of
+from roquet.dashboard.request_context import with_settings_of
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.admin.inspection import GetGroupsOfTopic
 from roquet.wire.calls.admin.stats import GetTopicStats
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 FAILURES: Mapping[str, RoquetError] = {
     "refuses": CallRefused(ResponseCode.NO_PERMISSION, "bob may not do that"),
@@ -103,7 +104,6 @@ def test_every_page_is_walked_or_asks_no_broker() -> None:
 
 
 @pytest.mark.parametrize("how", FAILURES)
-@in_virtual_time
 async def test_a_page_gives_the_reason_when_every_broker_fails(
     open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -118,7 +118,6 @@ async def test_a_page_gives_the_reason_when_every_broker_fails(
 
 
 @pytest.mark.parametrize("how", FAILURES)
-@in_virtual_time
 async def test_a_page_says_which_part_is_missing(
     open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -132,7 +131,6 @@ async def test_a_page_says_which_part_is_missing(
                 assert str(FAILURES[how]) in text, (route, text)
 
 
-@in_virtual_time
 async def test_numbers_that_no_broker_tells_are_not_zero(
     open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
