@@ -68,3 +68,9 @@ class OpenCluster(Protocol):
 @pytest.fixture
 def open_cluster() -> OpenCluster:
     return cluster_with_admin
+
+
+@pytest.fixture(name="cluster")
+async def _cluster() -> AsyncIterator[ClusterWithAdmin]:
+    async with cluster_with_admin() as running:
+        yield running

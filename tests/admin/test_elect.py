@@ -11,7 +11,8 @@ from roquet.admin.client import AdminClient
 from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import ElectedMaster, candidate
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def elected(running: Group, to: str | None = None, *, unclean: bool = False) -> ElectedMaster:
@@ -23,7 +24,6 @@ async def elected(running: Group, to: str | None = None, *, unclean: bool = Fals
     return await operate(running, work)
 
 
-@in_virtual_time
 async def test_the_named_broker_leads_and_nothing_acknowledged_is_lost() -> None:
     async with group() as running:
         await running.settled(3)
@@ -41,7 +41,6 @@ async def test_the_named_broker_leads_and_nothing_acknowledged_is_lost() -> None
         assert (again.is_new, again.epoch) == (False, 2)
 
 
-@in_virtual_time
 async def test_without_a_name_another_member_of_the_set_leads() -> None:
     async with group() as running:
         await running.settled(3)
@@ -51,7 +50,6 @@ async def test_without_a_name_another_member_of_the_set_leads() -> None:
         running.check()
 
 
-@in_virtual_time
 async def test_a_broker_that_is_not_in_sync_leads_only_if_losses_are_accepted() -> None:
     async with group() as running:
         await running.settled(3)
@@ -68,7 +66,6 @@ async def test_a_broker_that_is_not_in_sync_leads_only_if_losses_are_accepted() 
         assert [body.partition(".")[0] for body in running.stored(3)] == ["a"], "b is lost"
 
 
-@in_virtual_time
 async def test_a_lost_group_is_led_again_by_whoever_lives_if_losses_are_accepted() -> None:
     async with group(2) as running:
         await running.settled(2)

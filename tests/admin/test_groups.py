@@ -17,7 +17,7 @@ from roquet.model.subscription import (
 )
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
@@ -27,6 +27,8 @@ from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 
 class ScriptedGroup:
@@ -131,7 +133,6 @@ def owners(group: GroupInfo) -> list[list[str] | None]:
     return [queue.owners for queue in group.queues if queue.topic == "orders"]
 
 
-@in_virtual_time
 async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
@@ -150,7 +151,6 @@ async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
         assert found.message_model == "CLUSTERING"
 
 
-@in_virtual_time
 async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
@@ -170,7 +170,6 @@ async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
         assert "orders broker-b queue 1 has 2 owners: c2, c3" in found.problems
 
 
-@in_virtual_time
 async def test_members_that_listen_to_different_things_are_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member, expression in (("c1", "*"), ("c2", "paid"), ("c3", "*")):
@@ -182,7 +181,6 @@ async def test_members_that_listen_to_different_things_are_flagged() -> None:
         ]
 
 
-@in_virtual_time
 async def test_members_that_disagree_how_to_share_are_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)
@@ -192,7 +190,6 @@ async def test_members_that_disagree_how_to_share_are_flagged() -> None:
         assert problem.startswith("members disagree whether they share the messages: ")
 
 
-@in_virtual_time
 async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
@@ -213,7 +210,6 @@ async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
         ]
 
 
-@in_virtual_time
 async def test_a_member_that_allocates_itself_in_a_broker_decided_group_is_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
@@ -225,7 +221,6 @@ async def test_a_member_that_allocates_itself_in_a_broker_decided_group_is_flagg
         ]
 
 
-@in_virtual_time
 async def test_members_that_share_by_different_rules_of_their_own_are_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", strategy="AVG")
@@ -240,7 +235,6 @@ async def test_members_that_share_by_different_rules_of_their_own_are_flagged() 
         ]
 
 
-@in_virtual_time
 async def test_push_and_pop_members_of_one_group_are_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
@@ -249,7 +243,6 @@ async def test_push_and_pop_members_of_one_group_are_flagged() -> None:
         assert problem in (await story.show()).problems
 
 
-@in_virtual_time
 async def test_members_that_pop_or_broadcast_own_no_queue() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)
@@ -263,7 +256,6 @@ async def test_members_that_pop_or_broadcast_own_no_queue() -> None:
         assert owners(await story.show()) == [None] * 4
 
 
-@in_virtual_time
 async def test_a_group_of_pop_consumers_owns_nothing() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", consume_type=ConsumeType.CONSUME_POP)
@@ -271,7 +263,6 @@ async def test_a_group_of_pop_consumers_owns_nothing() -> None:
         assert (owners(found), found.problems) == ([None] * 4, [])
 
 
-@in_virtual_time
 async def test_many_queues_with_one_fault_are_counted() -> None:
     assert groups.NAMED_MAX == 16
     async with two_brokers() as running, ScriptedGroup(running, queues=9) as story:
@@ -286,7 +277,6 @@ async def test_many_queues_with_one_fault_are_counted() -> None:
         assert len([p for p in shown.problems if p.startswith("orders broker-")]) == 16
 
 
-@in_virtual_time
 async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
@@ -299,7 +289,6 @@ async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
         assert (found.members, found.problems, found.lag) == ([], [], 3)
 
 
-@in_virtual_time
 async def test_a_broker_that_does_not_answer_is_named() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", brokers=(0,))
@@ -314,7 +303,6 @@ async def test_a_broker_that_does_not_answer_is_named() -> None:
         assert found.problems[0].startswith("broker-b does not answer: its part is missing here (")
 
 
-@in_virtual_time
 async def test_an_unknown_group_is_a_usage_error() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
@@ -324,7 +312,6 @@ async def test_an_unknown_group_is_a_usage_error() -> None:
             await groups.show(story.admin, "no good")
 
 
-@in_virtual_time
 async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")

@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.admin.conftest import OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, OpenCluster
 
 from roquet.admin import dead_letters, messages, topics
 from roquet.admin.topics import TopicSettings
@@ -16,11 +16,12 @@ from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.model.route import BrokerData, TopicRoute
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.query import QueryByKey, QueryReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import encode_properties
 from roquet.wire.records.record import pack
+
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
@@ -38,7 +39,6 @@ async def six_orders(open_cluster: OpenCluster) -> AsyncIterator[tuple[Any, list
         yield it, sent
 
 
-@in_virtual_time
 async def test_a_message_is_found_by_either_of_its_ids(open_cluster: OpenCluster) -> None:
     async with six_orders(open_cluster) as (it, sent):
         (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
@@ -49,7 +49,6 @@ async def test_a_message_is_found_by_either_of_its_ids(open_cluster: OpenCluster
         assert again == by_own
 
 
-@in_virtual_time
 async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
     open_cluster: OpenCluster,
 ) -> None:
@@ -65,7 +64,6 @@ async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
         assert await messages.by_key(it.admin, "orders", "odd") == []
 
 
-@in_virtual_time
 async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: OpenCluster) -> None:
     async with six_orders(open_cluster) as (it, sent):
         config = ClientConfig(clock=it.clock)
@@ -89,7 +87,6 @@ def _consumer(config: ClientConfig) -> Any:
     return ConsumerConfig(clock=config.clock)
 
 
-@in_virtual_time
 async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
     open_cluster: OpenCluster,
 ) -> None:
@@ -104,7 +101,6 @@ async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
             await messages.by_key(it.admin, "ordesr", "even")
 
 
-@in_virtual_time
 async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
     open_cluster: OpenCluster,
 ) -> None:
@@ -120,7 +116,6 @@ async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
             await messages.by_key(it.admin, "orders", "even")
 
 
-@in_virtual_time
 async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
     open_cluster: OpenCluster,
 ) -> None:
@@ -152,7 +147,6 @@ def assert_cut(sizes: list[int], notes: list[str]) -> None:
     assert notes[-1] == "cut to its first 4,096 bytes"
 
 
-@in_virtual_time
 async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long(
     open_cluster: OpenCluster,
 ) -> None:
@@ -161,7 +155,6 @@ async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long(
         assert_cut([len(m.body) for m in found], [m.body_note for m in found])
 
 
-@in_virtual_time
 async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole(
     open_cluster: OpenCluster,
 ) -> None:
@@ -183,19 +176,17 @@ def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
     assert shown.body_note.startswith("as it is stored: body is not zlib")
 
 
-@in_virtual_time
 async def test_more_messages_of_a_key_than_an_answer_holds_are_found_page_by_page(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin,
 ) -> None:
-    async with open_cluster() as it:
-        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
-        await it.settle()
-        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
-            sent = [Message("orders", b"%d" % n, keys=("k",)) for n in range(300)]
-            await producer.send_many(sent)  # many in one millisecond
-        found = await messages.by_key(it.admin, "orders", "k", count=300)
-        assert sorted(int(message.body) for message in found) == list(range(300))
-        assert len(await messages.by_key(it.admin, "orders", "k", count=100)) == 100
+    await topics.create(cluster.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+    await cluster.settle()
+    async with Producer(cluster.namesrv, config=ProducerConfig(clock=cluster.clock)) as producer:
+        sent = [Message("orders", b"%d" % n, keys=("k",)) for n in range(300)]
+        await producer.send_many(sent)  # many in one millisecond
+    found = await messages.by_key(cluster.admin, "orders", "k", count=300)
+    assert sorted(int(message.body) for message in found) == list(range(300))
+    assert len(await messages.by_key(cluster.admin, "orders", "k", count=100)) == 100
 
 
 class GenuineBroker:
@@ -221,7 +212,6 @@ class GenuineBroker:
         return QueryReply(body=body, index_last_update_timestamp=0, index_last_update_phyoffset=0)
 
 
-@in_virtual_time
 async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixture) -> None:
     broker: Any = GenuineBroker([ms // 5 for ms in range(200)], 64)
     found = await messages.by_key(broker, "t", "k", count=500)
@@ -232,7 +222,6 @@ async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixtur
     assert "a has more messages of one second than the 64 of an answer with key k" in caplog.text
 
 
-@in_virtual_time
 async def test_a_broker_that_fails_to_look_is_no_empty_result(
     open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

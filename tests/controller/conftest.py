@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from roquet.controller.app import ControllerServer
@@ -152,3 +153,24 @@ def stored(server: ControllerServer, name: str = "bc") -> ReplicaGroup:
 
 async def sleep_ms(ms: int) -> None:
     await this_loop().clock.sleep(ms)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ControllerServer]:
+    """A controller at the port of `CONFIG`, whose store is its memory."""
+    async with controller() as server:
+        yield server
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """Closes what a test opens; named behind `server`, before that controller ends."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def one(server: ControllerServer) -> AsyncIterator[Broker]:
+    """Broker 1, which has asked for nothing yet."""
+    async with broker(1) as one:
+        yield one

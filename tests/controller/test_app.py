@@ -19,6 +19,7 @@ from tests.controller.conftest import (
     stored,
     trio,
 )
+from tests.metrics.prometheus_text import parsed
 
 from roquet.access.translation import encode_document
 from roquet.controller.app import (
@@ -29,10 +30,12 @@ from roquet.controller.app import (
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
+from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
+from roquet.observe.page_client import read_page
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
@@ -474,3 +477,23 @@ def test_one_line_warns_of_an_open_controller(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.messages) == 2
     assert "everybody who reaches 10.0.0.5:9878 may have other brokers lead" in caplog.text
     assert "set --access-file, or --host to one interface" in caplog.text
+
+
+async def test_a_controller_shows_whether_it_leads() -> None:
+    config = ControllerConfig(
+        host="127.0.0.1",
+        port=0,
+        metrics_exporter=MetricsExporterType.PROM,
+        metrics_port=0,
+    )
+    async with ControllerServer(config) as server:
+        page = parsed(
+            await read_page(f"127.0.0.1:{server.metrics_port}", "/metrics", timeout_ms=5_000)
+        )
+        assert page.one("roquet_controller_is_leader", node_id=server.address) == 1
+    assert page.one("roquet_brokers", node_type="controller") == 0
+
+
+async def test_a_controller_shows_nothing_unless_it_is_told_to() -> None:
+    async with ControllerServer(ControllerConfig(host="127.0.0.1", port=0)) as server:
+        assert server.metrics_port == 0

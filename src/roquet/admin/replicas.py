@@ -18,7 +18,7 @@ import msgspec
 
 from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient
-from roquet.admin.replica_needs import GroupNeeds, group_needs
+from roquet.admin.controllers import GroupNeeds, group_needs
 from roquet.model.errors import CallError, CallRefused, FieldError, RecordError, UsageError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest

@@ -15,9 +15,8 @@ import msgspec
 
 from roquet.admin import brokers, controllers, replicas
 from roquet.admin.client import AdminClient
-from roquet.admin.controllers import GroupStatus, ReplicaMember
+from roquet.admin.controllers import GroupStatus, ReplicaMember, needed_logs
 from roquet.admin.elect import candidate, elect
-from roquet.admin.replica_needs import needed_logs
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.net.address import split_address
 from roquet.rules.election.handover import may_leave, stand_ins

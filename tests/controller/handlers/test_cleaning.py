@@ -2,74 +2,74 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.controller.conftest import Broker, broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, sleep_ms, stored, trio
 
+from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.controller import CleanBrokerData
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def clean(one: Broker, **fields: Any) -> None:
     await one.channel.call(CleanBrokerData(cluster_name="C", broker_name="bc", **fields))
 
 
-@in_virtual_time
-async def test_a_dead_broker_is_removed_and_its_id_is_not_given_again() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, three = await trio(stack)
-        await three.channel.close()
-        await sleep_ms(50)
-        await clean(one, broker_controller_ids_to_clean="3")
-        group = stored(server)
-        assert (sorted(group.replicas), group.in_sync, group.next_id) == (
-            [1, 2],
-            frozenset({1, 2}),
-            4,
-        )
+async def test_a_dead_broker_is_removed_and_its_id_is_not_given_again(
+    server: ControllerServer, stack: AsyncExitStack
+) -> None:
+    one, _, three = await trio(stack)
+    await three.channel.close()
+    await sleep_ms(50)
+    await clean(one, broker_controller_ids_to_clean="3")
+    group = stored(server)
+    assert (sorted(group.replicas), group.in_sync, group.next_id) == (
+        [1, 2],
+        frozenset({1, 2}),
+        4,
+    )
 
 
-@in_virtual_time
-async def test_living_brokers_are_removed_only_if_it_is_said() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        with pytest.raises(CallRefused) as refused:
-            await clean(one, broker_controller_ids_to_clean="2;3")
-        assert refused.value.code == 2009
-        await clean(one, broker_controller_ids_to_clean="2;3", is_clean_living_broker=True)
-        assert sorted(stored(server).replicas) == [1]
+async def test_living_brokers_are_removed_only_if_it_is_said(
+    server: ControllerServer, stack: AsyncExitStack
+) -> None:
+    one, _, _ = await trio(stack)
+    with pytest.raises(CallRefused) as refused:
+        await clean(one, broker_controller_ids_to_clean="2;3")
+    assert refused.value.code == 2009
+    await clean(one, broker_controller_ids_to_clean="2;3", is_clean_living_broker=True)
+    assert sorted(stored(server).replicas) == [1]
 
 
-@in_virtual_time
-async def test_a_removed_group_is_unknown_and_its_epochs_go_on() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
+async def test_a_removed_group_is_unknown_and_its_epochs_go_on(
+    server: ControllerServer, stack: AsyncExitStack
+) -> None:
+    one, _, _ = await trio(stack)
+    await clean(one, is_clean_living_broker=True)
+    with pytest.raises(CallRefused) as refused:
+        await one.replica_info()
+    assert refused.value.code == 2008
+    with pytest.raises(CallRefused):
         await clean(one, is_clean_living_broker=True)
-        with pytest.raises(CallRefused) as refused:
-            await one.replica_info()
-        assert refused.value.code == 2008
-        with pytest.raises(CallRefused):
-            await clean(one, is_clean_living_broker=True)
-        await one.apply()
-        await one.beat(epoch=1)
-        await one.elect()
-        assert stored(server).master_epoch == 2
+    await one.apply()
+    await one.beat(epoch=1)
+    await one.elect()
+    assert stored(server).master_epoch == 2
 
 
-@in_virtual_time
-async def test_an_unknown_group_and_odd_ids_are_refused() -> None:
-    async with controller(), broker(1) as one:
-        with pytest.raises(CallRefused) as refused:
-            await clean(one)
-        assert refused.value.code == 2009
-        with pytest.raises(CallRefused) as refused:
-            await clean(one, broker_controller_ids_to_clean="1,2")
-        assert refused.value.code == 2005
+async def test_an_unknown_group_and_odd_ids_are_refused(
+    server: ControllerServer, one: Broker
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        await clean(one)
+    assert refused.value.code == 2009
+    with pytest.raises(CallRefused) as refused:
+        await clean(one, broker_controller_ids_to_clean="1,2")
+    assert refused.value.code == 2005
 
 
-@in_virtual_time
-async def test_a_cluster_of_any_length_is_not_kept() -> None:
-    async with controller(), broker(1) as one:
-        await one.beat(epoch=3)
-        call = CleanBrokerData(cluster_name="C" * 10_000, broker_name="bc")
-        with pytest.raises(CallRefused, match="clusterName"):
-            await one.channel.call(call)
+async def test_a_cluster_of_any_length_is_not_kept(server: ControllerServer, one: Broker) -> None:
+    await one.beat(epoch=3)
+    call = CleanBrokerData(cluster_name="C" * 10_000, broker_name="bc")
+    with pytest.raises(CallRefused, match="clusterName"):
+        await one.channel.call(call)
