@@ -208,10 +208,7 @@ def test_requests_pass_as_they_came_the_first_one_and_those_like_it(
 
 
 def test_what_is_remembered_of_allowed_requests_is_bounded(
-    guard: AccessGuard,
-    request_of: Request,
-    peer_at: MakePeer,
-    monkeypatch: pytest.MonkeyPatch,
+    guard: AccessGuard, request_of: Request, peer_at: MakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.access.guard.ALLOWED_MAX", 3)
     decided = list[str]()

@@ -71,10 +71,7 @@ def test_a_code_without_a_handler_is_refused_to_strangers_first(
 
 
 def test_a_guard_that_fails_admits_nobody(
-    served: list[GetSettings],
-    request_of: Request,
-    peer: Peer,
-    caplog: pytest.LogCaptureFixture,
+    served: list[GetSettings], request_of: Request, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> AccessTables:
         raise RuntimeError("no tables")
@@ -137,10 +134,7 @@ async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
 
 
 async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed(
-    tables: AccessTables,
-    request_of: Request,
-    peer: Peer,
-    monkeypatch: pytest.MonkeyPatch,
+    tables: AccessTables, request_of: Request, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = AccessGuard(lambda: tables, AccessRules(cluster="c1"), lambda: 0)
     router = GuardedRouter(guard)

@@ -36,10 +36,7 @@ async def test_a_setting_is_changed_while_the_broker_runs(cluster: ClusterWithAd
     assert before["brokerName"] == "broker-a"
     await brokers.configure(cluster.admin, "broker-a", {"autoCreateTopicEnable": "true"})
     after = await brokers.settings(cluster.admin, "broker-a")
-    assert (before["autoCreateTopicEnable"], after["autoCreateTopicEnable"]) == (
-        "false",
-        "true",
-    )
+    assert (before["autoCreateTopicEnable"], after["autoCreateTopicEnable"]) == ("false", "true")
 
 
 async def test_a_wrong_setting_changes_nothing(cluster: ClusterWithAdmin) -> None:

@@ -116,9 +116,7 @@ async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
             await messages.by_key(it.admin, "orders", "even")
 
 
-async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
-    open_cluster: OpenCluster,
-) -> None:
+async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(open_cluster: OpenCluster) -> None:
     async with six_orders(open_cluster) as (it, sent):
         other = sent[0].message_id[:-8] + "00000000"
         assert await messages.by_id(it.admin, other, "orders") == []

@@ -113,10 +113,7 @@ async def test_more_queues_can_be_read_before_they_are_written(cluster: ClusterW
     await cluster.settle()
     steps = resizing.resize(cluster.admin, "orders", 5, clock=cluster.clock)
     doing = [(step.doing, await counts(cluster)) async for step in steps]
-    assert doing == [
-        ("consumers get 5 queues", {(2, 2)}),
-        ("producers get 5 queues", {(2, 5)}),
-    ]
+    assert doing == [("consumers get 5 queues", {(2, 2)}), ("producers get 5 queues", {(2, 5)})]
     assert await counts(cluster) == {(5, 5)}
 
 

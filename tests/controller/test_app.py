@@ -22,11 +22,7 @@ from tests.controller.conftest import (
 from tests.metrics.prometheus_text import parsed
 
 from roquet.access.translation import encode_document
-from roquet.controller.app import (
-    ControllerServer,
-    advertised_address,
-    warn_of_open_controller,
-)
+from roquet.controller.app import ControllerServer, advertised_address, warn_of_open_controller
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
@@ -481,10 +477,7 @@ def test_one_line_warns_of_an_open_controller(caplog: pytest.LogCaptureFixture) 
 
 async def test_a_controller_shows_whether_it_leads() -> None:
     config = ControllerConfig(
-        host="127.0.0.1",
-        port=0,
-        metrics_exporter=MetricsExporterType.PROM,
-        metrics_port=0,
+        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
     )
     async with ControllerServer(config) as server:
         page = parsed(

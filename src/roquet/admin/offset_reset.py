@@ -15,13 +15,7 @@ from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.bodies import ResetOffsetBody
-from roquet.wire.calls.offset import (
-    MaxOffset,
-    MinOffset,
-    OffsetByTime,
-    QueryOffset,
-    UpdateOffset,
-)
+from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetByTime, QueryOffset, UpdateOffset
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 

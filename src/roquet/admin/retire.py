@@ -82,11 +82,7 @@ async def locate(admin: AdminClient, broker: str) -> BrokerPlace:
 
 
 async def retire(
-    admin: AdminClient,
-    broker: str,
-    *,
-    named: Sequence[str] | None = None,
-    wait_ms: int,
+    admin: AdminClient, broker: str, *, named: Sequence[str] | None = None, wait_ms: int
 ) -> RetiredBroker:
     """Make a broker one that may be stopped; waits up to `wait_ms` for others to be in sync.
 
@@ -228,11 +224,7 @@ async def _drain(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> Re
 
 
 async def remove(
-    admin: AdminClient,
-    retired: RetiredBroker,
-    *,
-    named: Sequence[str] | None = None,
-    wait_ms: int,
+    admin: AdminClient, retired: RetiredBroker, *, named: Sequence[str] | None = None, wait_ms: int
 ) -> None:
     """Remove a broker's id from its controller once it was stopped, so that nobody waits for it.
 

@@ -33,12 +33,7 @@ from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.observe.exporter import (
-    MetricsExporter,
-    NodeIdentity,
-    exporter_address,
-    exporter_labels,
-)
+from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.election.lease import LeaseTerms
 

@@ -173,10 +173,7 @@ def _pause_seconds(seen: _Histories, pauses: QueuePauses) -> dict[str, list[floa
     total = np.bincount(pauses.history, end - begin, seen.histories)
     longest = np.zeros(seen.histories, np.int64)
     np.maximum.at(longest, pauses.history, end - begin)
-    return {
-        "paused_s": (total / SECOND_US).tolist(),
-        "pause_max_s": (longest / SECOND_US).tolist(),
-    }
+    return {"paused_s": (total / SECOND_US).tolist(), "pause_max_s": (longest / SECOND_US).tolist()}
 
 
 def _doubled_share(seen: _Histories) -> list[float]:

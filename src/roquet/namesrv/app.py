@@ -28,12 +28,7 @@ from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.observe.exporter import (
-    MetricsExporter,
-    NodeIdentity,
-    exporter_address,
-    exporter_labels,
-)
+from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.observe.log_levels import apply_log_levels
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles

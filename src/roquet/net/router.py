@@ -291,11 +291,7 @@ class Router:
             self._meter.cancelled(held.request.code, held.begun_ms)
 
     async def _later(
-        self,
-        answer: Reply | Awaitable[Reply | None],
-        command: Command,
-        peer: Peer,
-        begun_ms: int,
+        self, answer: Reply | Awaitable[Reply | None], command: Command, peer: Peer, begun_ms: int
     ) -> bytes | None:
         meter = self._meter
         try:

@@ -27,13 +27,7 @@ from roquet.metrics.text_format import CONTENT_TYPE, MetricsPage
 from roquet.model.settings import join_address
 from roquet.net.clock import Clock
 from roquet.net.request_meter import RequestMeter
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    UnreadyReasons,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, UnreadyReasons, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer
 from roquet.wire.codes import RequestCode, ResponseCode
 

@@ -23,11 +23,7 @@ async def test_a_dead_broker_is_removed_and_its_id_is_not_given_again(
     await sleep_ms(50)
     await clean(one, broker_controller_ids_to_clean="3")
     group = stored(server)
-    assert (sorted(group.replicas), group.in_sync, group.next_id) == (
-        [1, 2],
-        frozenset({1, 2}),
-        4,
-    )
+    assert (sorted(group.replicas), group.in_sync, group.next_id) == ([1, 2], frozenset({1, 2}), 4)
 
 
 async def test_living_brokers_are_removed_only_if_it_is_said(

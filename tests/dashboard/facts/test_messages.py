@@ -118,9 +118,7 @@ async def test_a_topic_that_nobody_has_is_the_users_mistake() -> None:
             await search(reader, "order", MessageFilter(), ())
 
 
-def test_a_search_that_left_out_a_part_of_the_time_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_left_out_a_part_of_the_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roquet.dashboard.facts.messages.SCAN_MAX", 2)
 
     async def check() -> None:

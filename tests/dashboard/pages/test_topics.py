@@ -4,12 +4,7 @@ from tests.dashboard.conftest import Site
 from roquet.admin import topics
 from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.admin.topics import TopicSettings
-from roquet.dashboard.pages.topics import (
-    QueueOwner,
-    TopicReader,
-    queue_owners,
-    topic_readers,
-)
+from roquet.dashboard.pages.topics import QueueOwner, TopicReader, queue_owners, topic_readers
 
 pytestmark = pytest.mark.virtual_time
 

@@ -69,10 +69,7 @@ def _replicas(controller: Controller, group: ReplicaGroup) -> calls.ReplicasInfo
     live = controller.liveness.live(group)
     identities = {
         key: calls.ReplicaIdentity(
-            broker_name=group.name,
-            broker_id=key,
-            broker_address=replica.address,
-            alive=key in live,
+            broker_name=group.name, broker_id=key, broker_address=replica.address, alive=key in live
         )
         for key, replica in sorted(group.replicas.items())
     }

@@ -160,12 +160,7 @@ def balance_input(info: GroupInfo, topic: str) -> BalanceInput:
 
 
 def forecast(
-    info: GroupInfo,
-    topics: Sequence[str],
-    given: BalanceInput,
-    leaves: str | None,
-    *,
-    joins: bool,
+    info: GroupInfo, topics: Sequence[str], given: BalanceInput, leaves: str | None, *, joins: bool
 ) -> BalanceFacts:
     """All strategies, before and after a member leaves or joins."""
     if leaves is not None and leaves not in given.members:

@@ -147,12 +147,7 @@ class MessageTail:
     async def _pull(self, queue: MessageQueue, offset: int, *, wait_ms: int) -> int:
         """Read what there is from an offset on; returns the offset to go on from."""
         result = await self._reader.pull(
-            queue,
-            offset,
-            PULL_COUNT,
-            tags=self._wanted.tags,
-            sql=self._wanted.sql,
-            wait_ms=wait_ms,
+            queue, offset, PULL_COUNT, tags=self._wanted.tags, sql=self._wanted.sql, wait_ms=wait_ms
         )
         matching = [m for m in result.messages if self._wanted.matches(m, self._rules)]
         self._seen += len(result.messages)

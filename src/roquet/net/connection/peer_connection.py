@@ -19,14 +19,7 @@ from roquet.net.connection.pending_calls import PendingCalls, parse_reply
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.limits.server_limits import UNLIMITED, ServerLimits
-from roquet.net.router import (
-    CALL_TIMEOUT_MS,
-    DeferredReply,
-    DispatchResult,
-    HeldReply,
-    Peer,
-    R,
-)
+from roquet.net.router import CALL_TIMEOUT_MS, DeferredReply, DispatchResult, HeldReply, Peer, R
 from roquet.net.tls import certificate_name, tls_error
 from roquet.rules.fair_share import SLOW_MS
 from roquet.wire.call import Call
