@@ -130,7 +130,6 @@ async def reset(admin: AdminClient, group: str, resets: Sequence[QueueReset]) ->
 
 
 async def _brokers_moved_whole(admin: AdminClient, resets: Sequence[QueueReset]) -> set[str]:
-    """The brokers of which all queues of the topic are reset."""
     topics = {each.queue.topic for each in resets}
     routes = await asyncio.gather(*map(admin.known_route, topics))
     queues = [

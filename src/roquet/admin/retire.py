@@ -137,7 +137,6 @@ async def _hand_over(
 async def _until_spare(
     admin: AdminClient, place: BrokerPlace, named: Sequence[str], needed: int, deadline_ms: int
 ) -> GroupStatus:
-    """Wait until enough others are in sync."""
     while True:
         group = await controllers.group(admin, place.name, named)
         leaving = group.member(place.address).broker_id

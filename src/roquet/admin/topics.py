@@ -290,7 +290,6 @@ def _require_known(known: Mapping[str, str], wanted: Sequence[str], fault: str) 
 
 
 def _is_unknown_topic(error: CallError) -> bool:
-    """Whether a name server refused because it does not have the topic."""
     return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
 
 

@@ -249,7 +249,6 @@ def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
 
 
 def _latencies(seen: _Histories, end: IntArray, member: IntArray) -> dict[str, list[float | None]]:
-    """Latency percentiles of handled messages, and the latency ratio of slow members."""
     taken = np.where(end < NEVER, end - seen.messages.sent, NEVER).reshape(seen.histories, -1)
     ordered = np.sort(taken, axis=1)
     handled = (taken < NEVER).sum(axis=1)

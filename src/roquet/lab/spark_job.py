@@ -37,7 +37,6 @@ _TYPES: Final[dict[object, pa.DataType]] = {int: pa.int64(), float: pa.float64()
 
 
 def _schema() -> pa.Schema:
-    """A nullable column for each field of the measures."""
     hints = typing.get_type_hints(HistoryMeasures)
     return pa.schema([(name, _type_of(hints[name])) for name in HistoryMeasures.__struct_fields__])
 

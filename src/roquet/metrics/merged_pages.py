@@ -44,7 +44,6 @@ def _note(lines: list[str], line: str) -> None:
 
 
 def _labeled(line: str, label: str) -> str:
-    """A value with one more label."""
     name, brace, rest = line.partition("{")
     if brace:
         return f"{name}{{{label},{rest}\n"

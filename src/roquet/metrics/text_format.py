@@ -95,7 +95,6 @@ class MetricsPage:
     def _head(
         self, metric: Metric, suffix: str, values: Sequence[str], bound: str | None = None
     ) -> str:
-        """Name and labels of a value."""
         assert len(values) == len(metric.labels), f"{metric.name} has other labels"
         names = metric.labels
         if "" in values:

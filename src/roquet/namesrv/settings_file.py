@@ -47,7 +47,6 @@ def read_settings(values: Mapping[str, str], source: str) -> NameServerConfig:
 
 
 def _parser(name: str) -> Callable[[str, str], Any]:
-    """The parser for a setting, by the type of its default."""
     if name == "log_levels":
         return check_log_levels
     default = getattr(NameServerConfig(), name)

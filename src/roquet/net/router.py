@@ -273,7 +273,6 @@ class Router:
         return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
     def _decided(self, held: HeldReply, reached: bool) -> Frame:
-        """The frame of a held reply."""
         request, peer, begun_ms = held.request, held.peer, held.begun_ms
         try:
             answer = held.when.reply(reached)
@@ -310,7 +309,6 @@ class Router:
         return frame
 
     def _frame_at_once(self, reply: Reply, command: Command, begun_ms: int) -> bytes | None:
-        """The frame of a refusal that needed no handler."""
         if self._meter is not None:
             self._meter.replied(command.code, command.flag, reply.code, begun_ms)
         return _frame(reply, command)
@@ -345,5 +343,4 @@ class Router:
 
 
 def _frame(reply: Reply, command: Command) -> bytes | None:
-    """The frame of a reply; None for a one-way request."""
     return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)

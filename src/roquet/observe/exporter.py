@@ -252,7 +252,6 @@ class MetricsExporter:
         return pieces
 
     def _process(self, page: MetricsPage) -> None:
-        """Samples of the process."""
         usage = process_usage()
         page.add(roquet.BUILD_INFO, 1, __version__)
         page.add(roquet.CPU_TIME, usage.cpu_s)
@@ -265,7 +264,6 @@ class MetricsExporter:
         page.add_histogram(roquet.LOOP_LAG, self._loop_lag.lags)
 
     async def _requests(self, page: MetricsPage) -> None:
-        """Samples of requests by code."""
         counts: dict[str, int] = {}
         seconds: dict[str, float] = {}
         for number, (kind, latencies) in enumerate(self._meter.counts.items(), 1):

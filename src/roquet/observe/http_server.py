@@ -157,7 +157,6 @@ class HttpServer:
         self._silent.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close the connection."""
         try:
             await self._answer(reader, writer)
             writer.close()

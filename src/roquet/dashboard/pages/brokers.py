@@ -203,7 +203,6 @@ def _first(found: list[BrokerStatus]) -> str:
 async def _replicas(
     admin: AdminClient, name: str | None
 ) -> tuple[list[replicas.ReplicaStatus], str | None]:
-    """Replicas, and why they are not known."""
     try:
         return await replicas.statuses(admin, name), None
     except RoquetError as error:

@@ -262,7 +262,6 @@ async def topic_names(admin: AdminClient) -> Sequence[str]:
 
 
 async def _trace(admin: AdminClient, found: StoredMessage) -> tuple[Sequence[TraceStep], str]:
-    """The trace of a message, and why there is none."""
     try:
         return await trace_of(admin, found.message_id), ""
     except RoquetError as error:

@@ -351,7 +351,6 @@ class PeerConnection(asyncio.Protocol):
         """Called for a request that held the loop; servers override it."""
 
     def _answer_to(self, command: Command) -> bytes | None:
-        """The frame of a reply that is ready at once, else None."""
         self.language = command.language
         self.version = command.version
         answer = self._dispatch(command, self)
@@ -364,7 +363,6 @@ class PeerConnection(asyncio.Protocol):
         return None
 
     def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
-        """Write the replies, and postpone the rest of the events."""
         if answers:
             self._write(answers)
         if rest and (postponed := deque(rest)):
@@ -442,7 +440,6 @@ class PeerConnection(asyncio.Protocol):
             task.result()  # raises a fault of our own, for the event loop to log
 
     async def _end(self) -> None:
-        """Wait until the connection has ended."""
         if not self._has_ended:
             if self._ended is None:
                 self._ended = asyncio.Event()
