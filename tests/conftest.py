@@ -53,8 +53,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run async tests by a clock that jumps in modules with the mark `virtual_time`."""
-    is_virtual = item.get_closest_marker("virtual_time") is not None
+    """Run async tests by a clock that jumps in modules with the mark `virtual_time`.
+
+    A test of such a module that needs real sockets has the mark `virtual_time(False)`.
+    """
+    mark = item.get_closest_marker("virtual_time")
+    is_virtual = mark is not None and mark.args != (False,)
     return {"loop": VirtualLoop if is_virtual else asyncio.new_event_loop}
 
 

@@ -1,10 +1,9 @@
 """Elections that the controller runs by itself."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import pytest
-from tests.controller.conftest import Broker, broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, Trio, broker, controller, open_trio, sleep_ms, stored
 from tests.controller.test_liveness import beat
 from tests.namesrv.conftest import FakePeer
 
@@ -20,8 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 async def test_nobody_is_elected_from_outside_the_set_unless_it_is_allowed() -> None:
     for unclean, master in ((False, None), (True, 2)):
-        async with controller(elect_unclean_master=unclean) as server, AsyncExitStack() as stack:
-            one, _, _ = await trio(stack)
+        async with controller(elect_unclean_master=unclean) as server, open_trio() as (one, _, _):
             await one.alter(1, 2, 1)
             await one.channel.close()
             await sleep_ms(100)
@@ -31,8 +29,7 @@ async def test_nobody_is_elected_from_outside_the_set_unless_it_is_allowed() -> 
 
 
 async def test_without_notices_brokers_have_to_ask() -> None:
-    async with controller(notify_role_changes=False) as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
+    async with controller(notify_role_changes=False) as server, open_trio() as (one, two, _):
         await one.channel.close()
         await sleep_ms(100)
         assert stored(server).master in {2, 3}
@@ -53,17 +50,16 @@ def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
 ) -> None:
     @in_virtual_time
     async def scene() -> None:
-        async with controller() as server, AsyncExitStack() as stack:
-            one, two, three = await trio(stack)
+        async with controller() as server, open_trio() as (one, two, three):
             await three.beat(epoch=1, max_offset=4_000, logs_needed=2)
             await two.channel.close()
             await one.channel.close()
             await sleep_ms(5_000)
             assert stored(server).master == 1, "3 may lack what 1 and 2 have"
-            again = await stack.enter_async_context(broker(2, address=two.address))
-            await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
-            await sleep_ms(1_000)
-            assert stored(server).master == 2
+            async with broker(2, address=two.address) as again:
+                await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
+                await sleep_ms(1_000)
+                assert stored(server).master == 2
 
     scene()
     assert caplog.text.count("1 more of its set [1, 2, 3] must be alive") == 1
@@ -87,8 +83,7 @@ async def test_an_election_that_could_not_be_stored_is_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
-    async with controller(store) as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
+    async with controller(store) as server, open_trio() as (one, two, three):
         store.is_away = True
         await one.channel.close()
         await sleep_ms(1_000)
@@ -106,9 +101,13 @@ async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
-    async with controller(store) as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        other = [await stack.enter_async_context(broker(n, name="bd")) for n in (1, 2)]
+    async with (
+        controller(store) as server,
+        open_trio() as (one, two, _),
+        broker(1, name="bd") as other_one,
+        broker(2, name="bd") as other_two,
+    ):
+        other = (other_one, other_two)
         for each in other:
             await each.apply()
             await each.beat()
@@ -127,11 +126,11 @@ async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
 
 async def test_a_scan_that_fails_is_followed_by_another(
     server: ControllerServer,
-    stack: AsyncExitStack,
+    trio: Trio,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     liveness = server.controller.liveness
 
     def fails(_now_ms: int) -> None:
@@ -157,10 +156,7 @@ async def test_names_of_brokers_that_are_gone_are_forgotten(
     assert len([line for line in caplog.messages if "nobody is elected" in line]) == 2
 
 
-async def test_the_brokers_own_wish_is_no_restart(
-    server: ControllerServer, stack: AsyncExitStack
-) -> None:
-    await trio(stack)
+async def test_the_brokers_own_wish_is_no_restart(server: ControllerServer, trio: Trio) -> None:
     elections = server.controller.elections
     state = server.controller.leadership.leader_state()
     result = await elections.elect(state, "bc", ElectionRequest(asker=1, restarted=True))

@@ -1,8 +1,7 @@
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.controller.conftest import Broker, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, Trio, sleep_ms, stored
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
@@ -16,9 +15,9 @@ async def clean(one: Broker, **fields: Any) -> None:
 
 
 async def test_a_dead_broker_is_removed_and_its_id_is_not_given_again(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio
 ) -> None:
-    one, _, three = await trio(stack)
+    one, _, three = trio
     await three.channel.close()
     await sleep_ms(50)
     await clean(one, broker_controller_ids_to_clean="3")
@@ -27,9 +26,9 @@ async def test_a_dead_broker_is_removed_and_its_id_is_not_given_again(
 
 
 async def test_living_brokers_are_removed_only_if_it_is_said(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     with pytest.raises(CallRefused) as refused:
         await clean(one, broker_controller_ids_to_clean="2;3")
     assert refused.value.code == 2009
@@ -38,9 +37,9 @@ async def test_living_brokers_are_removed_only_if_it_is_said(
 
 
 async def test_a_removed_group_is_unknown_and_its_epochs_go_on(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     await clean(one, is_clean_living_broker=True)
     with pytest.raises(CallRefused) as refused:
         await one.replica_info()

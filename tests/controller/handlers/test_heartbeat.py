@@ -2,7 +2,16 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.controller.conftest import LEASE_MS, Broker, broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import (
+    LEASE_MS,
+    Broker,
+    Trio,
+    broker,
+    controller,
+    open_trio,
+    sleep_ms,
+    stored,
+)
 from tests.namesrv.conftest import FakePeer
 
 from roquet.controller import liveness
@@ -100,9 +109,9 @@ async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
 
 
 async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the_group(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     stray = await stack.enter_async_context(broker(7))
     stray.cluster = "x"
     with pytest.raises(CallRefused, match="of cluster C, not x") as refused:
@@ -113,9 +122,9 @@ async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the
 
 
 async def test_a_broker_of_another_cluster_that_was_heard_before_does_not_count(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     stray = live_broker(call(cluster_name="x", broker_id=2, epoch=50), FakePeer(), 0)
     server.controller.liveness.note("bc", 2, stray)
     assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
@@ -123,9 +132,9 @@ async def test_a_broker_of_another_cluster_that_was_heard_before_does_not_count(
 
 @pytest.mark.parametrize("fields", [{"lease_epoch": 1}, {"releases_lease": True}, {}])
 async def test_a_process_that_has_the_id_of_a_broker_elsewhere_is_refused(
-    server: ControllerServer, stack: AsyncExitStack, fields: dict[str, Any]
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack, fields: dict[str, Any]
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     await one.beat(lease_epoch=1)
     state = server.controller.leadership.leader_state()
     lease = state.lease("bc")
@@ -137,10 +146,8 @@ async def test_a_process_that_has_the_id_of_a_broker_elsewhere_is_refused(
     assert server.controller.liveness.candidates(stored(server))[1].epoch == -1
 
 
-async def test_a_broker_whose_cluster_is_not_said_is_of_the_group(
-    server: ControllerServer, stack: AsyncExitStack
-) -> None:
-    one, _, _ = await trio(stack)
+async def test_a_broker_whose_cluster_is_not_said_is_of_the_group(trio: Trio) -> None:
+    one, _, _ = trio
     one.cluster = ""
     assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
 
@@ -156,12 +163,13 @@ async def test_a_broker_whose_cluster_is_not_said_is_of_the_group(
 @pytest.mark.parametrize("victim", [1, 2])
 async def test_a_stranger_says_nothing_in_the_name_of_a_living_broker(
     server: ControllerServer,
+    trio: Trio,
     stack: AsyncExitStack,
     victim: int,
     fields: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    brokers = one, _, _ = await trio(stack)
+    brokers = one, _, _ = trio
     stranger = await stack.enter_async_context(broker(victim, address=brokers[victim - 1].address))
     for _ in range(20):
         with pytest.raises(CallRefused, match="another connection sends heartbeats as") as it:
@@ -177,9 +185,9 @@ async def test_a_stranger_says_nothing_in_the_name_of_a_living_broker(
 
 
 async def test_who_is_elected_is_known_by_one_connection(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
 ) -> None:
-    one, two, three = await trio(stack)
+    one, two, three = trio
     again = await stack.enter_async_context(broker(2, address=two.address))
     liveness, group = server.controller.liveness, stored(server)
     with pytest.raises(CallRefused):
@@ -207,9 +215,9 @@ async def test_who_is_elected_is_known_by_one_connection(
 
 
 async def test_an_epoch_that_no_election_made_is_refused_once_the_state_is_known_to_be_the_latest(
-    server: ControllerServer, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     stranger = await stack.enter_async_context(broker(4))
     await stranger.beat(epoch=2**30)
     assert server.controller.elections.is_outdated("bc"), "nobody elects meanwhile"
@@ -230,7 +238,7 @@ async def test_a_member_that_obeys_a_later_epoch_shows_that_the_state_is_old() -
     store = MemoryStore()
     async with AsyncExitStack() as stack:
         async with controller(store):
-            one, two, _ = await trio(stack)
+            one, two, _ = await stack.enter_async_context(open_trio())
             await one.beat(lease_epoch=1)
             address = one.address, two.address
         async with controller(store) as server:
@@ -244,9 +252,8 @@ async def test_a_member_that_obeys_a_later_epoch_shows_that_the_state_is_old() -
 
 
 async def test_applications_of_nobody_use_up_no_ids(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
 ) -> None:
-    await trio(stack)
     stranger = await stack.enter_async_context(broker(4, address="10.9.9.9:1"))
     for broker_id in range(4, 150):
         stranger.broker_id = broker_id

@@ -1,7 +1,5 @@
-from contextlib import AsyncExitStack
-
 import pytest
-from tests.controller.conftest import Broker, broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, Trio, broker, controller, sleep_ms, stored
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
@@ -19,9 +17,9 @@ async def code_of(one: Broker, epoch: int, version: int, *members: int) -> int:
 
 
 async def test_a_set_is_refused_for_the_first_reason_in_apaches_order(
-    server: ControllerServer, stack: AsyncExitStack
+    server: ControllerServer, trio: Trio
 ) -> None:
-    one, two, three = await trio(stack)
+    one, two, three = trio
     await three.channel.close()
     await sleep_ms(50)
     assert await code_of(two, 9, 9, 1, 2, 3) == 2013, "as it is"
@@ -46,9 +44,9 @@ async def test_the_set_of_an_unknown_group_is_refused(
     [b"", b"{", b"[]", b'{"syncStateSet":["a"]}', b'{"syncStateSet":[99999999999999999999]}'],
 )
 async def test_damaged_bodies_are_refused_and_change_nothing(
-    server: ControllerServer, stack: AsyncExitStack, body: bytes
+    server: ControllerServer, trio: Trio, body: bytes
 ) -> None:
-    one, _, _ = await trio(stack)
+    one, _, _ = trio
     before = stored(server)
     with pytest.raises(CallRefused):
         await one.channel.call(
@@ -57,10 +55,8 @@ async def test_damaged_bodies_are_refused_and_change_nothing(
     assert stored(server) == before
 
 
-async def test_negative_members_are_no_replicas(
-    server: ControllerServer, stack: AsyncExitStack
-) -> None:
-    one, _, _ = await trio(stack)
+async def test_negative_members_are_no_replicas(trio: Trio) -> None:
+    one, _, _ = trio
     assert await code_of(one, 1, 2, 1, -7) == 2003
 
 
@@ -72,10 +68,8 @@ async def test_a_broker_of_an_unknown_group_is_told_to_register(
     assert refused.value.code == 2008
 
 
-async def test_operators_see_who_lives_and_who_is_in_sync(
-    server: ControllerServer, stack: AsyncExitStack
-) -> None:
-    one, two, three = await trio(stack)
+async def test_operators_see_who_lives_and_who_is_in_sync(trio: Trio) -> None:
+    one, two, three = trio
     await one.alter(1, 2, 1, 2)
     await three.channel.close()
     await sleep_ms(50)
