@@ -3,6 +3,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
+from tests.conversation.failover_group import Group, group
 
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
@@ -73,4 +74,11 @@ def open_cluster() -> OpenCluster:
 @pytest.fixture(name="cluster")
 async def _cluster() -> AsyncIterator[ClusterWithAdmin]:
     async with cluster_with_admin() as running:
+        yield running
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Group]:
+    """Three brokers of one name, and the controller that elects their master."""
+    async with group() as running:
         yield running

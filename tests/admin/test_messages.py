@@ -24,61 +24,61 @@ from roquet.wire.records.record import pack
 pytestmark = pytest.mark.virtual_time
 
 
-@asynccontextmanager
-async def six_orders(open_cluster: OpenCluster) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
+@pytest.fixture
+async def sent(cluster: ClusterWithAdmin) -> list[SendReceipt]:
     """Six messages a second apart, on two brokers; the even ones have the key `even`."""
-    async with open_cluster() as it:
-        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
-        await it.settle()
-        sent = []
-        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
-            for number in range(6):
-                keys = ("even", f"n{number}") if number % 2 == 0 else ()
-                sent.append(await producer.send("orders", b"%d" % number, keys=keys))
-                await it.clock.sleep(1_000)
-        yield it, sent
+    await topics.create(cluster.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+    await cluster.settle()
+    sent = []
+    async with Producer(cluster.namesrv, config=ProducerConfig(clock=cluster.clock)) as producer:
+        for number in range(6):
+            keys = ("even", f"n{number}") if number % 2 == 0 else ()
+            sent.append(await producer.send("orders", b"%d" % number, keys=keys))
+            await cluster.clock.sleep(1_000)
+    return sent
 
 
-async def test_a_message_is_found_by_either_of_its_ids(open_cluster: OpenCluster) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
-        (by_place,) = await messages.by_id(it.admin, sent[3].offset_message_id)
-        assert by_own == by_place
-        assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
-        (again,) = await messages.by_id(it.admin, sent[3].offset_message_id, "orders")
-        assert again == by_own
+async def test_a_message_is_found_by_either_of_its_ids(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+) -> None:
+    (by_own,) = await messages.by_id(cluster.admin, sent[3].message_id, "orders")
+    (by_place,) = await messages.by_id(cluster.admin, sent[3].offset_message_id)
+    assert by_own == by_place
+    assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
+    (again,) = await messages.by_id(cluster.admin, sent[3].offset_message_id, "orders")
+    assert again == by_own
 
 
 async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, _sent):
-        found = await messages.by_key(it.admin, "orders", "even")
-        assert [message.body for message in found] == [b"0", b"2", b"4"]
-        times = [message.stored_ms for message in found]
-        late = await messages.by_key(it.admin, "orders", "even", begin_ms=times[1])
-        assert [message.body for message in late] == [b"2", b"4"]
-        assert [m.body for m in await messages.by_key(it.admin, "orders", "even", count=1)] == [
-            b"4"
-        ]
-        assert await messages.by_key(it.admin, "orders", "odd") == []
+    found = await messages.by_key(cluster.admin, "orders", "even")
+    assert [message.body for message in found] == [b"0", b"2", b"4"]
+    times = [message.stored_ms for message in found]
+    late = await messages.by_key(cluster.admin, "orders", "even", begin_ms=times[1])
+    assert [message.body for message in late] == [b"2", b"4"]
+    assert [m.body for m in await messages.by_key(cluster.admin, "orders", "even", count=1)] == [
+        b"4"
+    ]
+    assert await messages.by_key(cluster.admin, "orders", "odd") == []
 
 
-async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: OpenCluster) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        config = ClientConfig(clock=it.clock)
-        async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
-            (third,) = await messages.by_id(it.admin, sent[2].offset_message_id)
-            (fifth,) = await messages.by_id(it.admin, sent[4].offset_message_id)
-            found = messages.by_time(reader, "orders", third.stored_ms, fifth.stored_ms)
-            assert sorted([message.body async for message in found]) == [b"2", b"3"]
-            begun = messages.by_time(reader, "orders", 0, fifth.stored_ms, each=1)
-            assert sorted([message.body async for message in begun]) == [b"0", b"1"]
-            queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
-            assert (await messages.by_offset(reader, queue, 0)) is not None
-            assert (await messages.by_offset(reader, queue, 99)) is None
-            with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
-                await messages.queues(reader, "ordesr")
+async def test_messages_of_a_time_are_read_from_every_queue(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+) -> None:
+    config = ClientConfig(clock=cluster.clock)
+    async with PullConsumer(cluster.namesrv, group="audit", config=_consumer(config)) as reader:
+        (third,) = await messages.by_id(cluster.admin, sent[2].offset_message_id)
+        (fifth,) = await messages.by_id(cluster.admin, sent[4].offset_message_id)
+        found = messages.by_time(reader, "orders", third.stored_ms, fifth.stored_ms)
+        assert sorted([message.body async for message in found]) == [b"2", b"3"]
+        begun = messages.by_time(reader, "orders", 0, fifth.stored_ms, each=1)
+        assert sorted([message.body async for message in begun]) == [b"0", b"1"]
+        queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
+        assert (await messages.by_offset(reader, queue, 0)) is not None
+        assert (await messages.by_offset(reader, queue, 99)) is None
+        with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
+            await messages.queues(reader, "ordesr")
 
 
 def _consumer(config: ClientConfig) -> Any:
@@ -88,38 +88,37 @@ def _consumer(config: ClientConfig) -> Any:
 
 
 async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        with pytest.raises(UsageError, match="not 32 or 56"):
-            await messages.by_id(it.admin, "abc", "orders")
-        with pytest.raises(UsageError, match="say the topic, too"):
-            await messages.by_id(it.admin, sent[0].message_id)
-        beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
-        assert await messages.by_id(it.admin, beyond) == []
-        with pytest.raises(UsageError, match="orders"):
-            await messages.by_key(it.admin, "ordesr", "even")
+    with pytest.raises(UsageError, match="not 32 or 56"):
+        await messages.by_id(cluster.admin, "abc", "orders")
+    with pytest.raises(UsageError, match="say the topic, too"):
+        await messages.by_id(cluster.admin, sent[0].message_id)
+    beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
+    assert await messages.by_id(cluster.admin, beyond) == []
+    with pytest.raises(UsageError, match="orders"):
+        await messages.by_key(cluster.admin, "ordesr", "even")
 
 
 async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, _sent):
-        route = await it.admin.route("orders")
-        await it.running.stop_broker(0)
+    route = await cluster.admin.route("orders")
+    await cluster.running.stop_broker(0)
 
-        async def stale(_topic: str) -> Any:
-            return route
+    async def stale(_topic: str) -> Any:
+        return route
 
-        it.admin.route = stale
-        with pytest.raises(ConnectFailed, match="broker-a does not answer"):
-            await messages.by_key(it.admin, "orders", "even")
+    cluster.admin.route = stale
+    with pytest.raises(ConnectFailed, match="broker-a does not answer"):
+        await messages.by_key(cluster.admin, "orders", "even")
 
 
-async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(open_cluster: OpenCluster) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        other = sent[0].message_id[:-8] + "00000000"
-        assert await messages.by_id(it.admin, other, "orders") == []
+async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+) -> None:
+    other = sent[0].message_id[:-8] + "00000000"
+    assert await messages.by_id(cluster.admin, other, "orders") == []
 
 
 MIB = 1024 * 1024
@@ -221,10 +220,9 @@ async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_broker_that_fails_to_look_is_no_empty_result(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithAdmin, sent: list[SendReceipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        failed = CallRefused(ResponseCode.SYSTEM_ERROR, "the disk fails")
-        monkeypatch.setattr(it.admin, "ask", AsyncMock(side_effect=failed))
-        with pytest.raises(CallRefused, match="the disk fails"):
-            await messages.by_id(it.admin, sent[0].offset_message_id)
+    failed = CallRefused(ResponseCode.SYSTEM_ERROR, "the disk fails")
+    monkeypatch.setattr(cluster.admin, "ask", AsyncMock(side_effect=failed))
+    with pytest.raises(CallRefused, match="the disk fails"):
+        await messages.by_id(cluster.admin, sent[0].offset_message_id)

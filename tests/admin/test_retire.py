@@ -23,34 +23,32 @@ async def retired(running: Group, broker: str, wait_ms: int = 20_000) -> Retired
     return await operate(running, lambda admin: retire.retire(admin, broker, wait_ms=wait_ms))
 
 
-async def test_a_master_hands_over_and_may_be_stopped_once_others_are_in_sync() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
-        result = await retired(running, "g")
-        assert (result.address, result.broker_id, result.was_master) == (address(1), 1, True)
-        assert (result.master, result.epoch) in ((address(2), 2), (address(3), 2))
-        assert running.members() >= {2, 3}
-        await running.kill(1)
-        await running.send_on(["b"])
-        running.check()
+async def test_a_master_hands_over_and_may_be_stopped_once_others_are_in_sync(
+    running: Group,
+) -> None:
+    await running.settled(3)
+    await running.send_on(["a"])
+    result = await retired(running, "g")
+    assert (result.address, result.broker_id, result.was_master) == (address(1), 1, True)
+    assert (result.master, result.epoch) in ((address(2), 2), (address(3), 2))
+    assert running.members() >= {2, 3}
+    await running.kill(1)
+    await running.send_on(["b"])
+    running.check()
 
 
-async def test_a_replica_may_be_stopped_when_others_suffice() -> None:
-    async with group() as running:
-        await running.settled(3)
-        result = await retired(running, "g#2")
-        assert result == RetiredBroker(
-            broker="g", address=address(2), broker_id=2, master=address(1), epoch=1
-        )
-        await running.kill(2)
-        await running.settled(2)
-        with pytest.raises(
-            RoquetError, match=r"3 at .* must not be stopped yet: without it 1 would"
-        ):
-            await retired(running, address(3))
-        await running.start_broker(2)
-        assert (await retired(running, address(3))).broker_id == 3, "it waits for the other one"
+async def test_a_replica_may_be_stopped_when_others_suffice(running: Group) -> None:
+    await running.settled(3)
+    result = await retired(running, "g#2")
+    assert result == RetiredBroker(
+        broker="g", address=address(2), broker_id=2, master=address(1), epoch=1
+    )
+    await running.kill(2)
+    await running.settled(2)
+    with pytest.raises(RoquetError, match=r"3 at .* must not be stopped yet: without it 1 would"):
+        await retired(running, address(3))
+    await running.start_broker(2)
+    assert (await retired(running, address(3))).broker_id == 3, "it waits for the other one"
 
 
 async def test_a_replica_stays_without_which_too_few_logs_would_hold_a_message() -> None:
@@ -71,17 +69,16 @@ async def test_the_master_says_how_many_logs_messages_need() -> None:
             await retired(running, address(other), wait_ms=1_000)
 
 
-async def test_a_broker_that_goes_for_good_loses_its_id_once_it_has_ended() -> None:
-    async with group() as running:
-        await running.settled(3)
-        result = await retired(running, "g#3")
-        with pytest.raises(RoquetError, match=r"3 at .* still runs: its id stays"):
-            await operate(running, lambda admin: retire.remove(admin, result, wait_ms=1_000))
-        await running.kill(3)
-        await operate(running, lambda admin: retire.remove(admin, result, wait_ms=10_000))
-        found = await operate(running, lambda admin: controllers.group(admin, "g"))
-        assert [one.broker_id for one in found.members] == [1, 2]
-        await running.send_on(["a"])
+async def test_a_broker_that_goes_for_good_loses_its_id_once_it_has_ended(running: Group) -> None:
+    await running.settled(3)
+    result = await retired(running, "g#3")
+    with pytest.raises(RoquetError, match=r"3 at .* still runs: its id stays"):
+        await operate(running, lambda admin: retire.remove(admin, result, wait_ms=1_000))
+    await running.kill(3)
+    await operate(running, lambda admin: retire.remove(admin, result, wait_ms=10_000))
+    found = await operate(running, lambda admin: controllers.group(admin, "g"))
+    assert [one.broker_id for one in found.members] == [1, 2]
+    await running.send_on(["a"])
 
 
 async def test_a_replica_with_a_fixed_role_stays_while_its_master_needs_it() -> None:
