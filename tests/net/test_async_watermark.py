@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from roquet.net.async_watermark import AsyncWatermark
-from roquet.testing.clock import VirtualClock, this_loop
+from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
+from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.wire.calls.route import ValueReply
 
 pytestmark = pytest.mark.virtual_time
 
@@ -103,3 +104,27 @@ async def test_a_deadline_off_the_walls_clock_is_a_mistake() -> None:
     mark, clock = new_mark()
     with pytest.raises(AssertionError, match="monotonic"):
         await mark.reach(1, clock.now_ms() + 1_000)
+
+
+async def wait_longer() -> ValueReply:
+    await asyncio.sleep(1)
+    return ValueReply(value="late")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "at_ms"), [(5, "soon", 200), (4, "late", 1_500), (9, "soon", 200)]
+)
+@in_virtual_time
+async def test_it_is_awaited_until_the_number_has_grown_or_the_deadline(
+    value: int, expected: str, at_ms: int
+) -> None:
+    clock = this_loop().clock
+    mark = AsyncWatermark(3, clock=clock)
+    reply = ReplyWhen(
+        mark, 5, 0, 500, lambda reached: ValueReply(value="soon") if reached else wait_longer()
+    )
+    waiting = asyncio.ensure_future(reply)
+    await clock.sleep(200)
+    mark.advance(value)
+    assert await waiting == ValueReply(value=expected)
+    assert clock.monotonic_ms() == at_ms

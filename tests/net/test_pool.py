@@ -9,8 +9,8 @@ import pytest
 
 from roquet.model.errors import CallTimeout, ConnectFailed, UsageError
 from roquet.net.channel import Channel
+from roquet.net.loop import CURRENT_PROCESS
 from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, ChannelPool
-from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.testing.clock import this_loop

@@ -14,9 +14,7 @@ from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.dashboard.app import application
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.dashboard import Dashboard
-from roquet.dashboard.job_notes import JobSource
-from roquet.dashboard.resizes import Resizes
+from roquet.dashboard.dashboard import Dashboard, JobSource, Resizes
 from roquet.dashboard.sampling.sampler import Sampler
 from roquet.dashboard.security.audit_log import AuditLog
 from roquet.dashboard.security.logins import ADDRESS_MAX, TOTAL_MAX, LoginAttempts

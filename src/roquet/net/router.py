@@ -11,9 +11,9 @@ from roquet.log_records import logger
 from roquet.metrics.request_counts import RequestLatencies
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
+from roquet.net.async_watermark import ReplyWhen
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_fields import request_fields
-from roquet.net.reply_when import ReplyWhen
 from roquet.net.request_meter import UNTIMED, RequestMeter
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.dashboard.conftest import OpenSite, browse
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 
-from roquet.dashboard.job_notes import JobRow
+from roquet.dashboard.dashboard import JobRow
 from roquet.dashboard.pages.jobs import read_jobs
 from roquet.model.errors import ConfigError
 

@@ -7,7 +7,7 @@ import pytest
 
 from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
-from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
 from roquet.net.connection import peer_connection as link_module
 from roquet.net.connection.peer_connection import (
     WRITE_BUFFER_HIGH,
@@ -15,7 +15,6 @@ from roquet.net.connection.peer_connection import (
     PeerConnection,
 )
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.reply_when import ReplyWhen
 from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Peer, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from roquet.client.connection.threads import run_in_thread
-from roquet.dashboard.job_notes import JobRow, JobSource
+from roquet.dashboard.dashboard import JobRow, JobSource
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import dashboard_of
 from roquet.model.errors import RoquetError

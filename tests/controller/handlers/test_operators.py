@@ -1,11 +1,17 @@
 from typing import Any
 
 import pytest
-from tests.controller.conftest import Broker, Trio, sleep_ms, stored
+from tests.controller.conftest import Broker, Trio, broker, controller, sleep_ms, stored
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
-from roquet.wire.calls.controller import CleanBrokerData
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.controller import (
+    CleanBrokerData,
+    GetControllerSettings,
+    UpdateControllerSettings,
+)
+from roquet.wire.properties_file import read_unescaped
 
 pytestmark = pytest.mark.virtual_time
 
@@ -68,3 +74,35 @@ async def test_a_cluster_of_any_length_is_not_kept(server: ControllerServer, one
     call = CleanBrokerData(cluster_name="C" * 10_000, broker_name="bc")
     with pytest.raises(CallRefused, match="clusterName"):
         await one.channel.call(call)
+
+
+@in_virtual_time
+async def test_settings_are_shown_and_changed() -> None:
+    async with controller() as server, broker(1) as one:
+        await one.channel.call(UpdateControllerSettings(body=b"enableElectUncleanMaster=true\n"))
+        assert server.controller.elections.elects_unclean
+        reply = await one.channel.call(GetControllerSettings())
+        shown = read_unescaped(reply.body.decode())
+        assert shown["enableElectUncleanMaster"] == "true"
+        assert shown["listenPort"] == "9878"
+        assert shown["configBlackList"] == "configBlackList;configStorePath;rocketmqHome"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        (b"rocketmqHome=/etc", 16, "black list"),
+        (b"listenPort=1", 1, "read at the start"),
+        (b"enableElectUncleanMaster=perhaps", 1, "neither true nor false"),
+        (b"\xff", 1, "string2Properties error"),
+        (b"a=\\u12", 1, "string2Properties error"),
+    ],
+)
+@in_virtual_time
+async def test_a_change_that_cannot_be_made_is_refused(body: bytes, code: int, text: str) -> None:
+    async with controller() as server, broker(1) as one:
+        before = server.controller.config
+        with pytest.raises(CallRefused, match=text) as refused:
+            await one.channel.call(UpdateControllerSettings(body=body))
+        assert refused.value.code == code
+        assert server.controller.config == before
