@@ -1,6 +1,5 @@
 """A guard over some users, and requests that they sign."""
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -23,11 +22,6 @@ class KnownPeer:
     def __init__(self, address: str = "127.0.0.1:5000") -> None:
         self.address = address
 
-
-MakePeer = Callable[[str], Peer]
-
-Request = Callable[..., Command]
-"""A call as a server gets it: `request(call, by="alice", secret="…")`; without `by` unsigned."""
 
 SECRETS = {"root": "rootsecret", "alice": "alicesecret", "bob": "bobsecret", "off": "offsecret"}
 
@@ -52,33 +46,29 @@ def peer() -> Peer:
     return cast("Peer", KnownPeer())
 
 
-@pytest.fixture
-def peer_at() -> MakePeer:
-    return lambda address: cast("Peer", KnownPeer(address))
+def peer_at(address: str) -> Peer:
+    return cast("Peer", KnownPeer(address))
 
 
-@pytest.fixture
-def request_of() -> Request:
-    def make(
-        call: Call[Any],
-        by: str | None = None,
-        secret: str | None = None,
-        *,
-        oneway: bool = False,
-        serialize_type: int = JSON,
-        version: int = VERSION,
-    ) -> Command:
-        options: dict[str, Any] = {
-            "oneway": oneway,
-            "serialize_type": serialize_type,
-            "version": version,
-        }
-        if by is None:
-            frame = encode_call(call, opaque=7, **options)
-        else:
-            secret = SECRETS.get(by, "guessed") if secret is None else secret
-            signer = Signer(Credentials(access_key=by, secret_key=secret))
-            frame = signer.encode_call(call, opaque=7, **options)
-        return decode(frame[4:])
-
-    return make
+def request_of(
+    call: Call[Any],
+    by: str | None = None,
+    secret: str | None = None,
+    *,
+    oneway: bool = False,
+    serialize_type: int = JSON,
+    version: int = VERSION,
+) -> Command:
+    """A call as a server gets it: `request_of(call, "alice", "…")`; without `by` unsigned."""
+    options: dict[str, Any] = {
+        "oneway": oneway,
+        "serialize_type": serialize_type,
+        "version": version,
+    }
+    if by is None:
+        frame = encode_call(call, opaque=7, **options)
+    else:
+        secret = SECRETS.get(by, "guessed") if secret is None else secret
+        signer = Signer(Credentials(access_key=by, secret_key=secret))
+        frame = signer.encode_call(call, opaque=7, **options)
+    return decode(frame[4:])

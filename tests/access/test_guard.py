@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.access.conftest import MakePeer, Request
+from tests.access.conftest import peer_at, request_of
 
 from roquet.access.gaps import AccessGap
 from roquet.access.guard import LOG_PAUSE_MS, AccessGuard, AccessRules
@@ -63,16 +63,14 @@ def remark(guard: AccessGuard, command: Command, peer: Peer) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_signed_request_that_a_policy_allows_is_admitted(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+    guard: AccessGuard, peer: Peer, kind: int
 ) -> None:
     command = request_of(send(), "alice", serialize_type=kind)
     assert decode_call(guard.admit(command, peer), Send) == send()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_strangers_are_refused_in_apaches_words(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
-) -> None:
+def test_strangers_are_refused_in_apaches_words(guard: AccessGuard, peer: Peer, kind: int) -> None:
     def refusal(*who: str) -> str:
         return remark(guard, request_of(send(), *who, serialize_type=kind), peer)
 
@@ -93,7 +91,7 @@ def test_a_name_without_a_signature_is_not_enough(guard: AccessGuard, peer: Peer
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_request_that_was_changed_on_its_way_is_refused(
-    guard: AccessGuard, request_of: Request, peer: Peer, data: st.DataObject
+    guard: AccessGuard, peer: Peer, data: st.DataObject
 ) -> None:
     command = request_of(send(), "alice")
     fields = dict(command.ext)
@@ -105,9 +103,7 @@ def test_a_request_that_was_changed_on_its_way_is_refused(
     assert remark(guard, longer, peer) == "check signature failed."
 
 
-def test_a_user_may_do_what_his_policies_say_and_from_where(
-    guard: AccessGuard, request_of: Request, peer: Peer, peer_at: MakePeer
-) -> None:
+def test_a_user_may_do_what_his_policies_say_and_from_where(guard: AccessGuard, peer: Peer) -> None:
     command = request_of(send("other"), "alice")
     assert remark(guard, command, peer) == (
         "User:alice has no permission to access Topic:other from 127.0.0.1, no matched policies."
@@ -119,23 +115,21 @@ def test_a_user_may_do_what_his_policies_say_and_from_where(
 
 
 def test_super_users_may_do_everything_and_others_without_a_policy_nothing(
-    guard: AccessGuard, request_of: Request, peer: Peer
+    guard: AccessGuard, peer: Peer
 ) -> None:
     assert admits(guard, request_of(GetSettings(), "root"), peer)
     assert "Cluster:c1" in remark(guard, request_of(GetSettings(), "bob"), peer)
     assert "Cluster:c1" in remark(guard, request_of(ListUsers(), "alice"), peer)
 
 
-def test_a_code_that_nobody_serves_needs_a_user_alone(
-    guard: AccessGuard, request_of: Request, peer: Peer
-) -> None:
+def test_a_code_that_nobody_serves_needs_a_user_alone(guard: AccessGuard, peer: Peer) -> None:
     call = request_of(GetSettings(), "bob")
     assert guard.admit(msgspec.structs.replace(call, code=9999), peer).code == 9999
     assert remark(guard, Command(9999), peer) == "username cannot be null."
 
 
 def test_a_change_of_the_tables_counts_from_the_next_request_on(
-    tables: AccessTables, request_of: Request, peer: Peer
+    tables: AccessTables, peer: Peer
 ) -> None:
     now = [tables]
     guard = AccessGuard(lambda: now[0], AccessRules(cluster="c1", checks_policies=True), lambda: 0)
@@ -147,15 +141,13 @@ def test_a_change_of_the_tables_counts_from_the_next_request_on(
     assert remark(guard, command, peer) == "User:alice is not found."
 
 
-def test_without_policies_a_signature_is_enough(
-    tables: AccessTables, request_of: Request, peer: Peer
-) -> None:
+def test_without_policies_a_signature_is_enough(tables: AccessTables, peer: Peer) -> None:
     guard = guard_of(tables, checks_policies=False)
     assert admits(guard, request_of(GetSettings(), "bob"), peer)
     assert remark(guard, request_of(GetSettings()), peer) == "username cannot be null."
 
 
-def test_open_codes_are_not_checked(tables: AccessTables, request_of: Request, peer: Peer) -> None:
+def test_open_codes_are_not_checked(tables: AccessTables, peer: Peer) -> None:
     code = frozenset({int(RequestCode.GET_BROKER_CONFIG)})
     unsigned, open_ = guard_of(tables, unsigned_codes=code), guard_of(tables, open_codes=code)
     assert admits(unsigned, request_of(GetSettings()), peer)
@@ -164,7 +156,7 @@ def test_open_codes_are_not_checked(tables: AccessTables, request_of: Request, p
 
 
 def test_what_apaches_broker_leaves_unchecked_is_open_only_on_request(
-    tables: AccessTables, request_of: Request, peer: Peer
+    tables: AccessTables, peer: Peer
 ) -> None:
     compatible = guard_of(tables, gaps=(AccessGap.CODES,))
     assert admits(compatible, request_of(GetSettings(), "bob"), peer)
@@ -172,18 +164,14 @@ def test_what_apaches_broker_leaves_unchecked_is_open_only_on_request(
     assert "Cluster:c1" in remark(guard_of(tables), request_of(GetSettings(), "bob"), peer)
 
 
-def test_a_message_is_seen_only_by_who_may_see_its_topic(
-    guard: AccessGuard, request_of: Request, peer: Peer
-) -> None:
+def test_a_message_is_seen_only_by_who_may_see_its_topic(guard: AccessGuard, peer: Peer) -> None:
     command = request_of(ViewMessage(offset=7), "alice")
     assert "Topic:secret" in remark(guard, command, peer)
     assert admits(guard_of(guard.tables, gaps=(AccessGap.MESSAGES,)), command, peer)
     assert "Topic:secret" in remark(guard_of(guard.tables, gaps=(AccessGap.CODES,)), command, peer)
 
 
-def test_handlers_see_the_fields_that_were_checked(
-    guard: AccessGuard, request_of: Request, peer: Peer
-) -> None:
+def test_handlers_see_the_fields_that_were_checked(guard: AccessGuard, peer: Peer) -> None:
     command = request_of(send(), "alice")
     twice = bytes(command.fields).replace(b'{"', b'{"b":"other","', 1)  # type: ignore[arg-type]
     for _ in range(2):
@@ -196,7 +184,7 @@ def test_handlers_see_the_fields_that_were_checked(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_requests_pass_as_they_came_the_first_one_and_those_like_it(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+    guard: AccessGuard, peer: Peer, kind: int
 ) -> None:
     first = request_of(send(body=b"one"), "alice", serialize_type=kind)
     second = request_of(send(body=b"two"), "alice", serialize_type=kind)
@@ -208,7 +196,7 @@ def test_requests_pass_as_they_came_the_first_one_and_those_like_it(
 
 
 def test_what_is_remembered_of_allowed_requests_is_bounded(
-    guard: AccessGuard, request_of: Request, peer_at: MakePeer, monkeypatch: pytest.MonkeyPatch
+    guard: AccessGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.access.guard.ALLOWED_MAX", 3)
     decided = list[str]()
@@ -226,7 +214,7 @@ def test_what_is_remembered_of_allowed_requests_is_bounded(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_header_of_many_names_is_left_to_the_whole_check(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+    guard: AccessGuard, peer: Peer, kind: int
 ) -> None:
     command = request_of(send(), "alice", serialize_type=kind)
     many = {f"{number:05}": "v" for number in range(5_000)}
@@ -238,7 +226,7 @@ def test_a_header_of_many_names_is_left_to_the_whole_check(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_that_was_changed_is_refused_behind_others_that_were_allowed(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+    guard: AccessGuard, peer: Peer, kind: int
 ) -> None:
     command = request_of(send(), "alice", serialize_type=kind)
     assert admits(guard, command, peer)
@@ -269,7 +257,7 @@ def received(fields: dict[str, str], kind: int) -> Callable[[Command], Command]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_characters_that_move_between_fields_keep_the_signature_and_change_the_decision(
-    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+    guard: AccessGuard, peer: Peer, kind: int
 ) -> None:
     command = request_of(send("orders"), "alice", serialize_type=kind)
     assert admits(guard, command, peer)
@@ -282,7 +270,7 @@ def test_characters_that_move_between_fields_keep_the_signature_and_change_the_d
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.lists(st.integers(0, 47), min_size=1, max_size=8))
 def test_a_guard_that_remembers_decides_like_one_that_has_seen_nothing(
-    tables: AccessTables, request_of: Request, peer_at: MakePeer, order: list[int]
+    tables: AccessTables, order: list[int]
 ) -> None:
     calls = [send("orders"), send("local"), send("other"), GetSettings()]
     whose = [("alice", None), ("alice", "guessed"), ("root", None)]
@@ -303,7 +291,7 @@ def outcome(guard: AccessGuard, command: Command, peer: Peer) -> object:
 
 
 def test_handlers_see_the_user_who_was_admitted(
-    tables: AccessTables, guard: AccessGuard, request_of: Request, peer: Peer
+    tables: AccessTables, guard: AccessGuard, peer: Peer
 ) -> None:
     signed = guard.admit(request_of(ListUsers(), "root"), peer)
     assert decode_call(signed, ListUsers).access_key == "root"
@@ -316,7 +304,7 @@ def test_handlers_see_the_user_who_was_admitted(
 
 @pytest.mark.parametrize(("version", "admitted"), [(399, False), (400, True)])
 def test_older_clients_do_not_sign_the_mark_of_a_unique_key(
-    guard: AccessGuard, request_of: Request, peer: Peer, version: int, admitted: bool
+    guard: AccessGuard, peer: Peer, version: int, admitted: bool
 ) -> None:
     call = QueryByKey(
         topic="t", key="k", max_num=1, begin_timestamp=0, end_timestamp=1, unique_key=True
@@ -337,7 +325,7 @@ def test_an_unreadable_header_is_an_error(guard: AccessGuard, peer: Peer) -> Non
 
 
 def test_the_same_refusal_is_logged_once_a_minute(
-    tables: AccessTables, request_of: Request, peer: Peer, caplog: pytest.LogCaptureFixture
+    tables: AccessTables, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     now = [LOG_PAUSE_MS]
@@ -351,7 +339,7 @@ def test_the_same_refusal_is_logged_once_a_minute(
 
 
 def test_strangers_cannot_fill_the_log(
-    tables: AccessTables, request_of: Request, peer: Peer, caplog: pytest.LogCaptureFixture
+    tables: AccessTables, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     guard = guard_of(tables)

@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 import pytest
-from tests.access.conftest import Request
+from tests.access.conftest import request_of
 
 from roquet.access.guard import AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter
@@ -44,7 +44,7 @@ def answer(frame: object) -> Command:
 
 
 def test_an_admitted_request_is_served(
-    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
+    router: GuardedRouter, served: list[GetSettings], peer: Peer
 ) -> None:
     assert answer(router.dispatch(request_of(GetSettings(), "root"), peer)).code == 0
     assert len(served) == 1
@@ -52,7 +52,7 @@ def test_an_admitted_request_is_served(
 
 
 def test_a_refused_request_never_gets_to_its_handler(
-    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
+    router: GuardedRouter, served: list[GetSettings], peer: Peer
 ) -> None:
     reply = answer(router.dispatch(request_of(GetSettings()), peer))
     assert (reply.code, reply.remark) == (ResponseCode.NO_PERMISSION, "username cannot be null.")
@@ -62,7 +62,7 @@ def test_a_refused_request_never_gets_to_its_handler(
 
 
 def test_a_code_without_a_handler_is_refused_to_strangers_first(
-    router: GuardedRouter, request_of: Request, peer: Peer
+    router: GuardedRouter, peer: Peer
 ) -> None:
     unknown = msgspec.structs.replace(request_of(GetSettings(), "bob"), code=9999)
     reply = answer(router.dispatch(unknown, peer))
@@ -71,7 +71,7 @@ def test_a_code_without_a_handler_is_refused_to_strangers_first(
 
 
 def test_a_guard_that_fails_admits_nobody(
-    served: list[GetSettings], request_of: Request, peer: Peer, caplog: pytest.LogCaptureFixture
+    served: list[GetSettings], peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> AccessTables:
         raise RuntimeError("no tables")
@@ -106,7 +106,7 @@ PULL = Pull(
     ],
 )
 async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
-    tables: AccessTables, request_of: Request, peer: Peer, kept: list[str], reply: tuple[int, str]
+    tables: AccessTables, peer: Peer, kept: list[str], reply: tuple[int, str]
 ) -> None:
     entries = [
         policy_entry(resource, ["Sub"], None, "Allow") for resource in ("Topic:orders", "Group:g")
@@ -134,7 +134,7 @@ async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
 
 
 async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed(
-    tables: AccessTables, request_of: Request, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    tables: AccessTables, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = AccessGuard(lambda: tables, AccessRules(cluster="c1"), lambda: 0)
     router = GuardedRouter(guard)

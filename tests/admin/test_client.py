@@ -1,5 +1,5 @@
 import pytest
-from tests.admin.conftest import ClusterWithAdmin, OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import dead_letters, groups, topics
 from roquet.admin.brokers import statuses
@@ -113,7 +113,7 @@ async def test_questions_go_to_a_replica_and_changes_to_a_leader_alone(
             await topics.delete(cluster.admin, "orders")
 
 
-async def test_replicas_of_a_broker_get_no_changes(open_cluster: OpenCluster) -> None:
+async def test_replicas_of_a_broker_get_no_changes() -> None:
     async with open_cluster() as it, await it.add_replica("broker-a", "127.0.0.1:1"):
         done = await topics.create(it.admin, "orders", topics.TopicSettings())
         assert done == ["broker-a", "broker-b"]

@@ -1,7 +1,7 @@
 """A group of brokers as its controller knows it."""
 
 import pytest
-from tests.admin.conftest import OpenCluster
+from tests.admin.conftest import open_cluster
 from tests.admin.elected_group import address, operate
 from tests.conversation.failover_group import CONTROLLER, group
 
@@ -56,9 +56,7 @@ async def test_without_a_controller_that_leads_there_is_one_clear_sentence() -> 
             await operate(running, lambda admin: controllers.group(admin, "g"))
 
 
-async def test_names_without_a_controller_and_unknown_ones_are_told_apart(
-    open_cluster: OpenCluster,
-) -> None:
+async def test_names_without_a_controller_and_unknown_ones_are_told_apart() -> None:
     async with open_cluster() as it:
         with pytest.raises(UsageError, match=r"^broker-a has no controller .*roles are fixed"):
             await controllers.of_broker(it.admin, "broker-a")

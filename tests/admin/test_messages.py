@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.admin.conftest import ClusterWithAdmin, OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import dead_letters, messages, topics
 from roquet.admin.topics import TopicSettings
@@ -126,7 +126,7 @@ BOMBS = 6
 
 
 @asynccontextmanager
-async def bombs(open_cluster: OpenCluster, topic: str) -> AsyncIterator[Any]:
+async def bombs(topic: str) -> AsyncIterator[Any]:
     """Messages of four kilobytes that decompress to four megabytes each."""
     async with open_cluster() as it:
         await topics.create(it.admin, topic, TopicSettings(read_queues=1, write_queues=1))
@@ -144,18 +144,16 @@ def assert_cut(sizes: list[int], notes: list[str]) -> None:
     assert notes[-1] == "cut to its first 4,096 bytes"
 
 
-async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long(
-    open_cluster: OpenCluster,
-) -> None:
-    async with bombs(open_cluster, "orders") as it:
+async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long() -> None:
+    async with bombs("orders") as it:
         found = await messages.by_key(it.admin, "orders", "bomb")
         assert_cut([len(m.body) for m in found], [m.body_note for m in found])
 
 
-async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole(
-    open_cluster: OpenCluster,
-) -> None:
-    async with bombs(open_cluster, "%DLQ%g") as it:
+async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole() -> (
+    None
+):
+    async with bombs("%DLQ%g") as it:
         config = ConsumerConfig(clock=it.clock)
         async with dead_letters.open_reader(it.namesrv, config) as reader:
             shown = [letter.message for letter in await dead_letters.newest(reader, "g", 100)]

@@ -3,7 +3,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
-from tests.admin.conftest import ClusterWithAdmin, OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import groups, offset_reset, topics
 from roquet.admin.client import AdminClient
@@ -152,7 +152,7 @@ async def lag(it: ClusterWithAdmin) -> int:
     return lag
 
 
-async def test_members_that_move_themselves_skip_nothing(open_cluster: OpenCluster) -> None:
+async def test_members_that_move_themselves_skip_nothing() -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it) as consumer:
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await offset_reset.reset(it.admin, "billing", moves)
@@ -161,9 +161,7 @@ async def test_members_that_move_themselves_skip_nothing(open_cluster: OpenClust
         assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
 
 
-async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
-    open_cluster: OpenCluster,
-) -> None:
+async def test_members_that_move_themselves_move_in_the_queues_that_are_named() -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         for target, then in ((QueueEdge.LAST, 2), (QueueEdge.FIRST, 0)):
             moves = await offset_reset.plan(
@@ -209,7 +207,7 @@ def answers_resets(monkeypatch: pytest.MonkeyPatch, offset: int | None) -> None:
 
 @pytest.mark.parametrize(("target", "left"), [(QueueEdge.FIRST, 8), (QueueEdge.LAST, 0)])
 async def test_brokers_that_know_times_alone_move_all_queues(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
+    monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -221,7 +219,7 @@ async def test_brokers_that_know_times_alone_move_all_queues(
 
 @pytest.mark.parametrize("target", [QueueEdge.FIRST, QueueEdge.LAST])
 async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
+    monkeypatch: pytest.MonkeyPatch, target: QueueEdge
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -233,7 +231,7 @@ async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
 
 
 async def test_a_broker_that_resets_to_another_offset_is_an_error(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 
 from roquet.dashboard.app import PAGES, application
 from roquet.dashboard.changes import is_change
@@ -29,7 +29,7 @@ async def test_an_unknown_address_is_a_page_that_says_so(site: Site) -> None:
 @pytest.mark.parametrize("path", ["/login", "/logout", "/topics"])
 @pytest.mark.parametrize("kind", [URL_ENCODED, f"{IN_PARTS}; boundary=x"])
 def test_a_form_that_is_cut_off_is_no_defect(
-    open_site: OpenSite, caplog: pytest.LogCaptureFixture, path: str, kind: str
+    caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
     @in_virtual_time
     async def scene() -> None:

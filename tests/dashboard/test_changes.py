@@ -1,7 +1,7 @@
 import httpx
 import pytest
 from starlette.datastructures import FormData
-from tests.dashboard.conftest import HTML, OpenSite, Site
+from tests.dashboard.conftest import HTML, Site, open_site
 
 from roquet.broker.settings.definitions import SETTINGS
 from roquet.broker.settings.value_formats import HIDDEN
@@ -30,9 +30,7 @@ async def test_the_token_may_be_a_header(site: Site) -> None:
     assert response.status_code == 303
 
 
-async def test_a_read_only_dashboard_changes_nothing_and_shows_no_forms(
-    open_site: OpenSite,
-) -> None:
+async def test_a_read_only_dashboard_changes_nothing_and_shows_no_forms() -> None:
     async with open_site({"read_only": True}) as it:
         response = await it.browser.post("/topics", {"name": "orders"})
         assert response.status_code == 403
@@ -69,9 +67,7 @@ async def test_a_form_that_would_fill_the_audit_log_is_refused(site: Site) -> No
     assert max(map(len, entry.details)) == VALUE_MAX
 
 
-async def test_a_change_whose_end_is_not_known_says_so(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_whose_end_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise ZeroDivisionError
 

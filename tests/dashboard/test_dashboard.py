@@ -2,7 +2,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 from tests.dashboard.pages.test_jobs import row
 
 from roquet.admin import topics
@@ -57,7 +57,7 @@ async def test_a_resize_that_fails_says_why(site: Site) -> None:
 
 
 async def test_resizes_are_bounded_and_end_with_the_dashboard(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dashboard, "RESIZES_MAX", 2)
     async with open_site() as it:

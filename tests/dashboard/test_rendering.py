@@ -1,6 +1,6 @@
 import jinja2
 import pytest
-from tests.dashboard.conftest import OpenSite
+from tests.dashboard.conftest import open_site
 
 from roquet.dashboard import rendering as filters
 from roquet.dashboard.rendering import NAVIGATION, templates
@@ -29,7 +29,7 @@ def test_templates_have_no_script_style_or_handler_of_their_own() -> None:
 
 
 @in_virtual_time
-async def test_a_page_is_json_for_a_program(open_site: OpenSite) -> None:
+async def test_a_page_is_json_for_a_program() -> None:
     async with open_site() as it:
         assert (await it.browser.facts("/topics"))["topics"]["rows"] == []
         both = await it.browser.get("/topics", accept="text/html, application/json")
@@ -37,7 +37,7 @@ async def test_a_page_is_json_for_a_program(open_site: OpenSite) -> None:
 
 
 @in_virtual_time
-async def test_the_menu_marks_the_page(open_site: OpenSite) -> None:
+async def test_the_menu_marks_the_page() -> None:
     async with open_site() as it:
         html = await it.browser.text("/topics")
         assert '<a href="/topics" aria-current="page">Topics</a>' in html

@@ -1,5 +1,5 @@
 from starlette.requests import Request
-from tests.dashboard.conftest import SECURED, OpenSite
+from tests.dashboard.conftest import SECURED, open_site
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.dashboard.app import application
@@ -16,7 +16,7 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_a_request_knows_its_dashboard_and_its_visitor(open_site: OpenSite) -> None:
+async def test_a_request_knows_its_dashboard_and_its_visitor() -> None:
     async with open_site({"login": True}, **SECURED) as it:
         dashboard = it.browser.dashboard
         visitor = await dashboard.sessions.open("root", it.client_config, 0)

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.metrics.prometheus_text import parsed
+from tests.namesrv.conftest import of_broker
 
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import CallRefused, ConfigError, ConnectionLost
@@ -34,7 +35,7 @@ async def emptied(server: NameServer) -> None:
     raise AssertionError("a broker is still known after five seconds")
 
 
-async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Registers) -> None:
+async def test_a_broker_registers_and_a_client_finds_its_topic() -> None:
     async with (
         NameServer(ANY_PORT) as server,
         await Channel.connect("127.0.0.1", server.port) as broker,
@@ -46,7 +47,7 @@ async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Regist
         assert [q.broker_name for q in route.queue_datas] == ["a"]
 
 
-async def test_a_broker_whose_connection_breaks_has_no_route_any_more(of_broker: Registers) -> None:
+async def test_a_broker_whose_connection_breaks_has_no_route_any_more() -> None:
     async with (
         NameServer(ANY_PORT) as server,
         await Channel.connect("127.0.0.1", server.port) as client,
@@ -100,7 +101,7 @@ def test_before_the_start_there_is_no_port() -> None:
         _ = NameServer(ANY_PORT).port
 
 
-async def test_silent_brokers_are_removed_while_it_runs(of_broker: Registers) -> None:
+async def test_silent_brokers_are_removed_while_it_runs() -> None:
     config = NameServerConfig(host="127.0.0.1", port=0, scan_ms=5)
     async with (
         NameServer(config) as server,

@@ -180,7 +180,5 @@ async def load_all(
 
     Raises RoquetError as `change` does.
     """
-    done, failed = await outcomes(
-        {name: load(admin, address, wanted) for name, address in brokers.items()}
-    )
+    done, failed = await outcomes(brokers, lambda name: load(admin, brokers[name], wanted))
     return check_done_everywhere(sorted(done) if failed else list(done), failed, "done on")

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -124,7 +124,7 @@ class AdminClient:
         self, brokers: Mapping[str, str], call: Call[R]
     ) -> tuple[dict[str, R], dict[str, CallError]]:
         """Call each broker: replies by broker name, and errors by broker name."""
-        return await outcomes({name: self.ask(place, call) for name, place in brokers.items()})
+        return await outcomes(brokers, lambda name: self.ask(brokers[name], call))
 
     async def change_each(self, calls: Mapping[str, Call[Reply]], done: str) -> list[str]:
         """Send each broker's leader its own call, all at once; returns the broker names.
@@ -138,25 +138,30 @@ class AdminClient:
         async def change(broker: str) -> Reply:
             return await self.ask(known_leader(leaders, broker), calls[broker])
 
-        changed, failed = await outcomes({broker: change(broker) for broker in calls})
+        changed, failed = await outcomes(calls, change)
         return check_done_everywhere(list(changed), failed, f"{done} on")
 
 
 async def outcomes(
-    works: Mapping[K, Awaitable[T]],
+    keys: Iterable[K], work: Callable[[K], Awaitable[T]]
 ) -> tuple[dict[K, T], dict[K, CallError]]:
-    """Results of calls made at the same time, and the errors of those that failed, by key."""
+    """Results of work that is done for all keys at once, and the errors of calls that failed."""
+    done: dict[K, T] = {}
+    failed: dict[K, CallError] = {}
 
-    async def attempt(work: Awaitable[T]) -> T | CallError:
+    async def attempt(key: K) -> T | CallError:
         try:
-            return await work
+            return await work(key)
         except CallError as error:
             return error
 
-    found = await asyncio.gather(*map(attempt, works.values()))
-    named = list(zip(works, found, strict=True))
-    failed = {key: one for key, one in named if isinstance(one, CallError)}
-    return {key: one for key, one in named if not isinstance(one, CallError)}, failed
+    every = list(keys)
+    for key, one in zip(every, await asyncio.gather(*map(attempt, every)), strict=True):
+        if isinstance(one, CallError):
+            failed[key] = one
+        else:
+            done[key] = one
+    return done, failed
 
 
 def check_done_everywhere(

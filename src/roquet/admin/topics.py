@@ -152,7 +152,8 @@ async def _read_only_queues(
         if data.broker_name in addresses
     ]
 
-    async def read(broker: str, queue_id: int) -> TopicQueueInfo:
+    async def read(queue: tuple[str, int]) -> TopicQueueInfo:
+        broker, queue_id = queue
         low, high = await asyncio.gather(
             admin.ask(addresses[broker], MinOffset(topic=name, queue_id=queue_id)),
             admin.ask(addresses[broker], MaxOffset(topic=name, queue_id=queue_id)),
@@ -162,7 +163,7 @@ async def _read_only_queues(
             broker=broker, queue_id=queue_id, begin=begin, end=end, stored_ms=None
         )
 
-    queues, failed = await outcomes({queue: read(*queue) for queue in wanted})
+    queues, failed = await outcomes(wanted, read)
     return list(queues.values()), {broker: error for (broker, _), error in failed.items()}
 
 

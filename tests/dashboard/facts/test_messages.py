@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.admin.conftest import ClusterWithAdmin, cluster_with_admin
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import topics
 from roquet.admin.topics import TopicSettings
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.virtual_time
 @asynccontextmanager
 async def ten_orders() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer]]:
     """Ten messages a second apart on two brokers, tagged `even` and `odd` in turn."""
-    async with cluster_with_admin() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
@@ -145,7 +145,7 @@ async def test_a_search_stops_by_the_bytes_that_bodies_decompress_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(facts, "SCAN_BYTES_MAX", 10_000_000)
-    async with cluster_with_admin() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "bombs", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:

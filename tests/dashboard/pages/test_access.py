@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.dashboard.conftest import SECURED, OpenSite, Site
+from tests.dashboard.conftest import SECURED, Site, open_site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 
 pytestmark = pytest.mark.virtual_time
@@ -12,7 +12,7 @@ ENTRY = {"user": "bob", "resource": "Topic:orders-*", "actions": ["Pub", "Sub"]}
 
 
 @pytest.fixture
-async def secured(open_site: OpenSite) -> AsyncIterator[Site]:
+async def secured() -> AsyncIterator[Site]:
     """A cluster with access control, and a dashboard that asks as its super user."""
     async with open_site(None, **SECURED) as it:
         await it.settle()

@@ -1,7 +1,7 @@
 from urllib.parse import quote
 
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders, send
 
 from roquet.admin.group_info import GroupInfo, GroupMemberInfo, GroupQueueInfo
@@ -29,8 +29,8 @@ def test_a_member_that_joins_has_a_colour_of_its_own() -> None:
     assert set(cells(facts(group(), joins=True))["AVG"]) == {0, 1, 2, 3}
 
 
-async def test_a_group_is_chosen_and_all_strategies_are_compared(open_site: OpenSite) -> None:
-    async with orders(open_site) as it, member(it) as one, member(it) as two:
+async def test_a_group_is_chosen_and_all_strategies_are_compared() -> None:
+    async with orders() as it, member(it) as one, member(it) as two:
         await send(it, b"x")
         await it.clock.sleep(30_000)
         assert '<option value="billing">' in await it.browser.text("/balance")
@@ -55,8 +55,8 @@ async def test_a_group_that_cannot_be_balanced_says_why(orders_site: Site) -> No
     assert "<script>alert" not in response.text
 
 
-async def test_what_a_client_calls_itself_is_escaped(open_site: OpenSite) -> None:
-    async with orders(open_site) as it, member(it, HOSTILE):
+async def test_what_a_client_calls_itself_is_escaped() -> None:
+    async with orders() as it, member(it, HOSTILE):
         await send(it, b"x")
         await it.clock.sleep(30_000)
         for address in ("/balance?group=billing", "/balance?group=billing&change=%2B"):

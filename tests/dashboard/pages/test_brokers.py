@@ -1,5 +1,5 @@
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 
 from roquet.admin import brokers
 from roquet.admin.brokers import BrokerStatus
@@ -44,7 +44,7 @@ async def test_what_a_broker_refuses_or_does_not_know_is_not_changed(site: Site)
 
 
 async def test_a_secret_setting_is_neither_shown_nor_logged(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key, secret = "innerClientAuthenticationCredentials", "t0psecret"
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.dashboard.conftest import JSON, SECURED, OpenSite, Site
+from tests.dashboard.conftest import JSON, SECURED, Site, open_site
 
 from roquet.admin import groups, topics
 from roquet.admin.topics import TopicSettings
@@ -71,7 +71,7 @@ Fail = Callable[..., None]
 
 
 @asynccontextmanager
-async def filled(open_site: OpenSite) -> AsyncIterator[Site]:
+async def filled() -> AsyncIterator[Site]:
     """A site whose brokers have a topic, a group and dead letters."""
     async with open_site(**SECURED) as it:
         for topic in ("orders", "%DLQ%billing"):
@@ -105,9 +105,9 @@ def test_every_page_is_walked_or_asks_no_broker() -> None:
 
 @pytest.mark.parametrize("how", FAILURES)
 async def test_a_page_gives_the_reason_when_every_broker_fails(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    async with filled(open_site) as it:
+    async with filled() as it:
         fail(it, monkeypatch, how, 0, 1)
         await it.browser.dashboard.sampler.step()
         for path in ADDRESSES.values():
@@ -118,10 +118,8 @@ async def test_a_page_gives_the_reason_when_every_broker_fails(
 
 
 @pytest.mark.parametrize("how", FAILURES)
-async def test_a_page_says_which_part_is_missing(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    async with filled(open_site) as it:
+async def test_a_page_says_which_part_is_missing(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    async with filled() as it:
         fail(it, monkeypatch, how, 1)
         await it.browser.dashboard.sampler.step()
         for route in sorted(PARTS):
@@ -131,9 +129,7 @@ async def test_a_page_says_which_part_is_missing(
                 assert str(FAILURES[how]) in text, (route, text)
 
 
-async def test_numbers_that_no_broker_tells_are_not_zero(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_numbers_that_no_broker_tells_are_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """A visitor who may list groups and topics, and may not look at them."""
     refused = (GetConsumeStats, GetConnections, GetTopicStats, GetGroupsOfTopic)
     call = ChannelPool.call
@@ -143,7 +139,7 @@ async def test_numbers_that_no_broker_tells_are_not_zero(
             raise FAILURES["refuses"]
         return await call(pool, address, one, *rest)
 
-    async with filled(open_site) as it:
+    async with filled() as it:
         monkeypatch.setattr(ChannelPool, "call", refusing_call)
         await it.browser.dashboard.sampler.step()
         group = (await it.browser.facts("/groups/billing"))["group"]

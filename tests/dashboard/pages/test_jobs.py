@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
-from tests.dashboard.conftest import OpenSite, browse
+from tests.dashboard.conftest import browse, open_site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 
 from roquet.dashboard.dashboard import JobRow
@@ -12,17 +12,17 @@ from roquet.model.errors import ConfigError
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_without_tables_the_page_says_how_to_name_one(open_site: OpenSite) -> None:
+async def test_without_tables_the_page_says_how_to_name_one() -> None:
     async with open_site() as it:
         assert "--table URL" in await it.browser.text("/jobs")
 
 
-async def test_tables_need_the_package_that_reads_them(open_site: OpenSite) -> None:
+async def test_tables_need_the_package_that_reads_them() -> None:
     async with open_site({"tables": ("lake/orders",)}) as it:
         assert "roquet[arrow]" in await it.browser.text("/jobs")
 
 
-async def test_a_table_is_shown_with_its_lag_and_alert(open_site: OpenSite) -> None:
+async def test_a_table_is_shown_with_its_lag_and_alert() -> None:
     async with open_site({"tables": (HOSTILE, "gone")}) as it:
 
         def source(table: str) -> list[object]:

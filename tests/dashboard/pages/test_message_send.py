@@ -1,5 +1,5 @@
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 from tests.dashboard.pages.orders_topic import address, send
 
 pytestmark = pytest.mark.virtual_time
@@ -66,7 +66,7 @@ async def test_a_form_that_makes_no_message_sends_nothing(
     assert (await orders_site.browser.facts("/messages?topic=orders"))["rows"] == []
 
 
-async def test_a_read_only_dashboard_sends_nothing(open_site: OpenSite) -> None:
+async def test_a_read_only_dashboard_sends_nothing() -> None:
     async with open_site({"read_only": True}) as it:
         response = await it.browser.post("/messages/new", {"topic": "TBW102", "body": "x"})
         assert response.status_code == 403

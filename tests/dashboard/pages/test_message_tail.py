@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from tests.admin.conftest import ClusterWithAdmin, cluster_with_admin
-from tests.dashboard.conftest import OpenSite, Site
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
+from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import orders, send
 
 from roquet.admin import topics
@@ -87,9 +87,7 @@ async def opened(it: Site) -> AsyncGenerator[bytes]:
     return cast("AsyncGenerator[bytes]", response.body_iterator)
 
 
-async def test_many_tails_at_once_are_opened_in_turn(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_tails_at_once_are_opened_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     opening = most = 0
 
     @asynccontextmanager
@@ -103,7 +101,7 @@ async def test_many_tails_at_once_are_opened_in_turn(
             yield reader
 
     monkeypatch.setattr(message_tail, "open_reader", counted)
-    async with orders(open_site) as it:
+    async with orders() as it:
         streams = [await opened(it) for _ in range(20)]
         firsts = await asyncio.gather(*map(anext, streams))
         assert all(b'"rows":[]' in first for first in firsts)
@@ -127,7 +125,7 @@ async def test_new_messages_come_as_events(orders_site: Site) -> None:
 @asynccontextmanager
 async def tailed() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer, Producer]]:
     """A topic with a queue on each of two brokers, and one message that is there already."""
-    async with cluster_with_admin() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         config = ConsumerConfig(clock=it.clock)

@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, address, orders, send
 
 from roquet.admin.client import AdminClient
@@ -82,8 +82,8 @@ async def test_a_binary_body_is_marked_and_downloaded_as_an_attachment(orders_si
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_hidden_fields_are_hidden_everywhere(open_site: OpenSite) -> None:
-    async with orders(open_site, "orders:card") as it:
+async def test_hidden_fields_are_hidden_everywhere() -> None:
+    async with orders("orders:card") as it:
         place = await send(it, b'{"card": "4111", "amount": 3}')
         pages = [
             "/messages?topic=orders",
@@ -99,8 +99,8 @@ async def test_hidden_fields_are_hidden_everywhere(open_site: OpenSite) -> None:
         assert "4111" not in msgspec.json.encode(await it.browser.facts(pages[2])).decode()
 
 
-async def test_a_hidden_body_can_be_neither_seen_nor_downloaded(open_site: OpenSite) -> None:
-    async with orders(open_site, "orders") as it:
+async def test_a_hidden_body_can_be_neither_seen_nor_downloaded() -> None:
+    async with orders("orders") as it:
         place = await send(it, b"secret")
         html = await it.browser.text(address("/messages/one", place))
         assert "hides the bodies" in html

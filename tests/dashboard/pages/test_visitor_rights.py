@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.dashboard.conftest import SECURED, OpenSite, Site
+from tests.dashboard.conftest import SECURED, Site, open_site
 
 from roquet.admin import access as admin_access
 from roquet.admin import topics
@@ -20,7 +20,7 @@ GROUPS = ("Group:roquet-dashboard", "Group:roquet-dlq")
 
 
 @pytest.fixture
-async def bob_logged_in(open_site: OpenSite) -> AsyncIterator[Site]:
+async def bob_logged_in() -> AsyncIterator[Site]:
     """A site whose visitor is bob, who may read topic `orders` and nothing of `salaries`."""
     async with open_site({"login": True}, **SECURED) as it:
         for topic in ("orders", "salaries"):

@@ -2,7 +2,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 
 from roquet.admin import groups, topics
 from roquet.admin.replicas import ReplicaStatus
@@ -37,9 +37,7 @@ async def test_a_sample_has_brokers_topics_and_groups(site: Site) -> None:
     assert list(sampler.history("billing").lags) == []
 
 
-async def test_a_sample_says_what_is_wrong_with_replicas(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sample_says_what_is_wrong_with_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     async def statuses(_: object) -> list[ReplicaStatus]:
         master = ReplicaStatus(broker="b", broker_id=0, address="h:1", is_master=True)
         behind = msgspec.structs.replace(

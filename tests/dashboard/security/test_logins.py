@@ -1,6 +1,6 @@
 import pytest
 from msgspec.structs import replace
-from tests.dashboard.conftest import SECURED, OpenSite, Site
+from tests.dashboard.conftest import SECURED, Site, open_site
 
 from roquet.admin import access
 from roquet.dashboard.security.logins import (
@@ -24,7 +24,7 @@ async def check(it: Site, user: str, password: str) -> None:
     await check_password(it.admin, it.namesrv, user, wrong, right)
 
 
-async def test_a_broker_decides_whether_a_password_is_right(open_site: OpenSite) -> None:
+async def test_a_broker_decides_whether_a_password_is_right() -> None:
     async with open_site(**SECURED) as it:
         call = access.user_call(
             "alice", create=True, password="alicesecret", user_type=None, status=None
@@ -42,7 +42,7 @@ async def test_a_cluster_that_checks_no_signatures_lets_nobody_log_in(site: Site
         await check(site, "root", "rootsecret")
 
 
-async def test_a_cluster_that_does_not_answer_is_no_wrong_password(open_site: OpenSite) -> None:
+async def test_a_cluster_that_does_not_answer_is_no_wrong_password() -> None:
     async with open_site(**SECURED) as it:
         for number in range(2):
             await it.running.stop_broker(number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.namesrv.conftest import FakePeer
+from tests.namesrv.conftest import FakePeer, of_broker
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
@@ -44,7 +44,7 @@ async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: 
 
 
 async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     put = calls.PutKV(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
     await kv.put_value(state, put, peer)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.namesrv.conftest import FakePeer
+from tests.namesrv.conftest import FakePeer, of_broker
 
 from roquet.model.errors import CallRefused
 from roquet.model.topic import DataVersion
@@ -20,9 +20,7 @@ from roquet.wire.fastjson import codec
 Registers = Callable[..., RegisterBroker]
 
 
-def test_a_follower_gets_its_leaders_address(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_follower_gets_its_leaders_address(state: NameServerState, peer: FakePeer) -> None:
     leader = registration.register(state, of_broker("a", 0), peer)
     follower = registration.register(state, of_broker("a", 1), peer)
     assert isinstance(leader, calls.RegisterBrokerReply)
@@ -32,9 +30,7 @@ def test_a_follower_gets_its_leaders_address(
     assert follower.ha_server_addr == "10.0.0.0:10912"
 
 
-def test_a_damaged_registration_changes_nothing(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_damaged_registration_changes_nothing(state: NameServerState, peer: FakePeer) -> None:
     wrong = msgspec.structs.replace(of_broker(), body_crc32=1)
     with pytest.raises(CallRefused, match="crc32 not match"):
         registration.register(state, wrong, peer)
@@ -45,7 +41,7 @@ def test_a_damaged_registration_changes_nothing(
 
 
 async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     bomb = msgspec.structs.replace(
         of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
@@ -56,15 +52,13 @@ async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
 
 
 def test_one_topic_of_an_unknown_broker_is_refused_so_that_it_registers_all(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     with pytest.raises(CallRefused, match="register broker failed"):
         registration.register(state, of_broker(new=1), peer)
 
 
-def test_a_broker_that_leaves_is_forgotten_at_once(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_broker_that_leaves_is_forgotten_at_once(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a"), peer)
     call = calls.UnregisterBroker(
         broker_name="a", broker_addr="10.0.0.0:10911", cluster_name="c", broker_id=0
@@ -74,9 +68,7 @@ def test_a_broker_that_leaves_is_forgotten_at_once(
     assert not state.brokers.registrations
 
 
-def test_a_broker_asks_whether_its_edition_is_known(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_broker_asks_whether_its_edition_is_known(state: NameServerState, peer: FakePeer) -> None:
     def asked(edition: int) -> calls.DataVersionReply:
         version = DataVersion(state_version=edition, counter=edition)
         call = calls.QueryDataVersion(
@@ -103,9 +95,7 @@ def test_a_heartbeat_of_an_unknown_broker_does_not_register_it(
     assert not state.brokers.registrations
 
 
-def test_the_members_of_one_broker_name_are_listed(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_the_members_of_one_broker_name_are_listed(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", 0), peer)
     registration.register(state, of_broker("a", 1), peer)
     registration.register(state, of_broker("b", 0, port=2), peer)
@@ -131,7 +121,7 @@ async def slowly(state: NameServerState, call: RegisterBroker, peer: FakePeer) -
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_others_have_their_turn_while_a_large_registration_is_decoded(
-    state: NameServerState, peer: FakePeer, of_broker: Registers, compressed: bool
+    state: NameServerState, peer: FakePeer, compressed: bool
 ) -> None:
     names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
     call = of_broker("a", **names)
@@ -159,7 +149,7 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
 
 
 async def test_concurrent_registrations_are_applied_in_order(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
     small = of_broker("a", edition=2, orders=4, other=1)

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.namesrv.conftest import FakePeer
+from tests.namesrv.conftest import FakePeer, of_broker
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import QueueData, TopicRoute
@@ -25,9 +25,7 @@ def route_of(state: NameServerState, topic: str, peer: FakePeer) -> TopicRoute:
     return codec.loads(reply.body, TopicRoute)
 
 
-def test_a_registered_topic_has_a_route(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_registered_topic_has_a_route(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=2, x=1), peer)
     route = route_of(state, "orders", peer)
@@ -55,23 +53,16 @@ def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
     [(400, None, False), (401, None, True), (317, True, True), (317, False, False)],
 )
 def test_only_clients_that_can_read_it_get_standard_json(
-    state: NameServerState,
-    dial: type[FakePeer],
-    of_broker: Registers,
-    version: int,
-    asked: bool | None,
-    quoted: bool,
+    state: NameServerState, version: int, asked: bool | None, quoted: bool
 ) -> None:
-    registration.register(state, of_broker("a", orders=4, x=1), dial())
+    registration.register(state, of_broker("a", orders=4, x=1), FakePeer())
     call = calls.GetRoute(topic="orders", accept_standard_json_only=asked)
-    body = topics.route(state, call, dial(version=version)).body
+    body = topics.route(state, call, FakePeer(version=version)).body
     assert (b'"brokerAddrs":{"0":"10.0.0.0:10911"}' in body) is quoted
     assert (b'"brokerAddrs":{0:"10.0.0.0:10911"}' in body) is not quoted
 
 
-def test_the_cluster_is_told_in_javas_dialect(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_the_cluster_is_told_in_javas_dialect(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a"), peer)
     reply = topics.cluster(state, calls.GetClusterInfo(), peer)
     assert isinstance(reply, Reply)
@@ -80,9 +71,7 @@ def test_the_cluster_is_told_in_javas_dialect(
     assert b'"clusterAddrTable":{"c":["a"]}' in body
 
 
-def test_all_topics_are_listed(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_all_topics_are_listed(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     reply = topics.all_topics(state, calls.GetAllTopics(), peer)
     assert listed(reply) == ["orders", "x"]
@@ -106,7 +95,7 @@ def permissions(state: NameServerState, topic: str, peer: FakePeer) -> dict[str,
 
 
 def test_write_permission_is_removed_until_it_is_restored(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=4, x=1), peer)
@@ -120,9 +109,7 @@ def test_write_permission_is_removed_until_it_is_restored(
     assert permissions(state, "orders", peer) == {"a": 6, "b": 6}
 
 
-def test_a_new_edition_of_the_topics_ends_it(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_new_edition_of_the_topics_ends_it(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     topics.wipe(state, admin.WipeWritePermission(broker_name="a"), peer)
     registration.register(state, of_broker("a", edition=2, orders=4, x=1), peer)
@@ -135,7 +122,7 @@ def test_an_unknown_broker_has_no_topics(state: NameServerState, peer: FakePeer)
 
 
 def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     elsewhere = msgspec.structs.replace(of_broker("b", port=2, orders=4, x=1), cluster_name="d")
@@ -149,7 +136,7 @@ def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
 
 
 def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
 
@@ -171,9 +158,7 @@ def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
         topics.register(state, admin.RegisterTopic(topic="bad", body=b"[1"), peer)
 
 
-def test_topics_are_listed_by_cluster(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_topics_are_listed_by_cluster(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     call = admin.TopicsOfCluster(cluster="c")
     assert listed(topics.topics_of_cluster(state, call, peer)) == ["orders", "x"]
@@ -182,7 +167,7 @@ def test_topics_are_listed_by_cluster(
 
 
 def test_the_systems_topics_are_named_after_clusters_and_brokers(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     empty = codec.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
     assert (empty.topic_list, empty.broker_addr) == ([], None)
@@ -191,9 +176,7 @@ def test_the_systems_topics_are_named_after_clusters_and_brokers(
     assert (found.topic_list, found.broker_addr) == (["a", "c"], "10.0.0.0:10911")
 
 
-def test_topics_of_units_are_told_by_their_flags(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_topics_of_units_are_told_by_their_flags(state: NameServerState, peer: FakePeer) -> None:
     registration.register(state, of_broker("a", plain=1, unit=1, both=1, listened=1), peer)
     flags = {"unit": 1, "both": 3, "listened": 2}
     for name, flag in flags.items():
@@ -210,7 +193,7 @@ def test_topics_of_units_are_told_by_their_flags(
 
 
 def test_a_follower_that_acts_as_the_master_is_shown_as_one_when_a_setting_says_so(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a", 1, acting=True), peer)
     true_ids = route_of(state, "orders", peer)
