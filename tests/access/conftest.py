@@ -1,8 +1,6 @@
 """A guard over some users, and requests that they sign."""
 
-from typing import Any, cast
-
-import pytest
+from typing import Any, Final, cast
 
 from roquet.model.access import AccessTables, PolicyType, User, UserStatus, UserType
 from roquet.net.router import Peer
@@ -19,15 +17,14 @@ class KnownPeer:
 
     is_full = False
 
-    def __init__(self, address: str = "127.0.0.1:5000") -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
 
 
 SECRETS = {"root": "rootsecret", "alice": "alicesecret", "bob": "bobsecret", "off": "offsecret"}
 
 
-@pytest.fixture
-def tables() -> AccessTables:
+def _tables() -> AccessTables:
     users = {
         "root": User(name="root", password=SECRETS["root"], user_type=UserType.SUPER),
         "alice": User(name="alice", password=SECRETS["alice"]),
@@ -41,13 +38,14 @@ def tables() -> AccessTables:
     return change_acl(AccessTables(users=users), "alice", [(PolicyType.CUSTOM, entries)])
 
 
-@pytest.fixture
-def peer() -> Peer:
-    return cast("Peer", KnownPeer())
+TABLES: Final = _tables()
 
 
 def peer_at(address: str) -> Peer:
     return cast("Peer", KnownPeer(address))
+
+
+PEER: Final = peer_at("127.0.0.1:5000")
 
 
 def request_of(

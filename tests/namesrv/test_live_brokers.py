@@ -59,9 +59,9 @@ def test_two_brokers_over_one_connection_leave_together(
 
 
 def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
-    state: NameServerState, peer: FakePeer, caplog: pytest.LogCaptureFixture
+    state: NameServerState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registration.register(state, of_broker("a", edition=5), peer)
+    registration.register(state, of_broker("a", edition=5), FakePeer())
     with caplog.at_level(logging.WARNING):
         registration.register(state, of_broker("a", port=7, edition=4), FakePeer())
     assert state.brokers.registrations[("a", 0)].address == "10.0.0.0:10911"
@@ -80,12 +80,10 @@ def test_a_former_master_that_claims_its_id_is_a_follower_no_more(
     assert list(state.brokers.registrations) == [("a", 0)]
 
 
-def test_listeners_hear_of_the_member_with_the_lowest_id(
-    state: NameServerState, peer: FakePeer
-) -> None:
+def test_listeners_hear_of_the_member_with_the_lowest_id(state: NameServerState) -> None:
     heard: list[LowestIdChange] = []
     state.brokers.listeners.append(heard.append)
-    registration.register(state, of_broker("a", 1, acting=True), peer)
+    registration.register(state, of_broker("a", 1, acting=True), FakePeer())
     leader = FakePeer()
     registration.register(state, of_broker("a", 0, acting=True), leader)
     leader.hang_up()
@@ -154,15 +152,13 @@ def test_thousands_of_brokers_of_one_connection_come_and_go_at_once(peer: FakePe
     assert time.thread_time() - began < 3
 
 
-def test_so_many_brokers_are_registered_and_no_more(
-    peer: FakePeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_brokers_are_registered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_brokers, "BROKERS_MAX", 2)
     brokers = LiveBrokers()
     verdicts = [
         brokers.take(
             BrokerRegistration(cluster="c", broker_name=name, broker_id=0, address=f"h:{name}"),
-            peer,
+            FakePeer(),
             LastSeen(seen_ms=0),
             whole=False,
         )
@@ -185,21 +181,17 @@ def lives(state: NameServerState) -> bool:
     return bool(state.brokers.registrations)
 
 
-def test_two_minutes_of_silence_end_a_broker(
-    state: NameServerState, clock: MovedClock, peer: FakePeer
-) -> None:
-    registration.register(state, of_broker("a"), peer)
+def test_two_minutes_of_silence_end_a_broker(state: NameServerState, clock: MovedClock) -> None:
+    registration.register(state, of_broker("a"), FakePeer())
     clock.ms += 120_000
     assert lives(state)
     clock.ms += 1
     assert not lives(state)
 
 
-def test_a_broker_may_ask_for_less_patience(
-    state: NameServerState, clock: MovedClock, peer: FakePeer
-) -> None:
+def test_a_broker_may_ask_for_less_patience(state: NameServerState, clock: MovedClock) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
-    registration.register(state, hasty, peer)
+    registration.register(state, hasty, FakePeer())
     clock.ms += 10_001
     assert not lives(state)
 

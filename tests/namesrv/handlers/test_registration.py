@@ -41,21 +41,21 @@ def test_a_damaged_registration_changes_nothing(state: NameServerState, peer: Fa
 
 
 async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
-    state: NameServerState, peer: FakePeer
+    state: NameServerState,
 ) -> None:
     bomb = msgspec.structs.replace(
         of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
     )
     with pytest.raises(CallRefused, match="beyond the limit of 16777216 bytes"):
-        await slowly(state, bomb, peer)
+        await slowly(state, bomb)
     assert not state.brokers.registrations
 
 
 def test_one_topic_of_an_unknown_broker_is_refused_so_that_it_registers_all(
-    state: NameServerState, peer: FakePeer
+    state: NameServerState,
 ) -> None:
     with pytest.raises(CallRefused, match="register broker failed"):
-        registration.register(state, of_broker(new=1), peer)
+        registration.register(state, of_broker(new=1), FakePeer())
 
 
 def test_a_broker_that_leaves_is_forgotten_at_once(state: NameServerState, peer: FakePeer) -> None:
@@ -87,11 +87,9 @@ def test_a_broker_asks_whether_its_edition_is_known(state: NameServerState, peer
     assert codec.loads(asked(2).body, DataVersion) == DataVersion(state_version=1, counter=1)
 
 
-def test_a_heartbeat_of_an_unknown_broker_does_not_register_it(
-    state: NameServerState, peer: FakePeer
-) -> None:
+def test_a_heartbeat_of_an_unknown_broker_does_not_register_it(state: NameServerState) -> None:
     call = calls.BrokerHeartbeat(cluster_name="c", broker_addr="h:1", broker_name="z")
-    registration.heartbeat(state, call, peer)
+    registration.heartbeat(state, call, FakePeer())
     assert not state.brokers.registrations
 
 
@@ -109,9 +107,9 @@ def test_the_members_of_one_broker_name_are_listed(state: NameServerState, peer:
     assert b'"brokerAddrs":{}' in registration.members(state, nobody, peer).body
 
 
-async def slowly(state: NameServerState, call: RegisterBroker, peer: FakePeer) -> Reply:
+async def slowly(state: NameServerState, call: RegisterBroker) -> Reply:
     """The answer to a registration that is decoded in slices."""
-    answer = registration.register(state, call, peer)
+    answer = registration.register(state, call, FakePeer())
     assert not isinstance(answer, Reply)
     assert answer is not None
     reply = await answer
@@ -121,7 +119,7 @@ async def slowly(state: NameServerState, call: RegisterBroker, peer: FakePeer) -
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_others_have_their_turn_while_a_large_registration_is_decoded(
-    state: NameServerState, peer: FakePeer, compressed: bool
+    state: NameServerState, compressed: bool
 ) -> None:
     names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
     call = of_broker("a", **names)
@@ -141,23 +139,21 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    reply = await slowly(state, call, peer)
+    reply = await slowly(state, call)
     task.cancel()
     assert reply.code == 0
     assert state.brokers.registrations["a", 0].topics.keys() == names.keys()
     assert turns > 3_000 // 256
 
 
-async def test_concurrent_registrations_are_applied_in_order(
-    state: NameServerState, peer: FakePeer
-) -> None:
+async def test_concurrent_registrations_are_applied_in_order(state: NameServerState) -> None:
     large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
     small = of_broker("a", edition=2, orders=4, other=1)
-    await asyncio.gather(slowly(state, large, peer), late(state, small, peer))
+    await asyncio.gather(slowly(state, large), late(state, small))
     assert state.brokers.registrations["a", 0].version.counter == 2
 
 
-async def late(state: NameServerState, call: RegisterBroker, peer: FakePeer) -> None:
+async def late(state: NameServerState, call: RegisterBroker) -> None:
     await asyncio.sleep(0)
     assert state.registering.locked()
-    await slowly(state, call, peer)
+    await slowly(state, call)
