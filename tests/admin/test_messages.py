@@ -101,15 +101,11 @@ async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
 
 
 async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
-    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+    cluster: ClusterWithAdmin, sent: list[SendReceipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    route = await cluster.admin.route("orders")
+    stale = AsyncMock(return_value=await cluster.admin.route("orders"))
     await cluster.running.stop_broker(0)
-
-    async def stale(_topic: str) -> Any:
-        return route
-
-    cluster.admin.route = stale
+    monkeypatch.setattr(cluster.admin, "route", stale)
     with pytest.raises(ConnectFailed, match="broker-a does not answer"):
         await messages.by_key(cluster.admin, "orders", "even")
 

@@ -187,9 +187,10 @@ def confirmation(
 
     `typed_name` is what has to be typed first; None: nothing.
     """
-    form = {"back": action.rpartition("/")[0], "action": action, "fields": fields}
-    form |= {"verb": verb, "typed_name": typed_name}
-    return page(request, "confirm.html", title=title, lines=lines, only_html=form, **facts)
+    only_html: dict[str, object] = {"back": action.rpartition("/")[0], "action": action}
+    only_html |= {"fields": fields, "verb": verb, "typed_name": typed_name}
+    shown: dict[str, Any] = {"title": title, "lines": lines, **facts}
+    return page(request, "confirm.html", only_html=only_html, **shown)
 
 
 def _shared_facts(request: Request) -> dict[str, Any]:

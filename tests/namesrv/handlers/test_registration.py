@@ -122,7 +122,7 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
     state: NameServerState, compressed: bool
 ) -> None:
     names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
-    call = of_broker("a", **names)
+    call = of_broker("a", acting=None, **names)
     if compressed:
         lines = [f"{name} 1 1 6 SINGLE_TAG {{}}".encode() for name in names]
         parts = [b"{}", *lines, b"[]"]
@@ -147,7 +147,9 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
 
 
 async def test_concurrent_registrations_are_applied_in_order(state: NameServerState) -> None:
-    large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
+    large = of_broker(
+        "a", acting=None, **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
+    )
     small = of_broker("a", edition=2, orders=4, other=1)
     await asyncio.gather(slowly(state, large), late(state, small))
     assert state.brokers.registrations["a", 0].version.counter == 2
