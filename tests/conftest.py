@@ -1,11 +1,12 @@
 """What holds for all tests."""
 
+import asyncio
 import gc
 import os
 import signal
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from roquet.testing.clock import in_virtual_time
+from roquet.testing.clock import VirtualLoop, in_virtual_time
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     if isinstance(val, str | bytes) and len(val) > ID_LENGTH_MAX:
         return f"{argname} of {len(val)}"
     return None
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run async tests by a clock that jumps in modules with the mark `virtual_time`.
+
+    A test of such a module that needs real sockets has the mark `virtual_time(False)`.
+    """
+    mark = item.get_closest_marker("virtual_time")
+    is_virtual = mark is not None and mark.args != (False,)
+    return {"loop": VirtualLoop if is_virtual else asyncio.new_event_loop}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,9 +1,6 @@
 """A guard over some users, and requests that they sign."""
 
-from collections.abc import Callable
-from typing import Any, cast
-
-import pytest
+from typing import Any, Final, cast
 
 from roquet.model.access import AccessTables, PolicyType, User, UserStatus, UserType
 from roquet.net.router import Peer
@@ -20,20 +17,14 @@ class KnownPeer:
 
     is_full = False
 
-    def __init__(self, address: str = "127.0.0.1:5000") -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
 
-
-MakePeer = Callable[[str], Peer]
-
-Request = Callable[..., Command]
-"""A call as a server gets it: `request(call, by="alice", secret="…")`; without `by` unsigned."""
 
 SECRETS = {"root": "rootsecret", "alice": "alicesecret", "bob": "bobsecret", "off": "offsecret"}
 
 
-@pytest.fixture
-def tables() -> AccessTables:
+def _tables() -> AccessTables:
     users = {
         "root": User(name="root", password=SECRETS["root"], user_type=UserType.SUPER),
         "alice": User(name="alice", password=SECRETS["alice"]),
@@ -47,38 +38,35 @@ def tables() -> AccessTables:
     return change_acl(AccessTables(users=users), "alice", [(PolicyType.CUSTOM, entries)])
 
 
-@pytest.fixture
-def peer() -> Peer:
-    return cast("Peer", KnownPeer())
+TABLES: Final = _tables()
 
 
-@pytest.fixture
-def peer_at() -> MakePeer:
-    return lambda address: cast("Peer", KnownPeer(address))
+def peer_at(address: str) -> Peer:
+    return cast("Peer", KnownPeer(address))
 
 
-@pytest.fixture
-def request_of() -> Request:
-    def make(
-        call: Call[Any],
-        by: str | None = None,
-        secret: str | None = None,
-        *,
-        oneway: bool = False,
-        serialize_type: int = JSON,
-        version: int = VERSION,
-    ) -> Command:
-        options: dict[str, Any] = {
-            "oneway": oneway,
-            "serialize_type": serialize_type,
-            "version": version,
-        }
-        if by is None:
-            frame = encode_call(call, opaque=7, **options)
-        else:
-            secret = SECRETS.get(by, "guessed") if secret is None else secret
-            signer = Signer(Credentials(access_key=by, secret_key=secret))
-            frame = signer.encode_call(call, opaque=7, **options)
-        return decode(frame[4:])
+PEER: Final = peer_at("127.0.0.1:5000")
 
-    return make
+
+def request_of(
+    call: Call[Any],
+    by: str | None = None,
+    secret: str | None = None,
+    *,
+    oneway: bool = False,
+    serialize_type: int = JSON,
+    version: int = VERSION,
+) -> Command:
+    """A call as a server gets it: `request_of(call, "alice", "…")`; without `by` unsigned."""
+    options: dict[str, Any] = {
+        "oneway": oneway,
+        "serialize_type": serialize_type,
+        "version": version,
+    }
+    if by is None:
+        frame = encode_call(call, opaque=7, **options)
+    else:
+        secret = SECRETS.get(by, "guessed") if secret is None else secret
+        signer = Signer(Credentials(access_key=by, secret_key=secret))
+        frame = signer.encode_call(call, opaque=7, **options)
+    return decode(frame[4:])

@@ -5,7 +5,7 @@ import logging
 
 import msgspec
 import pytest
-from tests.access.conftest import Request
+from tests.access.conftest import PEER, TABLES, request_of
 
 from roquet.access.guard import AccessGuard, AccessRules
 from roquet.access.guarded_router import GuardedRouter
@@ -26,9 +26,9 @@ def served() -> list[GetSettings]:
 
 
 @pytest.fixture
-def router(tables: AccessTables, served: list[GetSettings]) -> GuardedRouter:
+def router(served: list[GetSettings]) -> GuardedRouter:
     rules = AccessRules(cluster="c1", checks_policies=True)
-    router = GuardedRouter(AccessGuard(lambda: tables, rules, lambda: 0))
+    router = GuardedRouter(AccessGuard(lambda: TABLES, rules, lambda: 0))
 
     def handler(call: GetSettings, _peer: Peer) -> Reply:
         served.append(call)
@@ -43,38 +43,31 @@ def answer(frame: object) -> Command:
     return decode(frame[4:])
 
 
-def test_an_admitted_request_is_served(
-    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
-) -> None:
-    assert answer(router.dispatch(request_of(GetSettings(), "root"), peer)).code == 0
+def test_an_admitted_request_is_served(router: GuardedRouter, served: list[GetSettings]) -> None:
+    assert answer(router.dispatch(request_of(GetSettings(), "root"), PEER)).code == 0
     assert len(served) == 1
     assert router.user == "root"
 
 
 def test_a_refused_request_never_gets_to_its_handler(
-    router: GuardedRouter, served: list[GetSettings], request_of: Request, peer: Peer
+    router: GuardedRouter, served: list[GetSettings]
 ) -> None:
-    reply = answer(router.dispatch(request_of(GetSettings()), peer))
+    reply = answer(router.dispatch(request_of(GetSettings()), PEER))
     assert (reply.code, reply.remark) == (ResponseCode.NO_PERMISSION, "username cannot be null.")
     assert (reply.opaque, reply.ext, reply.body) == (7, {}, b"")
-    assert router.dispatch(request_of(GetSettings(), oneway=True), peer) is None
+    assert router.dispatch(request_of(GetSettings(), oneway=True), PEER) is None
     assert served == []
 
 
-def test_a_code_without_a_handler_is_refused_to_strangers_first(
-    router: GuardedRouter, request_of: Request, peer: Peer
-) -> None:
+def test_a_code_without_a_handler_is_refused_to_strangers_first(router: GuardedRouter) -> None:
     unknown = msgspec.structs.replace(request_of(GetSettings(), "bob"), code=9999)
-    reply = answer(router.dispatch(unknown, peer))
+    reply = answer(router.dispatch(unknown, PEER))
     assert (reply.code, reply.remark) == (3, " request type 9999 not supported")
-    assert answer(router.dispatch(Command(9999), peer)).code == ResponseCode.NO_PERMISSION
+    assert answer(router.dispatch(Command(9999), PEER)).code == ResponseCode.NO_PERMISSION
 
 
 def test_a_guard_that_fails_admits_nobody(
-    served: list[GetSettings],
-    request_of: Request,
-    peer: Peer,
-    caplog: pytest.LogCaptureFixture,
+    served: list[GetSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> AccessTables:
         raise RuntimeError("no tables")
@@ -82,7 +75,7 @@ def test_a_guard_that_fails_admits_nobody(
     router = GuardedRouter(AccessGuard(broken, AccessRules(cluster="c1"), lambda: 0))
     router.add(GetSettings, lambda call, _: served.append(call))
     with caplog.at_level(logging.ERROR):
-        reply = answer(router.dispatch(request_of(GetSettings(), "root"), peer))
+        reply = answer(router.dispatch(request_of(GetSettings(), "root"), PEER))
     assert (reply.code, served) == (ResponseCode.SYSTEM_ERROR, [])
     assert caplog.messages == [f"the check of code {int(GetSettings.code)} failed"]
 
@@ -109,12 +102,12 @@ PULL = Pull(
     ],
 )
 async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
-    tables: AccessTables, request_of: Request, peer: Peer, kept: list[str], reply: tuple[int, str]
+    kept: list[str], reply: tuple[int, str]
 ) -> None:
     entries = [
         policy_entry(resource, ["Sub"], None, "Allow") for resource in ("Topic:orders", "Group:g")
     ]
-    reader = change_acl(tables, "alice", [(PolicyType.CUSTOM, entries)])
+    reader = change_acl(TABLES, "alice", [(PolicyType.CUSTOM, entries)])
     now = [reader]
     rules = AccessRules(cluster="c1", checks_policies=True)
     router = GuardedRouter(AccessGuard(lambda: now[0], rules, lambda: 0))
@@ -125,11 +118,11 @@ async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
         return Reply(body=b"messages")
 
     router.add(Pull, hold)
-    waiting = router.dispatch(request_of(PULL, "alice"), peer)
+    waiting = router.dispatch(request_of(PULL, "alice"), PEER)
     assert isinstance(waiting, DeferredReply)
     assert asyncio.iscoroutine(waiting.frame)
     acls = reader.acls if "root" in kept else {}
-    now[0] = AccessTables(users={name: tables.users[name] for name in kept}, acls=acls)
+    now[0] = AccessTables(users={name: TABLES.users[name] for name in kept}, acls=acls)
     came.set()
     got = answer(await waiting.frame)
     assert (got.code, got.remark) == reply
@@ -137,12 +130,9 @@ async def test_a_pull_that_waited_is_answered_by_the_rights_of_then(
 
 
 async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed(
-    tables: AccessTables,
-    request_of: Request,
-    peer: Peer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    guard = AccessGuard(lambda: tables, AccessRules(cluster="c1"), lambda: 0)
+    guard = AccessGuard(lambda: TABLES, AccessRules(cluster="c1"), lambda: 0)
     router = GuardedRouter(guard)
     monkeypatch.delattr(AccessGuard, "admit_again")
 
@@ -150,7 +140,7 @@ async def test_a_pull_that_waited_is_not_checked_again_where_nothing_has_changed
         return Reply(body=b"messages")
 
     router.add(Pull, at_once)
-    waiting = router.dispatch(request_of(PULL, "alice"), peer)
+    waiting = router.dispatch(request_of(PULL, "alice"), PEER)
     assert isinstance(waiting, DeferredReply)
     assert asyncio.iscoroutine(waiting.frame)
     assert answer(await waiting.frame).body == b"messages"

@@ -1,8 +1,9 @@
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from tests.conversation.failover_group import Group, group
 
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
@@ -49,7 +50,7 @@ class ClusterWithAdmin:
 
 
 @asynccontextmanager
-async def cluster_with_admin(**settings: Any) -> AsyncIterator[ClusterWithAdmin]:
+async def open_cluster(**settings: Any) -> AsyncIterator[ClusterWithAdmin]:
     clock = this_loop().clock
     async with (
         cluster(brokers=2, clock=clock, auto_create_topic=False, **settings) as running,
@@ -58,13 +59,14 @@ async def cluster_with_admin(**settings: Any) -> AsyncIterator[ClusterWithAdmin]
         yield ClusterWithAdmin(running, admin)
 
 
-class OpenCluster(Protocol):
-    """`async with open_cluster() as it:` in virtual time."""
-
-    def __call__(self, **settings: Any) -> AbstractAsyncContextManager[ClusterWithAdmin]:
-        """Two brokers with these settings."""
+@pytest.fixture(name="cluster")
+async def _cluster() -> AsyncIterator[ClusterWithAdmin]:
+    async with open_cluster() as running:
+        yield running
 
 
 @pytest.fixture
-def open_cluster() -> OpenCluster:
-    return cluster_with_admin
+async def running() -> AsyncIterator[Group]:
+    """Three brokers of one name, and the controller that elects their master."""
+    async with group() as running:
+        yield running

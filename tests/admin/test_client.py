@@ -1,23 +1,24 @@
 import pytest
-from tests.admin.conftest import OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import dead_letters, groups, topics
 from roquet.admin.brokers import statuses
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, RoquetError, UsageError
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.topic import GetGroups
 from roquet.wire.signing import Credentials
+
+pytestmark = pytest.mark.virtual_time
 
 
 def reach_of(namesrv: str) -> AdminClient:
     return AdminClient(namesrv, ClientConfig(clock=this_loop().clock))
 
 
-@in_virtual_time
 async def test_all_brokers_are_found_and_asked() -> None:
     clock = this_loop().clock
     async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
@@ -27,7 +28,6 @@ async def test_all_brokers_are_found_and_asked() -> None:
         assert (list(answers), failed) == (["broker-a", "broker-b"], {})
 
 
-@in_virtual_time
 async def test_silent_brokers_are_named_with_the_reason() -> None:
     clock = this_loop().clock
     async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
@@ -39,14 +39,12 @@ async def test_silent_brokers_are_named_with_the_reason() -> None:
         assert isinstance(failed["broker-b"], ConnectFailed)
 
 
-@in_virtual_time
 async def test_all_topics_are_known() -> None:
     clock = this_loop().clock
     async with cluster(clock=clock) as running, reach_of(running.namesrv_addr) as admin:
         assert "TBW102" in await admin.topics()
 
 
-@in_virtual_time
 async def test_without_brokers_the_error_names_that_instead_of_an_empty_list() -> None:
     clock = this_loop().clock
     async with cluster(brokers=0, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
@@ -67,14 +65,12 @@ async def test_without_brokers_the_error_names_that_instead_of_an_empty_list() -
                 await ask
 
 
-@in_virtual_time
 async def test_an_error_without_a_name_server_names_what_to_do() -> None:
     async with reach_of("127.0.0.1:1") as admin:
         with pytest.raises(ConnectFailed, match="no name server answered"):
             await admin.brokers()
 
 
-@in_virtual_time
 async def test_a_name_server_that_refuses_is_not_said_to_be_away() -> None:
     clock = this_loop().clock
     user = Credentials(access_key="root", secret_key="rootsecret")
@@ -92,39 +88,32 @@ def test_an_invalid_address_is_refused() -> None:
         AdminClient("nowhere")
 
 
-@in_virtual_time
-async def test_an_unknown_topic_is_refused_with_a_similar_name(
-    open_cluster: OpenCluster,
-) -> None:
-    async with open_cluster() as it:
-        await topics.create(it.admin, "orders", topics.TopicSettings())
-        assert (await it.admin.known_route("orders")).queue_datas
-        with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):
-            await it.admin.known_route("ordesr")
+async def test_an_unknown_topic_is_refused_with_a_similar_name(cluster: ClusterWithAdmin) -> None:
+    await topics.create(cluster.admin, "orders", topics.TopicSettings())
+    assert (await cluster.admin.known_route("orders")).queue_datas
+    with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):
+        await cluster.admin.known_route("ordesr")
 
 
-@in_virtual_time
 async def test_questions_go_to_a_replica_and_changes_to_a_leader_alone(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin,
 ) -> None:
-    async with open_cluster() as it:
-        first, second = it.running.broker_addrs
-        async with await it.add_replica("broker-z", second, "orders"):
-            leaders = {"broker-a": first, "broker-b": second}
-            assert await it.admin.brokers() == {**leaders, "broker-z": second}
-            assert await it.admin.leaders() == leaders
-            with pytest.raises(
-                RoquetError,
-                match="made on broker-a, broker-b, but not everywhere: "
-                "broker-z: the master of broker-z is away, and its replicas take no changes",
-            ):
-                await groups.create(it.admin, "g", {})
-            with pytest.raises(ConnectFailed, match="the master of broker-z is away"):
-                await topics.delete(it.admin, "orders")
+    first, second = cluster.running.broker_addrs
+    async with await cluster.add_replica("broker-z", second, "orders"):
+        leaders = {"broker-a": first, "broker-b": second}
+        assert await cluster.admin.brokers() == {**leaders, "broker-z": second}
+        assert await cluster.admin.leaders() == leaders
+        with pytest.raises(
+            RoquetError,
+            match="made on broker-a, broker-b, but not everywhere: "
+            "broker-z: the master of broker-z is away, and its replicas take no changes",
+        ):
+            await groups.create(cluster.admin, "g", {})
+        with pytest.raises(ConnectFailed, match="the master of broker-z is away"):
+            await topics.delete(cluster.admin, "orders")
 
 
-@in_virtual_time
-async def test_replicas_of_a_broker_get_no_changes(open_cluster: OpenCluster) -> None:
+async def test_replicas_of_a_broker_get_no_changes() -> None:
     async with open_cluster() as it, await it.add_replica("broker-a", "127.0.0.1:1"):
         done = await topics.create(it.admin, "orders", topics.TopicSettings())
         assert done == ["broker-a", "broker-b"]

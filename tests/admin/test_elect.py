@@ -11,7 +11,8 @@ from roquet.admin.client import AdminClient
 from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import ElectedMaster, candidate
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def elected(running: Group, to: str | None = None, *, unclean: bool = False) -> ElectedMaster:
@@ -23,52 +24,47 @@ async def elected(running: Group, to: str | None = None, *, unclean: bool = Fals
     return await operate(running, work)
 
 
-@in_virtual_time
-async def test_the_named_broker_leads_and_nothing_acknowledged_is_lost() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a", "b"])
-        began = running.loop.time()
-        result = await elected(running, "3")
-        assert result == ElectedMaster(
-            broker="g", broker_id=3, address=address(3), epoch=2, is_new=True
-        )
-        assert running.loop.time() - began < 2
-        await running.send_on(["c"])
-        assert await running.settled(3) == 3
-        running.check()
-        again = await elected(running, address(3))
-        assert (again.is_new, again.epoch) == (False, 2)
+async def test_the_named_broker_leads_and_nothing_acknowledged_is_lost(running: Group) -> None:
+    await running.settled(3)
+    await running.send_on(["a", "b"])
+    began = running.loop.time()
+    result = await elected(running, "3")
+    assert result == ElectedMaster(
+        broker="g", broker_id=3, address=address(3), epoch=2, is_new=True
+    )
+    assert running.loop.time() - began < 2
+    await running.send_on(["c"])
+    assert await running.settled(3) == 3
+    running.check()
+    again = await elected(running, address(3))
+    assert (again.is_new, again.epoch) == (False, 2)
 
 
-@in_virtual_time
-async def test_without_a_name_another_member_of_the_set_leads() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
-        assert (await elected(running)).broker_id in (2, 3)
-        await running.send_on(["b"])
-        running.check()
+async def test_without_a_name_another_member_of_the_set_leads(running: Group) -> None:
+    await running.settled(3)
+    await running.send_on(["a"])
+    assert (await elected(running)).broker_id in (2, 3)
+    await running.send_on(["b"])
+    running.check()
 
 
-@in_virtual_time
-async def test_a_broker_that_is_not_in_sync_leads_only_if_losses_are_accepted() -> None:
-    async with group() as running:
-        await running.settled(3)
-        await running.send_on(["a"])
-        running.part(3, running.host(1), running.host(2))
-        await running.settled(2)
-        await running.send_on(["b"])
-        with pytest.raises(RoquetError, match=r"3 at .* is not in sync, it may lack acknowledged"):
-            await elected(running, "3")
-        result = await elected(running, "3", unclean=True)
-        assert (result.broker_id, result.epoch) == (3, 2)
-        running.network.heal()
-        await running.settled(3)
-        assert [body.partition(".")[0] for body in running.stored(3)] == ["a"], "b is lost"
+async def test_a_broker_that_is_not_in_sync_leads_only_if_losses_are_accepted(
+    running: Group,
+) -> None:
+    await running.settled(3)
+    await running.send_on(["a"])
+    running.part(3, running.host(1), running.host(2))
+    await running.settled(2)
+    await running.send_on(["b"])
+    with pytest.raises(RoquetError, match=r"3 at .* is not in sync, it may lack acknowledged"):
+        await elected(running, "3")
+    result = await elected(running, "3", unclean=True)
+    assert (result.broker_id, result.epoch) == (3, 2)
+    running.network.heal()
+    await running.settled(3)
+    assert [body.partition(".")[0] for body in running.stored(3)] == ["a"], "b is lost"
 
 
-@in_virtual_time
 async def test_a_lost_group_is_led_again_by_whoever_lives_if_losses_are_accepted() -> None:
     async with group(2) as running:
         await running.settled(2)

@@ -1,3 +1,5 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from roquet.model.subscription import (
 )
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import AssignmentQuery, RequestMode
@@ -26,6 +28,8 @@ from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 
 class ScriptedGroup:
@@ -122,158 +126,149 @@ class ScriptedGroup:
             await channel.close()
 
 
-def two_brokers() -> Cluster:
-    return cluster(brokers=2, clock=this_loop().clock, auto_create_topic=False)
+@asynccontextmanager
+async def open_story(queues: int = 2) -> AsyncIterator[ScriptedGroup]:
+    clock = this_loop().clock
+    async with (
+        cluster(brokers=2, clock=clock, auto_create_topic=False) as running,
+        ScriptedGroup(running, queues) as story,
+    ):
+        yield story
+
+
+@pytest.fixture
+async def story() -> AsyncIterator[ScriptedGroup]:
+    async with open_story() as story:
+        yield story
 
 
 def owners(group: GroupInfo) -> list[list[str] | None]:
     return [queue.owners for queue in group.queues if queue.topic == "orders"]
 
 
-@in_virtual_time
-async def test_a_group_in_good_order_is_shown_with_owners_and_lag() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        for member in ("c1", "c2"):
-            await story.join(member)
-        await story.own_all()
-        await story.send(1, 1, 7)
-        await story.commit("c2", 1, 1, 3)
-        found = await story.show()
-        assert found.problems == []
-        assert owners(found) == [["c1"], ["c1"], ["c2"], ["c2"]]
-        assert (found.lag, found.queues[-1].lag, found.queues[-1].end) == (4, 4, 7)
-        assert [(m.client_id, m.language) for m in found.members or ()] == [
-            ("c1", "PYTHON"),
-            ("c2", "PYTHON"),
-        ]
-        assert found.message_model == "CLUSTERING"
+async def test_a_group_in_good_order_is_shown_with_owners_and_lag(story: ScriptedGroup) -> None:
+    for member in ("c1", "c2"):
+        await story.join(member)
+    await story.own_all()
+    await story.send(1, 1, 7)
+    await story.commit("c2", 1, 1, 3)
+    found = await story.show()
+    assert found.problems == []
+    assert owners(found) == [["c1"], ["c1"], ["c2"], ["c2"]]
+    assert (found.lag, found.queues[-1].lag, found.queues[-1].end) == (4, 4, 7)
+    assert [(m.client_id, m.language) for m in found.members or ()] == [
+        ("c1", "PYTHON"),
+        ("c2", "PYTHON"),
+    ]
+    assert found.message_model == "CLUSTERING"
 
 
-@in_virtual_time
-async def test_a_queue_without_an_owner_and_one_with_two_are_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        for member in ("c1", "c2"):
-            await story.join(member)
-        await story.own_all()
-        await story.join("c3")
-        await story.pull("c3", 1, 1)
-        await story.clock.sleep(2_000)
-        await story.pull("c2", 1, 1)
-        await story.channels["c1", 0].close()
-        await story.clock.sleep(50)
-        found = await story.show()
-        assert (
-            found.problems[0] == "broker-a has not heard of c1: members differ about who they are"
-        )
-        assert "orders broker-a queue 0 has no owner" in found.problems
-        assert "orders broker-b queue 1 has 2 owners: c2, c3" in found.problems
+async def test_a_queue_without_an_owner_and_one_with_two_are_flagged(story: ScriptedGroup) -> None:
+    for member in ("c1", "c2"):
+        await story.join(member)
+    await story.own_all()
+    await story.join("c3")
+    await story.pull("c3", 1, 1)
+    await story.clock.sleep(2_000)
+    await story.pull("c2", 1, 1)
+    await story.channels["c1", 0].close()
+    await story.clock.sleep(50)
+    found = await story.show()
+    assert found.problems[0] == "broker-a has not heard of c1: members differ about who they are"
+    assert "orders broker-a queue 0 has no owner" in found.problems
+    assert "orders broker-b queue 1 has 2 owners: c2, c3" in found.problems
 
 
-@in_virtual_time
-async def test_members_that_listen_to_different_things_are_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        for member, expression in (("c1", "*"), ("c2", "paid"), ("c3", "*")):
-            await story.join(member, expression)
-        await story.own_all()
-        found = await story.show()
-        assert found.problems == [
-            "members listen to different things: orders * (c1, c3) · orders paid (c2)"
-        ]
+async def test_members_that_listen_to_different_things_are_flagged(story: ScriptedGroup) -> None:
+    for member, expression in (("c1", "*"), ("c2", "paid"), ("c3", "*")):
+        await story.join(member, expression)
+    await story.own_all()
+    found = await story.show()
+    assert found.problems == [
+        "members listen to different things: orders * (c1, c3) · orders paid (c2)"
+    ]
 
 
-@in_virtual_time
-async def test_members_that_disagree_how_to_share_are_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1", message_model=MessageModel.BROADCASTING)
-        await story.join("c2")
-        await story.own_all()
-        (problem,) = (await story.show()).problems
-        assert problem.startswith("members disagree whether they share the messages: ")
+async def test_members_that_disagree_how_to_share_are_flagged(story: ScriptedGroup) -> None:
+    await story.join("c1", message_model=MessageModel.BROADCASTING)
+    await story.join("c2")
+    await story.own_all()
+    (problem,) = (await story.show()).problems
+    assert problem.startswith("members disagree whether they share the messages: ")
 
 
-@in_virtual_time
-async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        for member in ("c1", "c2"):
-            await story.join(member)
-            await story.pull(member, 0, 0, "%RETRY%billing")
-            await story.pull(member, 1, 0, "%RETRY%billing")
-        await story.ask("c1", "STICKY")
-        await story.ask("c2", "STICKY")
-        found = await story.show()
-        assert [(d.topic, d.strategy, d.number) for d in found.assignments] == [
-            ("orders", "STICKY", 1)
-        ]
-        assert sorted(str(who) for who in owners(found)) == ["['c1']"] * 2 + ["['c2']"] * 2
-        assert found.problems == []
-        await story.ask("c2", "LAG_WEIGHTED")
-        assert (await story.show()).problems == [
-            "members use different strategies: STICKY (c1) · LAG_WEIGHTED (c2)"
-        ]
+async def test_a_decided_group_is_shown_as_it_was_decided(story: ScriptedGroup) -> None:
+    for member in ("c1", "c2"):
+        await story.join(member)
+        await story.pull(member, 0, 0, "%RETRY%billing")
+        await story.pull(member, 1, 0, "%RETRY%billing")
+    await story.ask("c1", "STICKY")
+    await story.ask("c2", "STICKY")
+    found = await story.show()
+    assert [(d.topic, d.strategy, d.number) for d in found.assignments] == [("orders", "STICKY", 1)]
+    assert sorted(str(who) for who in owners(found)) == ["['c1']"] * 2 + ["['c2']"] * 2
+    assert found.problems == []
+    await story.ask("c2", "LAG_WEIGHTED")
+    assert (await story.show()).problems == [
+        "members use different strategies: STICKY (c1) · LAG_WEIGHTED (c2)"
+    ]
 
 
-@in_virtual_time
-async def test_a_member_that_allocates_itself_in_a_broker_decided_group_is_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        for member in ("c1", "c2"):
-            await story.join(member)
-        await story.own_all()
-        await story.ask("c1", "STICKY")
-        assert (await story.show()).problems == [
-            "members use different strategies: STICKY (c1) · a rule of its own (c2)"
-        ]
+async def test_a_member_that_allocates_itself_in_a_broker_decided_group_is_flagged(
+    story: ScriptedGroup,
+) -> None:
+    for member in ("c1", "c2"):
+        await story.join(member)
+    await story.own_all()
+    await story.ask("c1", "STICKY")
+    assert (await story.show()).problems == [
+        "members use different strategies: STICKY (c1) · a rule of its own (c2)"
+    ]
 
 
-@in_virtual_time
-async def test_members_that_share_by_different_rules_of_their_own_are_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1", strategy="AVG")
-        await story.join("c2")  # a genuine member: it does not say
-        await story.own_all()
-        found = await story.show()
-        assert [member.strategy for member in found.members or ()] == ["AVG", None]
-        assert found.problems == []
-        await story.join("c2", strategy="CONFIG")
-        assert (await story.show()).problems == [
-            "members use different strategies: AVG (c1) · CONFIG (c2)"
-        ]
+async def test_members_that_share_by_different_rules_of_their_own_are_flagged(
+    story: ScriptedGroup,
+) -> None:
+    await story.join("c1", strategy="AVG")
+    await story.join("c2")  # a genuine member: it does not say
+    await story.own_all()
+    found = await story.show()
+    assert [member.strategy for member in found.members or ()] == ["AVG", None]
+    assert found.problems == []
+    await story.join("c2", strategy="CONFIG")
+    assert (await story.show()).problems == [
+        "members use different strategies: AVG (c1) · CONFIG (c2)"
+    ]
 
 
-@in_virtual_time
-async def test_push_and_pop_members_of_one_group_are_flagged() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1")
-        await story.join("c2", consume_type=ConsumeType.CONSUME_POP)
-        problem = "members take messages in different ways: push (c1) · pop (c2)"
-        assert problem in (await story.show()).problems
+async def test_push_and_pop_members_of_one_group_are_flagged(story: ScriptedGroup) -> None:
+    await story.join("c1")
+    await story.join("c2", consume_type=ConsumeType.CONSUME_POP)
+    problem = "members take messages in different ways: push (c1) · pop (c2)"
+    assert problem in (await story.show()).problems
 
 
-@in_virtual_time
-async def test_members_that_pop_or_broadcast_own_no_queue() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1", message_model=MessageModel.BROADCASTING)
-        found = await story.show()
-        assert owners(found) == [None] * 4
-        assert found.problems == []
-        await story.join("c1")
-        pops = codec.dumps(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
-        for broker in range(2):
-            await (await story.connect("operator", broker)).call(SetRequestMode(body=pops))
-        assert owners(await story.show()) == [None] * 4
+async def test_members_that_pop_or_broadcast_own_no_queue(story: ScriptedGroup) -> None:
+    await story.join("c1", message_model=MessageModel.BROADCASTING)
+    found = await story.show()
+    assert owners(found) == [None] * 4
+    assert found.problems == []
+    await story.join("c1")
+    pops = codec.dumps(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
+    for broker in range(2):
+        await (await story.connect("operator", broker)).call(SetRequestMode(body=pops))
+    assert owners(await story.show()) == [None] * 4
 
 
-@in_virtual_time
-async def test_a_group_of_pop_consumers_owns_nothing() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1", consume_type=ConsumeType.CONSUME_POP)
-        found = await story.show()
-        assert (owners(found), found.problems) == ([None] * 4, [])
+async def test_a_group_of_pop_consumers_owns_nothing(story: ScriptedGroup) -> None:
+    await story.join("c1", consume_type=ConsumeType.CONSUME_POP)
+    found = await story.show()
+    assert (owners(found), found.problems) == ([None] * 4, [])
 
 
-@in_virtual_time
 async def test_many_queues_with_one_fault_are_counted() -> None:
     assert groups.NAMED_MAX == 16
-    async with two_brokers() as running, ScriptedGroup(running, queues=9) as story:
+    async with open_story(queues=9) as story:
         await story.join("c1")
         await story.pull("c1", 0, 0)
         shown = await story.show()
@@ -285,52 +280,46 @@ async def test_many_queues_with_one_fault_are_counted() -> None:
         assert len([p for p in shown.problems if p.startswith("orders broker-")]) == 16
 
 
-@in_virtual_time
-async def test_a_group_whose_members_have_gone_still_has_its_lag() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1")
-        await story.send(0, 0, 5)
-        await story.commit("c1", 0, 0, 2)
-        for broker in range(2):
-            await story.channels["c1", broker].close()
-        await story.clock.sleep(50)
-        found = await story.show()
-        assert (found.members, found.problems, found.lag) == ([], [], 3)
+async def test_a_group_whose_members_have_gone_still_has_its_lag(story: ScriptedGroup) -> None:
+    await story.join("c1")
+    await story.send(0, 0, 5)
+    await story.commit("c1", 0, 0, 2)
+    for broker in range(2):
+        await story.channels["c1", broker].close()
+    await story.clock.sleep(50)
+    found = await story.show()
+    assert (found.members, found.problems, found.lag) == ([], [], 3)
 
 
-@in_virtual_time
-async def test_a_broker_that_does_not_answer_is_named() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1", brokers=(0,))
-        brokers = await story.admin.brokers()
-        await running.stop_broker(1)
+async def test_a_broker_that_does_not_answer_is_named(story: ScriptedGroup) -> None:
+    await story.join("c1", brokers=(0,))
+    brokers = await story.admin.brokers()
+    await story.running.stop_broker(1)
 
-        async def as_before() -> Any:
-            return brokers
+    async def as_before() -> Any:
+        return brokers
 
-        story.admin.brokers = as_before  # type: ignore[method-assign]
-        found = await story.show()
-        assert found.problems[0].startswith("broker-b does not answer: its part is missing here (")
+    story.admin.brokers = as_before  # type: ignore[method-assign]
+    found = await story.show()
+    assert found.problems[0].startswith("broker-b does not answer: its part is missing here (")
 
 
-@in_virtual_time
-async def test_an_unknown_group_is_a_usage_error() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1")
-        with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):
-            await groups.show(story.admin, "biling")
-        with pytest.raises(UsageError, match="may hold only"):
-            await groups.show(story.admin, "no good")
+async def test_an_unknown_group_is_a_usage_error(story: ScriptedGroup) -> None:
+    await story.join("c1")
+    with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):
+        await groups.show(story.admin, "biling")
+    with pytest.raises(UsageError, match="may hold only"):
+        await groups.show(story.admin, "no good")
 
 
-@in_virtual_time
-async def test_all_groups_are_listed_those_of_the_system_when_asked_for() -> None:
-    async with two_brokers() as running, ScriptedGroup(running) as story:
-        await story.join("c1")
-        await story.send(0, 0, 5)
-        await story.commit("c1", 0, 0, 2)
-        (one,) = await groups.summaries(story.admin)
-        assert (one.name, one.members, one.lag) == ("billing", 1, 3)
-        names = [one.name for one in await groups.summaries(story.admin, system=True)]
-        assert "TOOLS_CONSUMER" in names
-        assert await groups.list_names(story.admin) == ["billing"]
+async def test_all_groups_are_listed_those_of_the_system_when_asked_for(
+    story: ScriptedGroup,
+) -> None:
+    await story.join("c1")
+    await story.send(0, 0, 5)
+    await story.commit("c1", 0, 0, 2)
+    (one,) = await groups.summaries(story.admin)
+    assert (one.name, one.members, one.lag) == ("billing", 1, 3)
+    names = [one.name for one in await groups.summaries(story.admin, system=True)]
+    assert "TOOLS_CONSUMER" in names
+    assert await groups.list_names(story.admin) == ["billing"]

@@ -4,7 +4,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from tests.admin.conftest import OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import dead_letters, messages, topics
 from roquet.admin.topics import TopicSettings
@@ -16,71 +16,69 @@ from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.model.route import BrokerData, TopicRoute
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.query import QueryByKey, QueryReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import encode_properties
 from roquet.wire.records.record import pack
 
+pytestmark = pytest.mark.virtual_time
 
-@asynccontextmanager
-async def six_orders(open_cluster: OpenCluster) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
+
+@pytest.fixture
+async def sent(cluster: ClusterWithAdmin) -> list[SendReceipt]:
     """Six messages a second apart, on two brokers; the even ones have the key `even`."""
-    async with open_cluster() as it:
-        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
-        await it.settle()
-        sent = []
-        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
-            for number in range(6):
-                keys = ("even", f"n{number}") if number % 2 == 0 else ()
-                sent.append(await producer.send("orders", b"%d" % number, keys=keys))
-                await it.clock.sleep(1_000)
-        yield it, sent
+    await topics.create(cluster.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+    await cluster.settle()
+    sent = []
+    async with Producer(cluster.namesrv, config=ProducerConfig(clock=cluster.clock)) as producer:
+        for number in range(6):
+            keys = ("even", f"n{number}") if number % 2 == 0 else ()
+            sent.append(await producer.send("orders", b"%d" % number, keys=keys))
+            await cluster.clock.sleep(1_000)
+    return sent
 
 
-@in_virtual_time
-async def test_a_message_is_found_by_either_of_its_ids(open_cluster: OpenCluster) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
-        (by_place,) = await messages.by_id(it.admin, sent[3].offset_message_id)
-        assert by_own == by_place
-        assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
-        (again,) = await messages.by_id(it.admin, sent[3].offset_message_id, "orders")
-        assert again == by_own
-
-
-@in_virtual_time
-async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
-    open_cluster: OpenCluster,
+async def test_a_message_is_found_by_either_of_its_ids(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, _sent):
-        found = await messages.by_key(it.admin, "orders", "even")
-        assert [message.body for message in found] == [b"0", b"2", b"4"]
-        times = [message.stored_ms for message in found]
-        late = await messages.by_key(it.admin, "orders", "even", begin_ms=times[1])
-        assert [message.body for message in late] == [b"2", b"4"]
-        assert [m.body for m in await messages.by_key(it.admin, "orders", "even", count=1)] == [
-            b"4"
-        ]
-        assert await messages.by_key(it.admin, "orders", "odd") == []
+    (by_own,) = await messages.by_id(cluster.admin, sent[3].message_id, "orders")
+    (by_place,) = await messages.by_id(cluster.admin, sent[3].offset_message_id)
+    assert by_own == by_place
+    assert (by_own.body, by_own.broker_name) == (b"3", sent[3].queue.broker_name)
+    (again,) = await messages.by_id(cluster.admin, sent[3].offset_message_id, "orders")
+    assert again == by_own
 
 
-@in_virtual_time
-async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: OpenCluster) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        config = ClientConfig(clock=it.clock)
-        async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
-            (third,) = await messages.by_id(it.admin, sent[2].offset_message_id)
-            (fifth,) = await messages.by_id(it.admin, sent[4].offset_message_id)
-            found = messages.by_time(reader, "orders", third.stored_ms, fifth.stored_ms)
-            assert sorted([message.body async for message in found]) == [b"2", b"3"]
-            begun = messages.by_time(reader, "orders", 0, fifth.stored_ms, each=1)
-            assert sorted([message.body async for message in begun]) == [b"0", b"1"]
-            queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
-            assert (await messages.by_offset(reader, queue, 0)) is not None
-            assert (await messages.by_offset(reader, queue, 99)) is None
-            with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
-                await messages.queues(reader, "ordesr")
+async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+) -> None:
+    found = await messages.by_key(cluster.admin, "orders", "even")
+    assert [message.body for message in found] == [b"0", b"2", b"4"]
+    times = [message.stored_ms for message in found]
+    late = await messages.by_key(cluster.admin, "orders", "even", begin_ms=times[1])
+    assert [message.body for message in late] == [b"2", b"4"]
+    assert [m.body for m in await messages.by_key(cluster.admin, "orders", "even", count=1)] == [
+        b"4"
+    ]
+    assert await messages.by_key(cluster.admin, "orders", "odd") == []
+
+
+async def test_messages_of_a_time_are_read_from_every_queue(
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
+) -> None:
+    config = ClientConfig(clock=cluster.clock)
+    async with PullConsumer(cluster.namesrv, group="audit", config=_consumer(config)) as reader:
+        (third,) = await messages.by_id(cluster.admin, sent[2].offset_message_id)
+        (fifth,) = await messages.by_id(cluster.admin, sent[4].offset_message_id)
+        found = messages.by_time(reader, "orders", third.stored_ms, fifth.stored_ms)
+        assert sorted([message.body async for message in found]) == [b"2", b"3"]
+        begun = messages.by_time(reader, "orders", 0, fifth.stored_ms, each=1)
+        assert sorted([message.body async for message in begun]) == [b"0", b"1"]
+        queue = MessageQueue("orders", sent[0].queue.broker_name, 0)
+        assert (await messages.by_offset(reader, queue, 0)) is not None
+        assert (await messages.by_offset(reader, queue, 99)) is None
+        with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
+            await messages.queues(reader, "ordesr")
 
 
 def _consumer(config: ClientConfig) -> Any:
@@ -89,44 +87,34 @@ def _consumer(config: ClientConfig) -> Any:
     return ConsumerConfig(clock=config.clock)
 
 
-@in_virtual_time
 async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        with pytest.raises(UsageError, match="not 32 or 56"):
-            await messages.by_id(it.admin, "abc", "orders")
-        with pytest.raises(UsageError, match="say the topic, too"):
-            await messages.by_id(it.admin, sent[0].message_id)
-        beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
-        assert await messages.by_id(it.admin, beyond) == []
-        with pytest.raises(UsageError, match="orders"):
-            await messages.by_key(it.admin, "ordesr", "even")
+    with pytest.raises(UsageError, match="not 32 or 56"):
+        await messages.by_id(cluster.admin, "abc", "orders")
+    with pytest.raises(UsageError, match="say the topic, too"):
+        await messages.by_id(cluster.admin, sent[0].message_id)
+    beyond = sent[0].offset_message_id[:16] + "0" * 8 + "7FFFFFFF"
+    assert await messages.by_id(cluster.admin, beyond) == []
+    with pytest.raises(UsageError, match="orders"):
+        await messages.by_key(cluster.admin, "ordesr", "even")
 
 
-@in_virtual_time
 async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with six_orders(open_cluster) as (it, _sent):
-        route = await it.admin.route("orders")
-        await it.running.stop_broker(0)
-
-        async def stale(_topic: str) -> Any:
-            return route
-
-        it.admin.route = stale
-        with pytest.raises(ConnectFailed, match="broker-a does not answer"):
-            await messages.by_key(it.admin, "orders", "even")
+    stale = AsyncMock(return_value=await cluster.admin.route("orders"))
+    await cluster.running.stop_broker(0)
+    monkeypatch.setattr(cluster.admin, "route", stale)
+    with pytest.raises(ConnectFailed, match="broker-a does not answer"):
+        await messages.by_key(cluster.admin, "orders", "even")
 
 
-@in_virtual_time
 async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin, sent: list[SendReceipt]
 ) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        other = sent[0].message_id[:-8] + "00000000"
-        assert await messages.by_id(it.admin, other, "orders") == []
+    other = sent[0].message_id[:-8] + "00000000"
+    assert await messages.by_id(cluster.admin, other, "orders") == []
 
 
 MIB = 1024 * 1024
@@ -134,7 +122,7 @@ BOMBS = 6
 
 
 @asynccontextmanager
-async def bombs(open_cluster: OpenCluster, topic: str) -> AsyncIterator[Any]:
+async def bombs(topic: str) -> AsyncIterator[Any]:
     """Messages of four kilobytes that decompress to four megabytes each."""
     async with open_cluster() as it:
         await topics.create(it.admin, topic, TopicSettings(read_queues=1, write_queues=1))
@@ -152,20 +140,16 @@ def assert_cut(sizes: list[int], notes: list[str]) -> None:
     assert notes[-1] == "cut to its first 4,096 bytes"
 
 
-@in_virtual_time
-async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long(
-    open_cluster: OpenCluster,
-) -> None:
-    async with bombs(open_cluster, "orders") as it:
+async def test_bodies_of_a_look_up_are_cut_once_all_together_are_too_long() -> None:
+    async with bombs("orders") as it:
         found = await messages.by_key(it.admin, "orders", "bomb")
         assert_cut([len(m.body) for m in found], [m.body_note for m in found])
 
 
-@in_virtual_time
-async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole(
-    open_cluster: OpenCluster,
-) -> None:
-    async with bombs(open_cluster, "%DLQ%g") as it:
+async def test_bodies_of_dead_letters_that_are_shown_are_cut_and_those_sent_again_are_whole() -> (
+    None
+):
+    async with bombs("%DLQ%g") as it:
         config = ConsumerConfig(clock=it.clock)
         async with dead_letters.open_reader(it.namesrv, config) as reader:
             shown = [letter.message for letter in await dead_letters.newest(reader, "g", 100)]
@@ -183,19 +167,17 @@ def test_a_body_that_cannot_be_restored_is_shown_as_it_is_stored() -> None:
     assert shown.body_note.startswith("as it is stored: body is not zlib")
 
 
-@in_virtual_time
 async def test_more_messages_of_a_key_than_an_answer_holds_are_found_page_by_page(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin,
 ) -> None:
-    async with open_cluster() as it:
-        await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
-        await it.settle()
-        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
-            sent = [Message("orders", b"%d" % n, keys=("k",)) for n in range(300)]
-            await producer.send_many(sent)  # many in one millisecond
-        found = await messages.by_key(it.admin, "orders", "k", count=300)
-        assert sorted(int(message.body) for message in found) == list(range(300))
-        assert len(await messages.by_key(it.admin, "orders", "k", count=100)) == 100
+    await topics.create(cluster.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
+    await cluster.settle()
+    async with Producer(cluster.namesrv, config=ProducerConfig(clock=cluster.clock)) as producer:
+        sent = [Message("orders", b"%d" % n, keys=("k",)) for n in range(300)]
+        await producer.send_many(sent)  # many in one millisecond
+    found = await messages.by_key(cluster.admin, "orders", "k", count=300)
+    assert sorted(int(message.body) for message in found) == list(range(300))
+    assert len(await messages.by_key(cluster.admin, "orders", "k", count=100)) == 100
 
 
 class GenuineBroker:
@@ -221,7 +203,6 @@ class GenuineBroker:
         return QueryReply(body=body, index_last_update_timestamp=0, index_last_update_phyoffset=0)
 
 
-@in_virtual_time
 async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixture) -> None:
     broker: Any = GenuineBroker([ms // 5 for ms in range(200)], 64)
     found = await messages.by_key(broker, "t", "k", count=500)
@@ -232,12 +213,10 @@ async def test_an_apache_broker_is_paged_by_time(caplog: pytest.LogCaptureFixtur
     assert "a has more messages of one second than the 64 of an answer with key k" in caplog.text
 
 
-@in_virtual_time
 async def test_a_broker_that_fails_to_look_is_no_empty_result(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithAdmin, sent: list[SendReceipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with six_orders(open_cluster) as (it, sent):
-        failed = CallRefused(ResponseCode.SYSTEM_ERROR, "the disk fails")
-        monkeypatch.setattr(it.admin, "ask", AsyncMock(side_effect=failed))
-        with pytest.raises(CallRefused, match="the disk fails"):
-            await messages.by_id(it.admin, sent[0].offset_message_id)
+    failed = CallRefused(ResponseCode.SYSTEM_ERROR, "the disk fails")
+    monkeypatch.setattr(cluster.admin, "ask", AsyncMock(side_effect=failed))
+    with pytest.raises(CallRefused, match="the disk fails"):
+        await messages.by_id(cluster.admin, sent[0].offset_message_id)

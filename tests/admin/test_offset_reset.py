@@ -3,7 +3,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
-from tests.admin.conftest import ClusterWithAdmin, OpenCluster
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import groups, offset_reset, topics
 from roquet.admin.client import AdminClient
@@ -14,13 +14,14 @@ from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.bodies import ResetOffsetBody
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+
+pytestmark = pytest.mark.virtual_time
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -61,86 +62,72 @@ async def bodies(consumer: PushConsumer, count: int) -> list[bytes]:
     return sorted(found)
 
 
-@in_virtual_time
-async def test_a_plan_changes_nothing(open_cluster: OpenCluster) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-        assert [(m.committed, m.target, m.redelivered) for m in moves] == [(2, 0, 2)] * 4
-        assert (await groups.show(it.admin, "billing")).lag == 0
+async def test_a_plan_changes_nothing(cluster: ClusterWithAdmin) -> None:
+    await orders(cluster)
+    moves = await offset_reset.plan(cluster.admin, "billing", "orders", QueueEdge.FIRST)
+    assert [(m.committed, m.target, m.redelivered) for m in moves] == [(2, 0, 2)] * 4
+    assert (await groups.show(cluster.admin, "billing")).lag == 0
 
 
-@in_virtual_time
 async def test_a_group_without_members_goes_on_at_the_reset_offset(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin,
 ) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-        await offset_reset.reset(it.admin, "billing", moves)
-        async with member(it) as consumer:
-            assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
+    await orders(cluster)
+    moves = await offset_reset.plan(cluster.admin, "billing", "orders", QueueEdge.FIRST)
+    await offset_reset.reset(cluster.admin, "billing", moves)
+    async with member(cluster) as consumer:
+        assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
 
 
-@in_virtual_time
-async def test_a_group_with_members_goes_on_at_the_reset_offset(open_cluster: OpenCluster) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        async with member(it) as consumer:
-            await it.clock.sleep(2_000)
-            moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-            await offset_reset.reset(it.admin, "billing", moves)
-            assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
+async def test_a_group_with_members_goes_on_at_the_reset_offset(cluster: ClusterWithAdmin) -> None:
+    await orders(cluster)
+    async with member(cluster) as consumer:
+        await cluster.clock.sleep(2_000)
+        moves = await offset_reset.plan(cluster.admin, "billing", "orders", QueueEdge.FIRST)
+        await offset_reset.reset(cluster.admin, "billing", moves)
+        assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
 
 
-@in_virtual_time
-async def test_a_time_and_single_queues_can_be_chosen(open_cluster: OpenCluster) -> None:
-    async with open_cluster() as it:
-        began = it.clock.now_ms()
-        await orders(it)
-        by_time = await offset_reset.plan(it.admin, "billing", "orders", began + 5_500)
-        assert sum(m.redelivered for m in by_time) == 3
-        (one,) = await offset_reset.plan(
-            it.admin, "billing", "orders", QueueEdge.LAST, [("broker-b", 1)]
+async def test_a_time_and_single_queues_can_be_chosen(cluster: ClusterWithAdmin) -> None:
+    began = cluster.clock.now_ms()
+    await orders(cluster)
+    by_time = await offset_reset.plan(cluster.admin, "billing", "orders", began + 5_500)
+    assert sum(m.redelivered for m in by_time) == 3
+    (one,) = await offset_reset.plan(
+        cluster.admin, "billing", "orders", QueueEdge.LAST, [("broker-b", 1)]
+    )
+    assert (one.queue.broker_name, one.queue.queue_id, one.target) == ("broker-b", 1, one.end)
+    beyond = await offset_reset.plan(cluster.admin, "billing", "orders", began + 10**9)
+    assert [m.target for m in beyond] == [m.end for m in beyond]
+
+
+async def test_a_new_group_can_be_given_a_place(cluster: ClusterWithAdmin) -> None:
+    await orders(cluster)
+    moves = await offset_reset.plan(cluster.admin, "audit", "orders", QueueEdge.LAST)
+    assert [m.committed for m in moves] == [None] * 4
+    await offset_reset.reset(cluster.admin, "audit", moves)
+    again = await offset_reset.plan(cluster.admin, "audit", "orders", QueueEdge.LAST)
+    assert [m.committed for m in again] == [m.target for m in moves]
+
+
+async def test_unknown_topics_and_queues_are_refused(cluster: ClusterWithAdmin) -> None:
+    await orders(cluster)
+    with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
+        await offset_reset.plan(cluster.admin, "billing", "ordesr", QueueEdge.FIRST)
+    with pytest.raises(UsageError, match="has no queue 9 on 'broker-a'"):
+        await offset_reset.plan(
+            cluster.admin, "billing", "orders", QueueEdge.FIRST, [("broker-a", 9)]
         )
-        assert (one.queue.broker_name, one.queue.queue_id, one.target) == ("broker-b", 1, one.end)
-        beyond = await offset_reset.plan(it.admin, "billing", "orders", began + 10**9)
-        assert [m.target for m in beyond] == [m.end for m in beyond]
 
 
-@in_virtual_time
-async def test_a_new_group_can_be_given_a_place(open_cluster: OpenCluster) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        moves = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
-        assert [m.committed for m in moves] == [None] * 4
-        await offset_reset.reset(it.admin, "audit", moves)
-        again = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
-        assert [m.committed for m in again] == [m.target for m in moves]
-
-
-@in_virtual_time
-async def test_unknown_topics_and_queues_are_refused(open_cluster: OpenCluster) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
-            await offset_reset.plan(it.admin, "billing", "ordesr", QueueEdge.FIRST)
-        with pytest.raises(UsageError, match="has no queue 9 on 'broker-a'"):
-            await offset_reset.plan(
-                it.admin, "billing", "orders", QueueEdge.FIRST, [("broker-a", 9)]
-            )
-
-
-@in_virtual_time
 async def test_a_reset_that_fails_names_how_many_queues_were_reset(
-    open_cluster: OpenCluster,
+    cluster: ClusterWithAdmin,
 ) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-        await it.running.stop_broker(1)
-        with pytest.raises(RoquetError, match="2 of 4 queues were reset"):
-            await offset_reset.reset(it.admin, "billing", moves)
+    await orders(cluster)
+    moves = await offset_reset.plan(cluster.admin, "billing", "orders", QueueEdge.FIRST)
+    await cluster.running.stop_broker(1)
+    with pytest.raises(RoquetError, match="2 of 4 queues were reset"):
+        await offset_reset.reset(cluster.admin, "billing", moves)
 
 
 # -- brokers that leave it to the members --------------------------------------------------------
@@ -165,8 +152,7 @@ async def lag(it: ClusterWithAdmin) -> int:
     return lag
 
 
-@in_virtual_time
-async def test_members_that_move_themselves_skip_nothing(open_cluster: OpenCluster) -> None:
+async def test_members_that_move_themselves_skip_nothing() -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it) as consumer:
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await offset_reset.reset(it.admin, "billing", moves)
@@ -175,10 +161,7 @@ async def test_members_that_move_themselves_skip_nothing(open_cluster: OpenClust
         assert await bodies(consumer, 8) == [b"%d" % n for n in range(8)]
 
 
-@in_virtual_time
-async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
-    open_cluster: OpenCluster,
-) -> None:
+async def test_members_that_move_themselves_move_in_the_queues_that_are_named() -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         for target, then in ((QueueEdge.LAST, 2), (QueueEdge.FIRST, 0)):
             moves = await offset_reset.plan(
@@ -222,10 +205,9 @@ def answers_resets(monkeypatch: pytest.MonkeyPatch, offset: int | None) -> None:
     monkeypatch.setattr(AdminClient, "ask", answered)
 
 
-@in_virtual_time
 @pytest.mark.parametrize(("target", "left"), [(QueueEdge.FIRST, 8), (QueueEdge.LAST, 0)])
 async def test_brokers_that_know_times_alone_move_all_queues(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
+    monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -235,10 +217,9 @@ async def test_brokers_that_know_times_alone_move_all_queues(
         assert await lag(it) == left
 
 
-@in_virtual_time
 @pytest.mark.parametrize("target", [QueueEdge.FIRST, QueueEdge.LAST])
 async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
+    monkeypatch: pytest.MonkeyPatch, target: QueueEdge
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -249,9 +230,8 @@ async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
         assert await lag(it) == 4
 
 
-@in_virtual_time
 async def test_a_broker_that_resets_to_another_offset_is_an_error(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
@@ -264,22 +244,20 @@ async def test_a_broker_that_resets_to_another_offset_is_an_error(
             await offset_reset.reset(it.admin, "billing", moves)
 
 
-@in_virtual_time
 async def test_offsets_are_not_overwritten_while_a_broker_does_not_tell_who_is_online(
-    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_cluster() as it:
-        await orders(it)
-        resets = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-        ask = AdminClient.ask
+    await orders(cluster)
+    resets = await offset_reset.plan(cluster.admin, "billing", "orders", QueueEdge.FIRST)
+    ask = AdminClient.ask
 
-        async def asked(admin: AdminClient, address: str, call: Call[R], *rest: int) -> R:
-            if isinstance(call, GetConnections):
-                raise CallRefused(ResponseCode.NO_PERMISSION, "no")
-            return await ask(admin, address, call, *rest)
+    async def asked(admin: AdminClient, address: str, call: Call[R], *rest: int) -> R:
+        if isinstance(call, GetConnections):
+            raise CallRefused(ResponseCode.NO_PERMISSION, "no")
+        return await ask(admin, address, call, *rest)
 
-        monkeypatch.setattr(AdminClient, "ask", asked)
-        with pytest.raises(CallRefused, match="code 16: no"):
-            await offset_reset.reset(it.admin, "billing", resets)
-        monkeypatch.undo()
-        assert (await groups.show(it.admin, "billing")).lag == 0
+    monkeypatch.setattr(AdminClient, "ask", asked)
+    with pytest.raises(CallRefused, match="code 16: no"):
+        await offset_reset.reset(cluster.admin, "billing", resets)
+    monkeypatch.undo()
+    assert (await groups.show(cluster.admin, "billing")).lag == 0

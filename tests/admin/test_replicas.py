@@ -21,12 +21,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.settings import GetSettings
-from roquet.wire.calls.admin.stats import (
-    GetEpochs,
-    GetHaStatus,
-    GetRuntimeInfo,
-    HaConnection,
-)
+from roquet.wire.calls.admin.stats import GetEpochs, GetHaStatus, GetRuntimeInfo, HaConnection
 from roquet.wire.calls.query import ViewMessage
 
 MASTER_STATUS = b"""{"haClientRuntimeInfo":{"lastReadTimestamp":0,"lastWriteTimestamp":0,

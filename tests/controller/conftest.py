@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
+import pytest
 from msgspec.structs import replace
 
 from roquet.controller.app import ControllerServer
@@ -132,17 +133,6 @@ async def broker(
         yield found
 
 
-async def trio(stack: AsyncExitStack) -> tuple[Broker, Broker, Broker]:
-    """Brokers 1 to 3 with heartbeats; 1 leads in epoch 1 with a set of all three."""
-    one, two, three = [await stack.enter_async_context(broker(n)) for n in (1, 2, 3)]
-    for each in (one, two, three):
-        await each.apply()
-        await each.beat()
-    await one.elect()
-    assert await one.alter(1, 1, 1, 2, 3) == {1, 2, 3}
-    return one, two, three
-
-
 def stored(server: ControllerServer, name: str = "bc") -> ReplicaGroup:
     """The group as the leader has it."""
     group = server.controller.leadership.leader_state().group(name)
@@ -152,3 +142,45 @@ def stored(server: ControllerServer, name: str = "bc") -> ReplicaGroup:
 
 async def sleep_ms(ms: int) -> None:
     await this_loop().clock.sleep(ms)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ControllerServer]:
+    """A controller at the port of `CONFIG`, whose store is its memory."""
+    async with controller() as server:
+        yield server
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """Closes what a test opens; named behind `server`, before that controller ends."""
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+async def one(server: ControllerServer) -> AsyncIterator[Broker]:
+    """Broker 1, which has asked for nothing yet."""
+    async with broker(1) as one:
+        yield one
+
+
+Trio: TypeAlias = tuple[Broker, Broker, Broker]
+
+
+@asynccontextmanager
+async def open_trio() -> AsyncIterator[Trio]:
+    """Brokers 1 to 3 with heartbeats; 1 leads in epoch 1 with a set of all three."""
+    async with broker(1) as one, broker(2) as two, broker(3) as three:
+        for each in (one, two, three):
+            await each.apply()
+            await each.beat()
+        await one.elect()
+        assert await one.alter(1, 1, 1, 2, 3) == {1, 2, 3}
+        yield one, two, three
+
+
+@pytest.fixture
+async def trio(server: ControllerServer) -> AsyncIterator[Trio]:
+    async with open_trio() as brokers:
+        yield brokers

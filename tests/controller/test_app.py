@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,43 @@ from tests.controller.conftest import (
     CONFIG,
     LEASE_MS,
     WAIT_MS,
+    Broker,
+    Trio,
     broker,
     controller,
+    open_trio,
     sleep_ms,
     stored,
-    trio,
 )
+from tests.metrics.prometheus_text import parsed
 
 from roquet.access.translation import encode_document
 from roquet.controller.app import (
     ControllerServer,
     advertised_address,
+    open_store,
     warn_of_open_controller,
 )
 from roquet.controller.config import ControllerConfig
+from roquet.controller.state_store.etcd import EtcdStore
+from roquet.controller.state_store.file import FileStore
 from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
+from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.observe.page_client import read_page
+from roquet.testing.clock import this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import decode
 from roquet.wire.fastjson import codec
 from roquet.wire.frame import FrameReader
 from roquet.wire.signing import Credentials, Signer
+
+pytestmark = pytest.mark.virtual_time
 
 CERTIFICATES = Path(__file__).parents[1] / "certificates"
 FRAMES = Path(__file__).parents[1] / "vectors" / "replication" / "controller-frames.jsonl"
@@ -71,7 +80,6 @@ async def check_answer(code: int, request: int = 0, response: int = 0) -> None:
     assert command.body.decode() == wanted["body"]
 
 
-@in_virtual_time
 async def test_genuine_requests_get_the_answers_of_apaches_controller() -> None:
     settings = {"controllers": "g1", "controller_id": "n0", "advertise": "127.0.0.1:21878"}
     async with controller(None, **settings) as server, broker(2) as two:
@@ -90,15 +98,14 @@ async def test_genuine_requests_get_the_answers_of_apaches_controller() -> None:
             assert command.body.decode() == text
 
 
-@in_virtual_time
-async def test_a_heartbeat_is_answered_in_apaches_words_without_a_lease() -> None:
-    async with controller(), broker(1) as one:
-        reply = await one.beat()
-        assert (reply.code, reply.remark) == (ResponseCode.SUCCESS, "Heart beat success")
-        assert reply.lease_millis is None
+async def test_a_heartbeat_is_answered_in_apaches_words_without_a_lease(
+    server: ControllerServer, one: Broker
+) -> None:
+    reply = await one.beat()
+    assert (reply.code, reply.remark) == (ResponseCode.SUCCESS, "Heart beat success")
+    assert reply.lease_millis is None
 
 
-@in_virtual_time
 async def test_the_first_broker_leads_and_the_second_learns_it() -> None:
     async with controller(), broker(1) as one, broker(2) as two:
         await one.apply()
@@ -112,194 +119,181 @@ async def test_the_first_broker_leads_and_the_second_learns_it() -> None:
         assert (info.master_broker_id, info.master_epoch) == (1, 1)
 
 
-@in_virtual_time
-async def test_a_master_whose_connection_ends_is_replaced_at_once() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await sleep_ms(5_000)
+async def test_a_master_whose_connection_ends_is_replaced_at_once(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await sleep_ms(5_000)
+    await two.beat(epoch=1, max_offset=100)
+    await three.beat(epoch=1, max_offset=200)
+    await one.channel.close()
+    await sleep_ms(100)
+    group = stored(server)
+    assert (group.master, group.master_epoch, group.in_sync) == (3, 2, frozenset({3}))
+    for told in (two, three):
+        notice = told.notices[-1]
+        assert (notice.master_broker_id, notice.master_epoch) == (3, 2)
+        assert notice.master_address == three.address
+        body = codec.loads(notice.body, calls.SyncStateSet)
+        assert (body.sync_state_set, body.sync_state_set_epoch) == ([3], 3)
+    assert len(one.notices) == 1, "of its own election: now it is not alive"
+
+
+async def test_a_silent_master_is_replaced_when_its_time_is_over(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, _ = trio
+    await one.beat(heartbeat_timeout_mills=3_000)
+    await sleep_ms(2_900)
+    await two.beat(max_offset=7)
+    assert stored(server).master == 1
+    await sleep_ms(300)
+    assert stored(server).master == 2
+
+
+async def test_a_master_with_a_lease_is_replaced_only_when_it_has_certainly_stopped(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    reply = await one.beat(lease_epoch=1, waits_for_all=False)
+    assert reply.lease_millis == LEASE_MS
+    granted_ms = this_loop().clock.monotonic_ms()
+    await one.channel.close()
+    while stored(server).master == 1:
         await two.beat(epoch=1, max_offset=100)
         await three.beat(epoch=1, max_offset=200)
-        await one.channel.close()
-        await sleep_ms(100)
-        group = stored(server)
-        assert (group.master, group.master_epoch, group.in_sync) == (3, 2, frozenset({3}))
-        for told in (two, three):
-            notice = told.notices[-1]
-            assert (notice.master_broker_id, notice.master_epoch) == (3, 2)
-            assert notice.master_address == three.address
-            body = codec.loads(notice.body, calls.SyncStateSet)
-            assert (body.sync_state_set, body.sync_state_set_epoch) == ([3], 3)
-        assert len(one.notices) == 1, "of its own election: now it is not alive"
+        await sleep_ms(50)
+        assert this_loop().clock.monotonic_ms() - granted_ms < 3_000
+    assert this_loop().clock.monotonic_ms() - granted_ms >= WAIT_MS
+    assert stored(server).master == 3
 
 
-@in_virtual_time
-async def test_a_silent_master_is_replaced_when_its_time_is_over() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        await one.beat(heartbeat_timeout_mills=3_000)
-        await sleep_ms(2_900)
-        await two.beat(max_offset=7)
-        assert stored(server).master == 1
-        await sleep_ms(300)
-        assert stored(server).master == 2
+async def test_where_the_whole_set_is_waited_for_a_member_leads_before_the_lease_ends(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, _ = trio
+    await sleep_ms(5_000)
+    await one.beat(lease_epoch=1, waits_for_all=True)
+    await two.beat(epoch=1, max_offset=9)
+    await one.channel.close()
+    await sleep_ms(100)
+    assert stored(server).master == 2
 
 
-@in_virtual_time
-async def test_a_master_with_a_lease_is_replaced_only_when_it_has_certainly_stopped() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        reply = await one.beat(lease_epoch=1, waits_for_all=False)
-        assert reply.lease_millis == LEASE_MS
-        granted_ms = this_loop().clock.monotonic_ms()
-        await one.channel.close()
-        while stored(server).master == 1:
-            await two.beat(epoch=1, max_offset=100)
-            await three.beat(epoch=1, max_offset=200)
-            await sleep_ms(50)
-            assert this_loop().clock.monotonic_ms() - granted_ms < 3_000
-        assert this_loop().clock.monotonic_ms() - granted_ms >= WAIT_MS
-        assert stored(server).master == 3
+async def test_heartbeats_from_before_the_end_of_the_lease_decide_no_election(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await two.beat(epoch=1, max_offset=100)
+    await three.beat(epoch=1, max_offset=50)
+    await one.beat(lease_epoch=1, waits_for_all=False)
+    await one.channel.close()
+    await sleep_ms(2_000)
+    assert stored(server).master == 1, "3 may have got more since"
+    await two.beat(epoch=1, max_offset=100)
+    await three.beat(epoch=1, max_offset=150)
+    await sleep_ms(300)
+    assert stored(server).master == 3
 
 
-@in_virtual_time
-async def test_where_the_whole_set_is_waited_for_a_member_leads_before_the_lease_ends() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        await sleep_ms(5_000)
-        await one.beat(lease_epoch=1, waits_for_all=True)
-        await two.beat(epoch=1, max_offset=9)
-        await one.channel.close()
-        await sleep_ms(100)
-        assert stored(server).master == 2
+async def test_a_lease_is_refused_to_everybody_but_the_master_of_the_epoch(trio: Trio) -> None:
+    one, two, _ = trio
+    for sender, epoch, code in ((two, 1, 2002), (one, 2, 2000)):
+        with pytest.raises(CallRefused) as refused:
+            await sender.beat(lease_epoch=epoch)
+        assert refused.value.code == code
 
 
-@in_virtual_time
-async def test_heartbeats_from_before_the_end_of_the_lease_decide_no_election() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await two.beat(epoch=1, max_offset=100)
-        await three.beat(epoch=1, max_offset=50)
-        await one.beat(lease_epoch=1, waits_for_all=False)
-        await one.channel.close()
-        await sleep_ms(2_000)
-        assert stored(server).master == 1, "3 may have got more since"
-        await two.beat(epoch=1, max_offset=100)
-        await three.beat(epoch=1, max_offset=150)
-        await sleep_ms(300)
-        assert stored(server).master == 3
+async def test_a_designated_broker_leads_once_the_masters_lease_is_over(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await sleep_ms(5_000)
+    await one.beat(lease_epoch=1)
+    call = calls.ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+    began_ms = this_loop().clock.monotonic_ms()
+    electing = asyncio.create_task(two.channel.call(call))
+    await sleep_ms(WAIT_MS + 100)
+    assert not electing.done(), "nobody has said since what it has"
+    for sender in (one, two, three):
+        await sender.beat()
+    reply = await electing
+    assert this_loop().clock.monotonic_ms() - began_ms >= WAIT_MS
+    assert (reply.master_broker_id, stored(server).master) == (2, 2)
 
 
-@in_virtual_time
-async def test_a_lease_is_refused_to_everybody_but_the_master_of_the_epoch() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        for sender, epoch, code in ((two, 1, 2002), (one, 2, 2000)):
-            with pytest.raises(CallRefused) as refused:
-                await sender.beat(lease_epoch=epoch)
-            assert refused.value.code == code
-
-
-@in_virtual_time
-async def test_a_designated_broker_leads_once_the_masters_lease_is_over() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await sleep_ms(5_000)
+async def test_a_lease_is_not_prolonged_while_a_designated_broker_waits_for_its_end(
+    trio: Trio,
+) -> None:
+    one, two, three = trio
+    await sleep_ms(5_000)
+    await one.beat(lease_epoch=1)
+    call = calls.ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+    waiting = asyncio.create_task(two.channel.call(call))
+    await sleep_ms(500)
+    with pytest.raises(CallRefused, match="another broker is to be elected"):
         await one.beat(lease_epoch=1)
-        call = calls.ElectMaster(
-            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
-        )
-        began_ms = this_loop().clock.monotonic_ms()
-        electing = asyncio.create_task(two.channel.call(call))
-        await sleep_ms(WAIT_MS + 100)
-        assert not electing.done(), "nobody has said since what it has"
-        for sender in (one, two, three):
-            await sender.beat()
-        reply = await electing
-        assert this_loop().clock.monotonic_ms() - began_ms >= WAIT_MS
-        assert (reply.master_broker_id, stored(server).master) == (2, 2)
+    await sleep_ms(WAIT_MS)
+    for sender in (one, two, three):
+        await sender.beat()
+    assert (await waiting).master_broker_id == 2
 
 
-@in_virtual_time
-async def test_a_lease_is_not_prolonged_while_a_designated_broker_waits_for_its_end() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await sleep_ms(5_000)
-        await one.beat(lease_epoch=1)
-        call = calls.ElectMaster(
-            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
-        )
-        waiting = asyncio.create_task(two.channel.call(call))
-        await sleep_ms(500)
-        with pytest.raises(CallRefused, match="another broker is to be elected"):
-            await one.beat(lease_epoch=1)
-        await sleep_ms(WAIT_MS)
-        for sender in (one, two, three):
-            await sender.beat()
-        assert (await waiting).master_broker_id == 2
+async def test_a_designated_broker_that_does_not_catch_up_leaves_the_master_its_lease(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await sleep_ms(5_000)
+    await one.beat(lease_epoch=1, logs_needed=2)
+    call = calls.ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+    waiting = asyncio.create_task(two.channel.call(call, 10_000))
+    await sleep_ms(WAIT_MS)
+    for sender, end in ((one, 900), (two, 800), (three, 900)):
+        await sender.beat(epoch=1, max_offset=end)
+    with pytest.raises(CallRefused, match="broker 2 lacks messages that broker 1 has"):
+        await waiting
+    await one.beat(epoch=1, max_offset=900, lease_epoch=1, logs_needed=2)
+    assert stored(server).master == 1
 
 
-@in_virtual_time
-async def test_a_designated_broker_that_does_not_catch_up_leaves_the_master_its_lease() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await sleep_ms(5_000)
-        await one.beat(lease_epoch=1, logs_needed=2)
-        call = calls.ElectMaster(
-            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
-        )
-        waiting = asyncio.create_task(two.channel.call(call, 10_000))
-        await sleep_ms(WAIT_MS)
-        for sender, end in ((one, 900), (two, 800), (three, 900)):
-            await sender.beat(epoch=1, max_offset=end)
-        with pytest.raises(CallRefused, match="broker 2 lacks messages that broker 1 has"):
-            await waiting
-        await one.beat(epoch=1, max_offset=900, lease_epoch=1, logs_needed=2)
-        assert stored(server).master == 1
+async def test_a_designated_broker_is_not_elected_while_too_few_others_are_heard_of(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await one.beat(lease_epoch=1, logs_needed=2)
+    for sender in (one, three):
+        await sender.channel.close()
+    call = calls.ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+    waiting = asyncio.create_task(two.channel.call(call, 10_000))
+    await sleep_ms(WAIT_MS)
+    await two.beat()
+    with pytest.raises(CallRefused, match="1 more of the set"):
+        await waiting
+    assert stored(server).master == 1
+    reply = await two.channel.call(msgspec.structs.replace(call, unclean=True))
+    assert (reply.master_broker_id, stored(server).master) == (2, 2)
 
 
-@in_virtual_time
-async def test_a_designated_broker_is_not_elected_while_too_few_others_are_heard_of() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await one.beat(lease_epoch=1, logs_needed=2)
-        for sender in (one, three):
-            await sender.channel.close()
-        call = calls.ElectMaster(
-            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
-        )
-        waiting = asyncio.create_task(two.channel.call(call, 10_000))
-        await sleep_ms(WAIT_MS)
-        await two.beat()
-        with pytest.raises(CallRefused, match="1 more of the set"):
-            await waiting
-        assert stored(server).master == 1
-        reply = await two.channel.call(msgspec.structs.replace(call, unclean=True))
-        assert (reply.master_broker_id, stored(server).master) == (2, 2)
+async def test_a_restarted_master_with_less_than_others_is_replaced(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, two, three = trio
+    await one.beat(epoch=1, max_offset=500, lease_epoch=1, waits_for_all=True)
+    await two.beat(epoch=1, max_offset=500)
+    await three.beat(epoch=1, max_offset=400)
+    await one.beat(epoch=1, max_offset=300, releases_lease=True)
+    reply = await one.elect()
+    assert reply.code == ResponseCode.SUCCESS
+    assert (reply.master_broker_id, stored(server).master_epoch) == (2, 2)
 
 
-@in_virtual_time
-async def test_a_restarted_master_with_less_than_others_is_replaced() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        await one.beat(epoch=1, max_offset=500, lease_epoch=1, waits_for_all=True)
-        await two.beat(epoch=1, max_offset=500)
-        await three.beat(epoch=1, max_offset=400)
-        await one.beat(epoch=1, max_offset=300, releases_lease=True)
-        reply = await one.elect()
-        assert reply.code == ResponseCode.SUCCESS
-        assert (reply.master_broker_id, stored(server).master_epoch) == (2, 2)
+async def test_a_master_that_is_alive_stays_and_says_so(trio: Trio) -> None:
+    _, two, _ = trio
+    reply = await two.elect()
+    assert reply.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+    assert (reply.master_broker_id, reply.master_epoch) == (1, 1)
 
 
-@in_virtual_time
-async def test_a_master_that_is_alive_stays_and_says_so() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        _, two, _ = await trio(stack)
-        reply = await two.elect()
-        assert reply.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
-        assert (reply.master_broker_id, reply.master_epoch) == (1, 1)
-
-
-@in_virtual_time
 async def test_a_group_whose_state_was_lost_elects_nobody_until_it_is_cleaned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -328,11 +322,9 @@ async def test_a_group_whose_state_was_lost_elects_nobody_until_it_is_cleaned(
         assert stored(server).master_epoch == 6, "epochs go on"
 
 
-@in_virtual_time
 async def test_an_old_copy_of_the_state_is_not_changed_in_a_further_epoch() -> None:
     """It would look like the latest state then, and one of its set would be elected."""
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
+    async with controller() as server, open_trio() as (one, two, three):
         assert await one.alter(1, 2, 1, 2) == {1, 2}
         await three.beat(epoch=1, obeyed_epoch=2)
         clean = calls.CleanBrokerData(
@@ -361,7 +353,6 @@ class LosingStore(MemoryStore):
         return {} if self.has_lost else loaded
 
 
-@in_virtual_time
 async def test_a_store_that_lost_a_known_group_does_not_begin_it_again() -> None:
     store = LosingStore()
     async with controller(store) as server, broker(1) as one, broker(2) as two:
@@ -378,7 +369,6 @@ async def test_a_store_that_lost_a_known_group_does_not_begin_it_again() -> None
         assert server.controller.elections.epoch_known("bc") == 1
 
 
-@in_virtual_time
 async def test_a_stopped_controller_can_be_started_again_on_its_port() -> None:
     for _ in range(2):
         async with controller():
@@ -403,6 +393,7 @@ def test_brokers_are_told_an_address_of_this_machine(
     assert advertised_address(ControllerConfig(**settings), 77) == address  # type: ignore[arg-type]
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_port_in_use_is_named() -> None:
     config = ControllerConfig(host="127.0.0.1", port=0)
     async with ControllerServer(config) as first:
@@ -411,7 +402,6 @@ async def test_a_port_in_use_is_named() -> None:
                 pass
 
 
-@in_virtual_time
 async def test_a_controller_with_users_checks_every_request(tmp_path: Path) -> None:
     path = tmp_path / "access.json"
     users = {
@@ -439,6 +429,7 @@ async def test_a_controller_with_users_checks_every_request(tmp_path: Path) -> N
         await channel.close()
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_certificate_names_the_user_of_unsigned_requests(tmp_path: Path) -> None:
     path, ca = tmp_path / "access.json", CERTIFICATES / "ca.pem"
     client = User(name="client", password="x", user_type=UserType.SUPER)
@@ -474,3 +465,53 @@ def test_one_line_warns_of_an_open_controller(caplog: pytest.LogCaptureFixture) 
     assert len(caplog.messages) == 2
     assert "everybody who reaches 10.0.0.5:9878 may have other brokers lead" in caplog.text
     assert "set --access-file, or --host to one interface" in caplog.text
+
+
+async def test_a_controller_shows_whether_it_leads() -> None:
+    config = ControllerConfig(
+        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
+    )
+    async with ControllerServer(config) as server:
+        page = parsed(
+            await read_page(f"127.0.0.1:{server.metrics_port}", "/metrics", timeout_ms=5_000)
+        )
+        assert page.one("roquet_controller_is_leader", node_id=server.address) == 1
+    assert page.one("roquet_brokers", node_type="controller") == 0
+
+
+async def test_a_controller_shows_nothing_unless_it_is_told_to() -> None:
+    async with ControllerServer(ControllerConfig(host="127.0.0.1", port=0)) as server:
+        assert server.metrics_port == 0
+
+
+async def test_each_kind_of_store_has_a_name(tmp_path: Path) -> None:
+    for text, kind in (
+        ("memory", MemoryStore),
+        (f"file:{tmp_path}", FileStore),
+        ("etcd:h:1,[::1]:2", EtcdStore),
+        ("etcd+https:h:1", EtcdStore),
+    ):
+        store = open_store(ControllerConfig(store=text))
+        assert type(store) is kind
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "file", "file:", "etcd", "etcd:", "etcd:h", "etcd+https:h", "zookeeper:h:1"]
+)
+def test_any_other_name_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="store: "):
+        open_store(ControllerConfig(store=text))
+
+
+def test_tls_of_etcd_needs_a_store_that_is_called_by_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not called by TLS: write etcd.https:HOST:PORT"):
+        ControllerConfig(store="etcd:h:1", etcd_tls=Tls())
+    with pytest.raises(ConfigError, match=r"tls.ca: .* cannot be used"):
+        open_store(ControllerConfig(store="etcd+https:h:1", etcd_tls=Tls(ca=tmp_path / "no.pem")))
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "a\n"])
+def test_a_name_of_controllers_that_is_no_part_of_a_key_is_refused(group: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a part of etcd's keys"):
+        open_store(ControllerConfig(store="etcd:h:1", controllers=group))

@@ -1,25 +1,25 @@
 """Elections that the controller runs by itself."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import pytest
-from tests.controller.conftest import broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, Trio, broker, controller, open_trio, sleep_ms, stored
 from tests.controller.test_liveness import beat
 from tests.namesrv.conftest import FakePeer
 
+from roquet.controller.app import ControllerServer
 from roquet.controller.state_store.interface import StateStoreError
 from roquet.controller.state_store.memory import MemoryStore
 from roquet.rules.election.elect import ElectionRequest
 from roquet.rules.election.group import ReplicaGroup
 from roquet.testing.clock import in_virtual_time
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_nobody_is_elected_from_outside_the_set_unless_it_is_allowed() -> None:
     for unclean, master in ((False, None), (True, 2)):
-        async with controller(elect_unclean_master=unclean) as server, AsyncExitStack() as stack:
-            one, _, _ = await trio(stack)
+        async with controller(elect_unclean_master=unclean) as server, open_trio() as (one, _, _):
             await one.alter(1, 2, 1)
             await one.channel.close()
             await sleep_ms(100)
@@ -28,25 +28,21 @@ async def test_nobody_is_elected_from_outside_the_set_unless_it_is_allowed() -> 
             assert group.in_sync == ({2} if unclean else {1})
 
 
-@in_virtual_time
 async def test_without_notices_brokers_have_to_ask() -> None:
-    async with controller(notify_role_changes=False) as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
+    async with controller(notify_role_changes=False) as server, open_trio() as (one, two, _):
         await one.channel.close()
         await sleep_ms(100)
         assert stored(server).master in {2, 3}
         assert two.notices == []
 
 
-@in_virtual_time
-async def test_a_lone_master_that_is_lost_stays_the_master() -> None:
-    async with controller() as server:
-        async with broker(1) as one:
-            await one.apply()
-            await one.beat()
-            await one.elect()
-        await sleep_ms(10_000)
-        assert (stored(server).master, stored(server).master_epoch) == (1, 1)
+async def test_a_lone_master_that_is_lost_stays_the_master(server: ControllerServer) -> None:
+    async with broker(1) as one:
+        await one.apply()
+        await one.beat()
+        await one.elect()
+    await sleep_ms(10_000)
+    assert (stored(server).master, stored(server).master_epoch) == (1, 1)
 
 
 def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
@@ -54,17 +50,16 @@ def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
 ) -> None:
     @in_virtual_time
     async def scene() -> None:
-        async with controller() as server, AsyncExitStack() as stack:
-            one, two, three = await trio(stack)
+        async with controller() as server, open_trio() as (one, two, three):
             await three.beat(epoch=1, max_offset=4_000, logs_needed=2)
             await two.channel.close()
             await one.channel.close()
             await sleep_ms(5_000)
             assert stored(server).master == 1, "3 may lack what 1 and 2 have"
-            again = await stack.enter_async_context(broker(2, address=two.address))
-            await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
-            await sleep_ms(1_000)
-            assert stored(server).master == 2
+            async with broker(2, address=two.address) as again:
+                await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
+                await sleep_ms(1_000)
+                assert stored(server).master == 2
 
     scene()
     assert caplog.text.count("1 more of its set [1, 2, 3] must be alive") == 1
@@ -84,13 +79,11 @@ class FailingStore(MemoryStore):
         return await super().save(term, name, group, revision)
 
 
-@in_virtual_time
 async def test_an_election_that_could_not_be_stored_is_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
-    async with controller(store) as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
+    async with controller(store) as server, open_trio() as (one, two, three):
         store.is_away = True
         await one.channel.close()
         await sleep_ms(1_000)
@@ -104,14 +97,17 @@ async def test_an_election_that_could_not_be_stored_is_repeated(
         assert stored(server).master == 2
 
 
-@in_virtual_time
 async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FailingStore()
-    async with controller(store) as server, AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        other = [await stack.enter_async_context(broker(n, name="bd")) for n in (1, 2)]
+    async with (
+        controller(store) as server,
+        open_trio() as (one, two, _),
+        broker(1, name="bd") as other_one,
+        broker(2, name="bd") as other_two,
+    ):
+        other = (other_one, other_two)
         for each in other:
             await each.apply()
             await each.beat()
@@ -128,26 +124,26 @@ async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
         assert stored(server).master_epoch == 2
 
 
-@in_virtual_time
 async def test_a_scan_that_fails_is_followed_by_another(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: ControllerServer,
+    trio: Trio,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        liveness = server.controller.liveness
+    one, _, _ = trio
+    liveness = server.controller.liveness
 
-        def fails(_now_ms: int) -> None:
-            monkeypatch.undo()
-            raise KeyError("a fault of ours")
+    def fails(_now_ms: int) -> None:
+        monkeypatch.undo()
+        raise KeyError("a fault of ours")
 
-        monkeypatch.setattr(liveness, "expire", fails)
-        await one.channel.close()
-        await sleep_ms(2_000)
-        assert any("a scan for lost masters failed" in line for line in caplog.messages)
-        assert stored(server).master_epoch == 2
+    monkeypatch.setattr(liveness, "expire", fails)
+    await one.channel.close()
+    await sleep_ms(2_000)
+    assert any("a scan for lost masters failed" in line for line in caplog.messages)
+    assert stored(server).master_epoch == 2
 
 
-@in_virtual_time
 async def test_names_of_brokers_that_are_gone_are_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -160,49 +156,44 @@ async def test_names_of_brokers_that_are_gone_are_forgotten(
     assert len([line for line in caplog.messages if "nobody is elected" in line]) == 2
 
 
-@in_virtual_time
-async def test_the_brokers_own_wish_is_no_restart() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        await trio(stack)
-        elections = server.controller.elections
-        state = server.controller.leadership.leader_state()
-        result = await elections.elect(state, "bc", ElectionRequest(asker=1, restarted=True))
-        assert result.refusal is not None
-        assert result.group.master == 1
+async def test_the_brokers_own_wish_is_no_restart(server: ControllerServer, trio: Trio) -> None:
+    elections = server.controller.elections
+    state = server.controller.leadership.leader_state()
+    result = await elections.elect(state, "bc", ElectionRequest(asker=1, restarted=True))
+    assert result.refusal is not None
+    assert result.group.master == 1
 
 
-@in_virtual_time
 async def test_an_epoch_that_is_later_than_the_state_is_logged_once_for_each_epoch(
-    caplog: pytest.LogCaptureFixture,
+    server: ControllerServer, one: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with controller(), broker(1) as one:
-        for epoch in (3, 3, 4, 3):
-            await one.beat(epoch=epoch)
-            await sleep_ms(6_000)
-        lines = [line for line in caplog.messages if "nobody is elected" in line]
-        assert [line.split(",")[0] for line in lines] == [
-            f"group bc is in epoch 3 (so says {one.address})",
-            f"group bc is in epoch 4 (so says {one.address})",
-        ]
+    for epoch in (3, 3, 4, 3):
+        await one.beat(epoch=epoch)
+        await sleep_ms(6_000)
+    lines = [line for line in caplog.messages if "nobody is elected" in line]
+    assert [line.split(",")[0] for line in lines] == [
+        f"group bc is in epoch 3 (so says {one.address})",
+        f"group bc is in epoch 4 (so says {one.address})",
+    ]
 
 
-@in_virtual_time
-async def test_others_have_their_turn_while_thousands_of_names_are_looked_at() -> None:
-    async with controller() as server, broker(1) as one:
-        await one.apply()
-        liveness, peer = server.controller.liveness, FakePeer()
-        for number in range(1_000):
-            assert liveness.note(f"false-{number}", 1, beat(peer, limit_ms=60_000))
-        turns = 0
+async def test_others_have_their_turn_while_thousands_of_names_are_looked_at(
+    server: ControllerServer, one: Broker
+) -> None:
+    await one.apply()
+    liveness, peer = server.controller.liveness, FakePeer()
+    for number in range(1_000):
+        assert liveness.note(f"false-{number}", 1, beat(peer, limit_ms=60_000))
+    turns = 0
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        task = asyncio.create_task(other())
-        await server.controller.elections.scan()
-        task.cancel()
-        assert turns >= 10
-        assert liveness.count >= 1_000
+    task = asyncio.create_task(other())
+    await server.controller.elections.scan()
+    task.cancel()
+    assert turns >= 10
+    assert liveness.count >= 1_000

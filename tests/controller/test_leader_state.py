@@ -17,8 +17,10 @@ from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.errors import CallRefused
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 GROUP = led(group_of(1, 2, 3), 1, 4, 1, 2)
 ASKED = LeaseRequest(broker_id=1, address="h:1", epoch=4)
@@ -66,7 +68,6 @@ def code_of(refused: "pytest.ExceptionInfo[CallRefused]") -> int:
     return refused.value.code
 
 
-@in_virtual_time
 async def test_decisions_about_a_group_follow_one_another() -> None:
     state = await led_state(SlowStore())
     await asyncio.gather(*(state.update("bc", next_epoch) for _ in range(5)))
@@ -75,7 +76,6 @@ async def test_decisions_about_a_group_follow_one_another() -> None:
     assert group.master_epoch == 9
 
 
-@in_virtual_time
 async def test_a_decision_is_finished_although_its_asker_goes() -> None:
     state = await led_state(SlowStore())
     asking = asyncio.create_task(state.update("bc", next_epoch))
@@ -87,7 +87,6 @@ async def test_a_decision_is_finished_although_its_asker_goes() -> None:
     assert group.master_epoch == 5
 
 
-@in_virtual_time
 async def test_a_refusal_of_the_rules_is_the_answer() -> None:
     state = await led_state(SlowStore())
     with pytest.raises(CallRefused, match="no such thing") as refused:
@@ -95,7 +94,6 @@ async def test_a_refusal_of_the_rules_is_the_answer() -> None:
     assert code_of(refused) == 2002
 
 
-@in_virtual_time
 async def test_a_write_of_unknown_result_ends_the_term_and_is_no_refusal() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -115,7 +113,6 @@ async def test_a_write_of_unknown_result_ends_the_term_and_is_no_refusal() -> No
         await state.grant("bc", ASKED)
 
 
-@in_virtual_time
 async def test_a_store_that_is_away_changes_nothing_and_the_term_goes_on() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -128,7 +125,6 @@ async def test_a_store_that_is_away_changes_nothing_and_the_term_goes_on() -> No
     await state.update("bc", next_epoch)
 
 
-@in_virtual_time
 async def test_another_leader_ends_the_term() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -138,7 +134,6 @@ async def test_another_leader_ends_the_term() -> None:
     assert state.has_ended
 
 
-@in_virtual_time
 async def test_a_lease_is_granted_after_the_store_has_confirmed_the_leadership() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -150,7 +145,6 @@ async def test_a_lease_is_granted_after_the_store_has_confirmed_the_leadership()
     assert state.lease("bc") == lease
 
 
-@in_virtual_time
 async def test_one_confirmation_serves_all_that_asked_before_it_began() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -161,7 +155,6 @@ async def test_one_confirmation_serves_all_that_asked_before_it_began() -> None:
     assert store.confirmed == 2
 
 
-@in_virtual_time
 async def test_a_lease_is_not_granted_to_a_master_that_is_being_replaced() -> None:
     state = await led_state(SlowStore())
     replacing = asyncio.create_task(
@@ -174,7 +167,6 @@ async def test_a_lease_is_not_granted_to_a_master_that_is_being_replaced() -> No
     await replacing
 
 
-@in_virtual_time
 async def test_an_unknown_group_has_no_lease() -> None:
     state = await led_state(SlowStore())
     with pytest.raises(CallRefused) as refused:
@@ -183,7 +175,6 @@ async def test_an_unknown_group_has_no_lease() -> None:
     assert state.lease("nope") is None
 
 
-@in_virtual_time
 async def test_a_term_that_ends_during_a_confirmation_grants_nothing() -> None:
     state = await led_state(SlowStore())
     asking = asyncio.create_task(state.grant("bc", ASKED))
@@ -194,7 +185,6 @@ async def test_a_term_that_ends_during_a_confirmation_grants_nothing() -> None:
     assert code_of(refused) == ResponseCode.CONTROLLER_NOT_LEADER
 
 
-@in_virtual_time
 async def test_a_term_that_ends_while_a_grant_waits_for_its_turn_grants_nothing() -> None:
     state = await led_state(SlowStore())
     async with state.lock("bc"):
@@ -205,7 +195,6 @@ async def test_a_term_that_ends_while_a_grant_waits_for_its_turn_grants_nothing(
         await asking
 
 
-@in_virtual_time
 async def test_a_new_leader_assumes_a_lease_that_it_did_not_grant() -> None:
     store = SlowStore()
     groups = {"bc": StoredGroup(GROUP, 1)}
@@ -215,7 +204,6 @@ async def test_a_new_leader_assumes_a_lease_that_it_did_not_grant() -> None:
     assert (lease.holder, lease.until_ms) == (None, TERMS.wait_ms)
 
 
-@in_virtual_time
 async def test_a_leader_with_a_shorter_lease_waits_for_the_longer_ones_of_the_one_before() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -231,7 +219,6 @@ async def test_a_leader_with_a_shorter_lease_waits_for_the_longer_ones_of_the_on
     assert (await store.load(1))["bc"].group.lease_ms == TERMS.length_ms
 
 
-@in_virtual_time
 async def test_a_lease_whose_length_cannot_be_stored_is_not_granted() -> None:
     store = SlowStore()
     state = await led_state(store)
@@ -244,7 +231,6 @@ async def test_a_lease_whose_length_cannot_be_stored_is_not_granted() -> None:
     assert state.lease("bc") == before
 
 
-@in_virtual_time
 async def test_a_released_lease_is_over_and_its_holder_has_restarted() -> None:
     state = await led_state(SlowStore())
     await state.grant("bc", ASKED)
@@ -264,7 +250,6 @@ async def test_a_released_lease_is_over_and_its_holder_has_restarted() -> None:
     assert not state.has_restarted("bc", 9), "unknown brokers cost nothing"
 
 
-@in_virtual_time
 async def test_a_withheld_lease_is_not_prolonged() -> None:
     state = await led_state(SlowStore())
     state.withhold("bc", this_loop().clock.monotonic_ms() + 1_000)
@@ -274,7 +259,6 @@ async def test_a_withheld_lease_is_not_prolonged() -> None:
     await state.grant("bc", ASKED)
 
 
-@in_virtual_time
 async def test_an_error_of_a_shared_run_reaches_everybody_and_the_next_run_is_new() -> None:
     runs: list[int] = []
 
@@ -290,12 +274,10 @@ async def test_an_error_of_a_shared_run_reaches_everybody_and_the_next_run_is_ne
     assert len(runs) == 2
 
 
-@in_virtual_time
 async def test_names_are_all_groups() -> None:
     assert (await led_state(SlowStore())).names == ["bc"]
 
 
-@in_virtual_time
 async def test_how_many_logs_a_master_waits_for_is_stored_before_its_lease_is_granted() -> None:
     store = SlowStore()
     state = await led_state(store)

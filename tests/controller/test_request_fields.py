@@ -1,11 +1,6 @@
 import pytest
 
-from roquet.controller.request_fields import (
-    broker_ids,
-    check_broker_id,
-    check_cluster,
-    check_texts,
-)
+from roquet.controller.request_fields import broker_ids, check_broker_id, check_cluster, check_texts
 from roquet.model.errors import CallRefused
 
 

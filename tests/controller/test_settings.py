@@ -46,11 +46,7 @@ def test_a_setting_without_effect_is_told_unless_it_is_the_default(
         ("listenPrt", "1", "did you mean 'listenPort'"),
         ("listenPort", "many", "c: listenPort: 'many' is not a whole number"),
         ("enableElectUncleanMaster", "maybe", "neither true nor false"),
-        (
-            "controllerLeaseMillis",
-            "999",
-            "^c: controllerLeaseMillis: a lease of 999 ms is too",
-        ),
+        ("controllerLeaseMillis", "999", "^c: controllerLeaseMillis: a lease of 999 ms is too"),
         ("controllerLeaseMillis", "1", "the smallest is 1000 ms"),
     ],
 )

@@ -1,7 +1,7 @@
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -89,18 +89,14 @@ async def browse(dashboard: Dashboard) -> AsyncIterator[Browser]:
         yield Browser(dashboard, client)
 
 
-class OpenSite(Protocol):
-    def __call__(
-        self, settings: Mapping[str, Any] | None = None, **broker: Any
-    ) -> AbstractAsyncContextManager[Site]:
-        """Start a cluster with settings of its brokers, and a dashboard with `settings`.
-
-        Where brokers have an initial user, the dashboard is that user.
-        """
-
-
 @asynccontextmanager
-async def _site(settings: Mapping[str, Any] | None = None, **broker: Any) -> AsyncIterator[Site]:
+async def open_site(
+    settings: Mapping[str, Any] | None = None, **broker: Any
+) -> AsyncIterator[Site]:
+    """Start a cluster with settings of its brokers, and a dashboard with `settings`.
+
+    Where brokers have an initial user, the dashboard is that user.
+    """
     clock = this_loop().clock
     user: Credentials | None = broker.get("initial_user")
     client = ClientConfig(
@@ -120,5 +116,6 @@ async def _site(settings: Mapping[str, Any] | None = None, **broker: Any) -> Asy
 
 
 @pytest.fixture
-def open_site() -> OpenSite:
-    return _site
+async def site() -> AsyncIterator[Site]:
+    async with open_site() as site:
+        yield site

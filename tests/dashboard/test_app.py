@@ -1,12 +1,14 @@
 from typing import Any
 
 import pytest
-from tests.dashboard.conftest import OpenSite
+from tests.dashboard.conftest import Site, open_site
 
 from roquet.dashboard.app import PAGES, application
 from roquet.dashboard.changes import is_change
 from roquet.dashboard.request_guard import IN_PARTS, URL_ENCODED
 from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 LOGINS = {"/login", "/logout"}
 
@@ -18,18 +20,16 @@ def test_every_post_is_a_change_or_a_login() -> None:
     assert [r.path for r in changes if r.methods != {"POST"}] == []
 
 
-@in_virtual_time
-async def test_an_unknown_address_is_a_page_that_says_so(open_site: OpenSite) -> None:
-    async with open_site() as it:
-        response = await it.browser.get("/nowhere")
-        assert response.status_code == 404
-        assert "there is no such page" in response.text
+async def test_an_unknown_address_is_a_page_that_says_so(site: Site) -> None:
+    response = await site.browser.get("/nowhere")
+    assert response.status_code == 404
+    assert "there is no such page" in response.text
 
 
 @pytest.mark.parametrize("path", ["/login", "/logout", "/topics"])
 @pytest.mark.parametrize("kind", [URL_ENCODED, f"{IN_PARTS}; boundary=x"])
 def test_a_form_that_is_cut_off_is_no_defect(
-    open_site: OpenSite, caplog: pytest.LogCaptureFixture, path: str, kind: str
+    caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
     @in_virtual_time
     async def scene() -> None:
@@ -73,21 +73,17 @@ def test_a_form_that_is_cut_off_is_no_defect(
         "/messages/body?topic=..%2f..%2fetc%2fpasswd&broker=..%2f&queue=0&offset=0",
     ],
 )
-@in_virtual_time
 async def test_no_address_leads_out_of_the_pages_and_the_static_files(
-    open_site: OpenSite, path: str
+    site: Site, path: str
 ) -> None:
-    async with open_site() as it:
-        response = await it.browser.get(path)
-        assert response.status_code in (400, 404), response.text
-        assert "root:" not in response.text
-        assert "import " not in response.text
+    response = await site.browser.get(path)
+    assert response.status_code in (400, 404), response.text
+    assert "root:" not in response.text
+    assert "import " not in response.text
 
 
 @pytest.mark.parametrize("path", ["/", "/static/style.css", "/nowhere"])
-@in_virtual_time
-async def test_each_response_forbids_foreign_scripts(open_site: OpenSite, path: str) -> None:
-    async with open_site() as it:
-        policy = (await it.browser.get(path)).headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
+async def test_each_response_forbids_foreign_scripts(site: Site, path: str) -> None:
+    policy = (await site.browser.get(path)).headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy

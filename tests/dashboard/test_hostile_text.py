@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import pytest
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, address, orders, send
 
 from roquet.client.config import ConsumerConfig
@@ -44,9 +44,9 @@ async def register_hostile_broker(it: Site) -> Channel:
 
 
 @asynccontextmanager
-async def hostile_site(open_site: OpenSite) -> AsyncIterator[tuple[Site, dict[str, str]]]:
+async def hostile_site() -> AsyncIterator[tuple[Site, dict[str, str]]]:
     """A site with a hostile member, message and broker, and the message's place."""
-    async with orders(open_site) as it:
+    async with orders() as it:
         config = ConsumerConfig(clock=it.clock, instance=HOSTILE)
         async with PushConsumer(it.namesrv, group="billing", topic="orders", config=config):
             place = await send(
@@ -76,8 +76,8 @@ def addresses(place: dict[str, str]) -> Iterator[str]:
 
 @pytest.mark.slow
 @in_virtual_time
-async def test_no_page_shows_text_of_strangers_as_html(open_site: OpenSite) -> None:
-    async with hostile_site(open_site) as (it, place):
+async def test_no_page_shows_text_of_strangers_as_html() -> None:
+    async with hostile_site() as (it, place):
         shown = 0
         for path in addresses(place):
             response = await it.browser.get(path)

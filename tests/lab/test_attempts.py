@@ -1,14 +1,10 @@
 """Of several attempts at one message the one that ended first counts."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from tests.lab.conftest import history
 
 from roquet.lab.attempts import Attempts, SimulatedMessages
 from roquet.lab.timeline import NEVER
-
-if TYPE_CHECKING:
-    from tests.lab.conftest import Make
 
 
 def attempts(*rows: tuple[int, int, int, int, bool]) -> Attempts:
@@ -27,7 +23,7 @@ def test_a_try_that_was_cut_does_not_count() -> None:
     assert (begin[1], end[1], member[1]) == (NEVER, NEVER, -1)
 
 
-def test_messages_of_histories_are_stored_one_after_the_other(history: "Make") -> None:
+def test_messages_of_histories_are_stored_one_after_the_other() -> None:
     timelines = [history([(0, 0, 1), (5, 1, 2)]), history([(1, 1, 3), (2, 0, 4)])]
     messages = SimulatedMessages.of(timelines)
     assert messages.count == 2

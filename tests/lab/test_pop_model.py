@@ -1,18 +1,14 @@
 """Pop consumption: the rules of pop, and the effects of deaths and slow handlers."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.lab.conftest import SMALL, history
 
 from roquet.lab.pop_model import RETRIES_MAX, PopModel
 from roquet.lab.scenario import LabScenario, ScenarioTimes
 from roquet.lab.timeline import DIE, GONE, JOIN, LEAVE, MICROS_PER_MS, Timeline, draw_timeline
-
-if TYPE_CHECKING:
-    from tests.lab.conftest import Make
 
 
 def simulated(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int, int, int]]:
@@ -34,62 +30,52 @@ def simulated(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int,
     ]
 
 
-def test_a_free_member_takes_the_next_message_of_any_queue(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_a_free_member_takes_the_next_message_of_any_queue() -> None:
     timeline = history([(0, 0, 900), (1, 0, 300), (2, 0, 300)])
-    assert simulated(small, timeline) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
+    assert simulated(SMALL, timeline) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
 
 
-def test_a_quick_member_takes_more_at_a_time(small: LabScenario, history: "Make") -> None:
+def test_a_quick_member_takes_more_at_a_time() -> None:
     # 1, 2, 4, …: by `rules.consumption.pop.next_batch_size`. Member 1 is busy with a long one
     # meanwhile.
     timeline = history([(0, 0, 10), (0, 0, 5_000), *[(20, 0, 10)] * 6, (20, 1, 9_000)])
-    takers = [member for _, member, _, _ in simulated(replace(small, messages=9), timeline)]
+    takers = [member for _, member, _, _ in simulated(replace(SMALL, messages=9), timeline)]
     assert takers.count(1) == 1
 
 
-def test_a_slow_member_takes_longer_and_less(small: LabScenario, history: "Make") -> None:
+def test_a_slow_member_takes_longer_and_less() -> None:
     timeline = history([(0, 0, 100)] * 12, slow=[0])
-    rows = simulated(replace(small, messages=12, slow_factor=10), timeline)
+    rows = simulated(replace(SMALL, messages=12, slow_factor=10), timeline)
     assert rows[0] == (0, 0, 0, 1_000)
     assert sum(member == 0 for _, member, _, _ in rows) == 1
 
 
-def test_messages_of_a_dead_member_return_after_the_invisible_time(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, messages=1, times=ScenarioTimes(invisible_ms=7_000))
+def test_messages_of_a_dead_member_return_after_the_invisible_time() -> None:
+    scenario = replace(SMALL, messages=1, times=ScenarioTimes(invisible_ms=7_000))
     timeline = history([(1_000, 0, 500)], [(1_200, [(DIE, 0), (GONE, 0)])])
     assert simulated(scenario, timeline) == [(0, 0, 1_000, -1_200), (0, 1, 8_000, 8_500)]
 
 
-def test_a_message_handled_longer_than_the_invisible_time_is_delivered_again(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, messages=1, times=ScenarioTimes(invisible_ms=2_000))
+def test_a_message_handled_longer_than_the_invisible_time_is_delivered_again() -> None:
+    scenario = replace(SMALL, messages=1, times=ScenarioTimes(invisible_ms=2_000))
     # Everybody takes as long, so it comes again and again, until it would be a dead letter.
     rows = simulated(scenario, history([(0, 0, 5_000)]))
     assert rows[:3] == [(0, 0, 0, 5_000), (0, 1, 2_000, 7_000), (0, 0, 5_000, 10_000)]
     assert len(rows) == 1 + RETRIES_MAX
 
 
-def test_a_leaving_member_ends_its_message_and_returns_the_rest_at_once(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_a_leaving_member_ends_its_message_and_returns_the_rest_at_once() -> None:
     # Member 0 is alone first, and takes two messages the second time.
     timeline = history(
         [(0, 0, 20), (20, 0, 100), (20, 0, 100)],
         [(50, [(JOIN, 1)]), (70, [(LEAVE, 0)])], members=1, comers=1,
     )  # fmt: skip
-    rows = simulated(replace(small, members=1), timeline)
+    rows = simulated(replace(SMALL, members=1), timeline)
     assert rows == [(0, 0, 0, 20), (1, 0, 20, 120), (2, 1, 70, 170)]
 
 
-def test_members_beyond_the_queues_have_work_all_the_same(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, members=5, messages=5)
+def test_members_beyond_the_queues_have_work_all_the_same() -> None:
+    scenario = replace(SMALL, members=5, messages=5)
     game = PopModel(scenario, history([(0, 0, 100)] * 5, members=5))
     game.play()
     assert set(game.attempts(0).member.tolist()) == {0, 1, 2, 3, 4}

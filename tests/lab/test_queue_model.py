@@ -1,13 +1,12 @@
 """Messages of queues with owners, across hand-overs, leaves and deaths."""
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.lab.conftest import SMALL, history
 
 from roquet.lab.attempts import Attempts, QueuePauses, SimulatedMessages
 from roquet.lab.group import SimulatedGroup
@@ -23,9 +22,6 @@ from roquet.lab.timeline import (
     draw_timeline,
     topic_layout,
 )
-
-if TYPE_CHECKING:
-    from tests.lab.conftest import Make
 
 Done = list[tuple[int, int, int, int]]
 
@@ -70,72 +66,64 @@ def pauses_of(pauses: QueuePauses) -> list[tuple[int, int]]:
     )
 
 
-def test_a_member_handles_one_message_after_the_other(small: LabScenario, history: "Make") -> None:
+def test_a_member_handles_one_message_after_the_other() -> None:
     timeline = history([(0, 0, 30), (10, 0, 20), (100, 0, 5)])
-    assert simulated(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
+    assert simulated(run(SMALL, timeline)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
 
 
-def test_members_work_at_the_same_time(small: LabScenario, history: "Make") -> None:
+def test_members_work_at_the_same_time() -> None:
     timeline = history([(0, 0, 30), (10, 1, 20), (20, 0, 5)])
-    assert simulated(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
+    assert simulated(run(SMALL, timeline)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
 
 
-def test_a_slow_member_takes_longer(small: LabScenario, history: "Make") -> None:
+def test_a_slow_member_takes_longer() -> None:
     timeline = history([(0, 0, 30), (0, 1, 30)], slow=[1])
-    assert simulated(run(replace(small, slow_factor=3), timeline)[0]) == [
+    assert simulated(run(replace(SMALL, slow_factor=3), timeline)[0]) == [
         (0, 0, 0, 30),
         (1, 1, 0, 90),
     ]
 
 
-def test_a_queue_that_moves_waits_for_its_handler_at_work(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_a_queue_that_moves_waits_for_its_handler_at_work() -> None:
     # One member has both queues; the second one joins and takes queue 1.
-    scenario = replace(small, members=1)
+    scenario = replace(SMALL, members=1)
     timeline = history([(0, 1, 500), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     attempts, pauses = run(scenario, timeline)
     assert simulated(attempts) == [(0, 0, 0, 500), (1, 1, 500, 510)]
     assert pauses_of(pauses) == [(100, 500)]
 
 
-def test_a_handler_that_takes_too_long_is_not_waited_for_and_its_message_comes_twice(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, members=1)
+def test_a_handler_that_takes_too_long_is_not_waited_for_and_its_message_comes_twice() -> None:
+    scenario = replace(SMALL, members=1)
     timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     attempts, pauses = run(scenario, timeline)
     assert simulated(attempts) == [(0, 0, 0, 5_000), (0, 1, 900, 5_900), (1, 1, 5_900, 5_910)]
     assert pauses_of(pauses) == [(100, 900)]
 
 
-def test_a_lock_keeps_the_new_owner_of_an_ordered_queue_out_until_it_is_released(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, members=1, ordered=True)
+def test_a_lock_keeps_the_new_owner_of_an_ordered_queue_out_until_it_is_released() -> None:
+    scenario = replace(SMALL, members=1, ordered=True)
     timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     assert simulated(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 1, 5_000, 5_010)]
 
 
-def test_a_lock_outlasts_an_owner_that_had_not_begun(small: LabScenario, history: "Make") -> None:
+def test_a_lock_outlasts_an_owner_that_had_not_begun() -> None:
     # Queue 1 goes from member 0, which is at it, to member 1, which leaves before it may begin.
-    scenario = replace(small, members=1, messages=2, ordered=True)
+    scenario = replace(SMALL, members=1, messages=2, ordered=True)
     timeline = history(
         [(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)]), (200, [(LEAVE, 1)])], members=1, comers=1
     )
     assert simulated(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 0, 5_000, 5_010)]
 
 
-def test_members_hear_of_a_change_a_little_later(small: LabScenario, history: "Make") -> None:
-    scenario = replace(small, members=1, times=ScenarioTimes(notice_ms=70))
+def test_members_hear_of_a_change_a_little_later() -> None:
+    scenario = replace(SMALL, members=1, times=ScenarioTimes(notice_ms=70))
     timeline = history([(110, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     assert simulated(run(replace(scenario, messages=1), timeline)[0]) == [(0, 1, 170, 180)]
 
 
-def test_a_leaving_member_ends_its_message_while_its_queues_wait(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, queues=4)
+def test_a_leaving_member_ends_its_message_while_its_queues_wait() -> None:
+    scenario = replace(SMALL, queues=4)
     # Member 0 has the queues 0 and 1, and is at a message of queue 0 when it leaves.
     timeline = history([(0, 0, 2_000), (5, 0, 10), (6, 1, 10)], [(100, [(LEAVE, 0)])])
     attempts, pauses = run(scenario, timeline)
@@ -143,14 +131,12 @@ def test_a_leaving_member_ends_its_message_while_its_queues_wait(
     assert pauses_of(pauses) == [(100, 2_000), (100, 2_000)]
 
 
-def test_uncommitted_messages_of_a_dead_member_are_handled_again(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_uncommitted_messages_of_a_dead_member_are_handled_again() -> None:
     # It commits each five seconds: the first message is safe, the second is not.
     timeline = history(
         [(1_000, 0, 10), (6_000, 0, 10), (6_100, 0, 500)], [(6_300, [(DIE, 0), (GONE, 0)])]
     )
-    attempts, pauses = run(small, timeline)
+    attempts, pauses = run(SMALL, timeline)
     assert simulated(attempts) == [
         (0, 0, 1_000, 1_010),
         (1, 0, 6_000, 6_010),
@@ -161,27 +147,23 @@ def test_uncommitted_messages_of_a_dead_member_are_handled_again(
     assert pauses_of(pauses) == []  # the broker saw it at once
 
 
-def test_the_queues_of_a_silent_member_stand_still_until_it_is_given_up(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_the_queues_of_a_silent_member_stand_still_until_it_is_given_up() -> None:
     timeline = history([(0, 1, 5), (6_000, 0, 10)], [(5_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
-    attempts, pauses = run(replace(small, messages=2), timeline)
+    attempts, pauses = run(replace(SMALL, messages=2), timeline)
     assert simulated(attempts) == [(0, 1, 0, 5), (1, 1, 9_000, 9_010)]
     assert pauses_of(pauses) == [(5_000, 9_000)]
 
 
-def test_a_new_owner_waits_in_vain_for_the_commit_of_a_silent_member(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_a_new_owner_waits_in_vain_for_the_commit_of_a_silent_member() -> None:
     timeline = history(
         [(0, 1, 5), (6_000, 1, 10)], [(5_000, [(DIE, 1)]), (5_500, [(JOIN, 2)])], comers=1
     )
     # Three listed members and two queues: AVG gives queue 1 to member 1 still.
-    attempts, pauses = run(replace(small, messages=2), timeline)
+    attempts, pauses = run(replace(SMALL, messages=2), timeline)
     assert simulated(attempts) == [(0, 1, 0, 5)]
     assert pauses_of(pauses) == [(5_000, 60_000)]
     # The circle of one more queue gives the newcomer queue 2.
-    scenario = replace(small, queues=3, messages=2)
+    scenario = replace(SMALL, queues=3, messages=2)
     timeline = history(
         [(0, 1, 5), (6_000, 2, 10)], [(5_000, [(DIE, 0)]), (5_500, [(JOIN, 2)])], comers=1
     )
@@ -190,10 +172,8 @@ def test_a_new_owner_waits_in_vain_for_the_commit_of_a_silent_member(
     assert (5_000, 6_500) in pauses_of(pauses)
 
 
-def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing(
-    small: LabScenario, history: "Make"
-) -> None:
-    scenario = replace(small, members=1)
+def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing() -> None:
+    scenario = replace(SMALL, members=1)
     timeline = history(
         [(0, 1, 700)], [(100, [(JOIN, 1)]), (300, [(DIE, 0), (GONE, 0)])], members=1, comers=1
     )
@@ -202,11 +182,9 @@ def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing(
     assert attempts[1][:2] == (0, 1)
 
 
-def test_a_queue_without_an_owner_stands_still_to_the_end(
-    small: LabScenario, history: "Make"
-) -> None:
+def test_a_queue_without_an_owner_stands_still_to_the_end() -> None:
     timeline = history([(0, 0, 5), (9_000, 0, 5)], [(5_000, [(LEAVE, 0)])])
-    attempts, pauses = run(replace(small, messages=2), timeline, "CONFIG")
+    attempts, pauses = run(replace(SMALL, messages=2), timeline, "CONFIG")
     assert simulated(attempts) == [(0, 0, 0, 5)]
     assert pauses_of(pauses) == [(5_000, 60_000)]
 

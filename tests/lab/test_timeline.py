@@ -124,9 +124,7 @@ def test_a_silent_machine_is_given_up_later_and_a_killed_process_at_once() -> No
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_rolling_restart_replaces_each_member_once(
-    killed: bool,
-) -> None:
+def test_a_rolling_restart_replaces_each_member_once(killed: bool) -> None:
     scenario = LabScenario(members=4, restarts=4, restarts_killed=killed, slow_members=1)
     timeline = draw_timeline(scenario, 1)
     gone = [m for _, events in timeline.events for kind, m in events if kind in (LEAVE, DIE)]

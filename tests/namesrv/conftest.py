@@ -63,7 +63,7 @@ class FakePeer:
             callback(self)
 
 
-def registration(
+def of_broker(
     name: str = "a",
     broker_id: int = 0,
     *,
@@ -112,14 +112,3 @@ def state(clock: MovedClock) -> NameServerState:
 @pytest.fixture
 def peer() -> FakePeer:
     return FakePeer()
-
-
-@pytest.fixture
-def dial() -> type[FakePeer]:
-    """Another connection: `dial()`, or `dial(version=317)`."""
-    return FakePeer
-
-
-@pytest.fixture
-def of_broker() -> Callable[..., RegisterBroker]:
-    return registration

@@ -1,16 +1,22 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from tests.metrics.prometheus_text import parsed
+from tests.namesrv.conftest import of_broker
 
+from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import CallRefused, ConfigError, ConnectionLost
 from roquet.model.route import TopicRoute
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
+from roquet.net.address import routable_address
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
+from roquet.observe.page_client import read_page
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.route import GetKV, GetRoute, PutKV, RegisterBroker
 from roquet.wire.codes import ResponseCode
@@ -29,7 +35,7 @@ async def emptied(server: NameServer) -> None:
     raise AssertionError("a broker is still known after five seconds")
 
 
-async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Registers) -> None:
+async def test_a_broker_registers_and_a_client_finds_its_topic() -> None:
     async with (
         NameServer(ANY_PORT) as server,
         await Channel.connect("127.0.0.1", server.port) as broker,
@@ -41,7 +47,7 @@ async def test_a_broker_registers_and_a_client_finds_its_topic(of_broker: Regist
         assert [q.broker_name for q in route.queue_datas] == ["a"]
 
 
-async def test_a_broker_whose_connection_breaks_has_no_route_any_more(of_broker: Registers) -> None:
+async def test_a_broker_whose_connection_breaks_has_no_route_any_more() -> None:
     async with (
         NameServer(ANY_PORT) as server,
         await Channel.connect("127.0.0.1", server.port) as client,
@@ -95,7 +101,7 @@ def test_before_the_start_there_is_no_port() -> None:
         _ = NameServer(ANY_PORT).port
 
 
-async def test_silent_brokers_are_removed_while_it_runs(of_broker: Registers) -> None:
+async def test_silent_brokers_are_removed_while_it_runs() -> None:
     config = NameServerConfig(host="127.0.0.1", port=0, scan_ms=5)
     async with (
         NameServer(config) as server,
@@ -118,3 +124,36 @@ async def test_a_name_server_with_a_certificate_takes_tls_alone() -> None:
         async with await Channel.connect("127.0.0.1", server.port) as plain:
             with pytest.raises(ConnectionLost):
                 await plain.call(put)
+
+
+PROM: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "metrics_exporter": MetricsExporterType.PROM,
+    "metrics_port": 0,
+}
+
+
+async def test_a_name_server_shows_its_requests_and_brokers() -> None:
+    async with NameServer(NameServerConfig(**PROM)) as server:
+        page = parsed(
+            await read_page(f"127.0.0.1:{server.metrics_port}", "/metrics", timeout_ms=5_000)
+        )
+    assert page.one("roquet_brokers", node_type="namesrv") == 0
+    assert page.one("roquet_broker_names") == 0
+    assert page.one("roquet_connections") == 0
+    assert not [name for name in page.types if name.startswith("rocketmq_")]
+
+
+async def test_a_name_server_on_all_interfaces_is_named_by_its_address() -> None:
+    config = {**PROM, "host": "0.0.0.0", "metrics_host": "127.0.0.1", "port": 0}
+    async with NameServer(NameServerConfig(**config)) as server:
+        page = parsed(
+            await read_page(f"127.0.0.1:{server.metrics_port}", "/metrics", timeout_ms=5_000)
+        )
+    assert page.one("roquet_brokers", node_id=f"{routable_address()}:0") == 0
+
+
+async def test_a_name_server_shows_nothing_unless_it_is_told_to() -> None:
+    async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as server:
+        assert server.metrics_port == 0

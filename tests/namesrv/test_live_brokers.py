@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tests.namesrv.conftest import FakePeer, MovedClock
+from tests.namesrv.conftest import FakePeer, MovedClock, of_broker
 
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.namesrv import live_brokers
@@ -31,18 +31,16 @@ def names(state: NameServerState) -> list[str]:
 
 
 def test_a_broker_whose_connection_ends_is_forgotten_at_once(
-    state: NameServerState, peer: FakePeer, dial: type[FakePeer], of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a"), peer)
-    registration.register(state, of_broker("b"), dial())
+    registration.register(state, of_broker("b"), FakePeer())
     peer.hang_up()
     assert names(state) == ["b"]
 
 
-def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
-    state: NameServerState, dial: type[FakePeer], of_broker: Registers
-) -> None:
-    old, new = dial(), dial()
+def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(state: NameServerState) -> None:
+    old, new = FakePeer(), FakePeer()
     registration.register(state, of_broker("a"), old)
     registration.register(state, of_broker("a"), new)
     old.hang_up()
@@ -52,7 +50,7 @@ def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
 
 
 def test_two_brokers_over_one_connection_leave_together(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     registration.register(state, of_broker("b"), peer)
@@ -61,21 +59,17 @@ def test_two_brokers_over_one_connection_leave_together(
 
 
 def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
-    state: NameServerState,
-    peer: FakePeer,
-    dial: type[FakePeer],
-    of_broker: Registers,
-    caplog: pytest.LogCaptureFixture,
+    state: NameServerState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registration.register(state, of_broker("a", edition=5), peer)
+    registration.register(state, of_broker("a", edition=5), FakePeer())
     with caplog.at_level(logging.WARNING):
-        registration.register(state, of_broker("a", port=7, edition=4), dial())
+        registration.register(state, of_broker("a", port=7, edition=4), FakePeer())
     assert state.brokers.registrations[("a", 0)].address == "10.0.0.0:10911"
     assert "newer state version" in caplog.text
 
 
 def test_a_former_master_that_claims_its_id_is_a_follower_no_more(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a", 0, edition=5), peer)
     registration.register(state, of_broker("a", 1), peer)
@@ -86,13 +80,11 @@ def test_a_former_master_that_claims_its_id_is_a_follower_no_more(
     assert list(state.brokers.registrations) == [("a", 0)]
 
 
-def test_listeners_hear_of_the_member_with_the_lowest_id(
-    state: NameServerState, peer: FakePeer, dial: type[FakePeer], of_broker: Registers
-) -> None:
+def test_listeners_hear_of_the_member_with_the_lowest_id(state: NameServerState) -> None:
     heard: list[LowestIdChange] = []
     state.brokers.listeners.append(heard.append)
-    registration.register(state, of_broker("a", 1, acting=True), peer)
-    leader = dial()
+    registration.register(state, of_broker("a", 1, acting=True), FakePeer())
+    leader = FakePeer()
     registration.register(state, of_broker("a", 0, acting=True), leader)
     leader.hang_up()
     assert [(change.broker_id, change.told) for change in heard] == [
@@ -107,7 +99,7 @@ def test_removing_an_unknown_broker_does_nothing(state: NameServerState) -> None
 
 
 def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
-    state: NameServerState, peer: FakePeer, of_broker: Registers, clock: MovedClock
+    state: NameServerState, peer: FakePeer, clock: MovedClock
 ) -> None:
     registration.register(state, of_broker("a", 1), peer)
     leads = of_broker("a", 0)
@@ -125,12 +117,9 @@ def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
 
 
 def test_two_masters_of_one_name_are_logged_once(
-    state: NameServerState,
-    dial: type[FakePeer],
-    of_broker: Registers,
-    caplog: pytest.LogCaptureFixture,
+    state: NameServerState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = dial(), dial()
+    first, second = FakePeer(), FakePeer()
     for _ in range(3):
         registration.register(state, of_broker("a"), first)
         registration.register(state, of_broker("a", port=7), second)
@@ -141,13 +130,10 @@ def test_two_masters_of_one_name_are_logged_once(
 
 
 def test_a_master_of_a_later_epoch_is_no_second_one(
-    state: NameServerState,
-    dial: type[FakePeer],
-    of_broker: Registers,
-    caplog: pytest.LogCaptureFixture,
+    state: NameServerState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registration.register(state, of_broker("a", edition=4), dial())
-    registration.register(state, of_broker("a", port=7, edition=5), dial())
+    registration.register(state, of_broker("a", edition=4), FakePeer())
+    registration.register(state, of_broker("a", port=7, edition=5), FakePeer())
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -166,15 +152,13 @@ def test_thousands_of_brokers_of_one_connection_come_and_go_at_once(peer: FakePe
     assert time.thread_time() - began < 3
 
 
-def test_so_many_brokers_are_registered_and_no_more(
-    peer: FakePeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_brokers_are_registered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_brokers, "BROKERS_MAX", 2)
     brokers = LiveBrokers()
     verdicts = [
         brokers.take(
             BrokerRegistration(cluster="c", broker_name=name, broker_id=0, address=f"h:{name}"),
-            peer,
+            FakePeer(),
             LastSeen(seen_ms=0),
             whole=False,
         )
@@ -197,27 +181,23 @@ def lives(state: NameServerState) -> bool:
     return bool(state.brokers.registrations)
 
 
-def test_two_minutes_of_silence_end_a_broker(
-    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
-) -> None:
-    registration.register(state, of_broker("a"), peer)
+def test_two_minutes_of_silence_end_a_broker(state: NameServerState, clock: MovedClock) -> None:
+    registration.register(state, of_broker("a"), FakePeer())
     clock.ms += 120_000
     assert lives(state)
     clock.ms += 1
     assert not lives(state)
 
 
-def test_a_broker_may_ask_for_less_patience(
-    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
-) -> None:
+def test_a_broker_may_ask_for_less_patience(state: NameServerState, clock: MovedClock) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
-    registration.register(state, hasty, peer)
+    registration.register(state, hasty, FakePeer())
     clock.ms += 10_001
     assert not lives(state)
 
 
 def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
-    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
     registration.register(state, hasty, peer)
@@ -230,7 +210,7 @@ def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
 
 
 def test_a_heartbeat_may_change_the_patience(
-    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     registration.heartbeat(state, beat(limit_ms=1_000), peer)
@@ -239,7 +219,7 @@ def test_a_heartbeat_may_change_the_patience(
 
 
 def test_a_broker_that_asks_about_its_unchanged_topics_stays(
-    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
     registration.register(state, hasty, peer)

@@ -4,14 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.replication import NotifyMinBrokerId
 from roquet.wire.calls.route import RegisterBroker
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Listener:
@@ -58,7 +62,6 @@ def config(*, notifies: bool) -> NameServerConfig:
     return NameServerConfig(host="127.0.0.1", port=0, notify_lowest_id=notifies)
 
 
-@in_virtual_time
 async def test_brokers_are_notified_of_a_smaller_id_and_of_its_loss() -> None:
     clock = this_loop().clock
     async with (
@@ -88,7 +91,6 @@ async def test_brokers_are_notified_of_a_smaller_id_and_of_its_loss() -> None:
         ]
 
 
-@in_virtual_time
 async def test_a_broker_that_cannot_be_reached_delays_no_other() -> None:
     clock = this_loop().clock
     async with (
@@ -103,7 +105,6 @@ async def test_a_broker_that_cannot_be_reached_delays_no_other() -> None:
         assert [notice.min_broker_id for notice in follower.notices] == [1]
 
 
-@in_virtual_time
 async def test_nobody_is_notified_by_default() -> None:
     clock = this_loop().clock
     async with (

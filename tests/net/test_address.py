@@ -29,8 +29,7 @@ def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> N
 
 
 @pytest.mark.parametrize(
-    ("address", "host"),
-    [("10.0.0.1:10911", "10.0.0.1"), ("[fe80::1]:9876", "fe80::1"), ("?", "")],
+    ("address", "host"), [("10.0.0.1:10911", "10.0.0.1"), ("[fe80::1]:9876", "fe80::1"), ("?", "")]
 )
 def test_the_host_of_an_address_has_no_brackets(address: str, host: str) -> None:
     assert host_of(address) == host

@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
-from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
 from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.wire.calls.route import ValueReply
+
+pytestmark = pytest.mark.virtual_time
 
 
 def new_mark(value: int = 0) -> tuple[AsyncWatermark, VirtualClock]:
@@ -13,14 +16,12 @@ def new_mark(value: int = 0) -> tuple[AsyncWatermark, VirtualClock]:
     return AsyncWatermark(value, clock=clock), clock
 
 
-@in_virtual_time
 async def test_a_target_already_reached_is_not_waited_for() -> None:
     mark, clock = new_mark(5)
     assert await mark.reach(5, deadline_ms=0)
     assert clock.monotonic_ms() == 0
 
 
-@in_virtual_time
 async def test_each_waiter_goes_on_when_its_own_target_is_reached() -> None:
     mark, clock = new_mark()
     async with asyncio.TaskGroup() as group:
@@ -36,7 +37,6 @@ async def test_each_waiter_goes_on_when_its_own_target_is_reached() -> None:
     assert mark.value == 9
 
 
-@in_virtual_time
 async def test_the_deadline_ends_the_wait() -> None:
     mark, clock = new_mark()
 
@@ -48,7 +48,6 @@ async def test_the_deadline_ends_the_wait() -> None:
     assert mark.waiting == 0
 
 
-@in_virtual_time
 async def test_a_wakeup_without_waiters_does_no_harm() -> None:
     mark, clock = new_mark()
     first = asyncio.create_task(mark.reach(1, 1_000))
@@ -62,7 +61,6 @@ async def test_a_wakeup_without_waiters_does_no_harm() -> None:
     assert await second
 
 
-@in_virtual_time
 async def test_a_cancelled_waiter_is_skipped() -> None:
     mark, clock = new_mark()
     gone, stays = (asyncio.create_task(mark.reach(1, 1_000)) for _ in range(2))
@@ -74,7 +72,6 @@ async def test_a_cancelled_waiter_is_skipped() -> None:
     assert gone.cancelled()
 
 
-@in_virtual_time
 async def test_a_release_ends_all_waits_before_their_target() -> None:
     mark, clock = new_mark()
     waiting = [asyncio.create_task(mark.reach(target, 9_000)) for target in (1, 2)]
@@ -84,7 +81,6 @@ async def test_a_release_ends_all_waits_before_their_target() -> None:
     assert clock.monotonic_ms() == 1
 
 
-@in_virtual_time
 async def test_a_waiter_that_fails_does_not_keep_others_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -104,8 +100,31 @@ async def test_a_waiter_that_fails_does_not_keep_others_waiting(
     assert "no transport" in caplog.text
 
 
-@in_virtual_time
 async def test_a_deadline_off_the_walls_clock_is_a_mistake() -> None:
     mark, clock = new_mark()
     with pytest.raises(AssertionError, match="monotonic"):
         await mark.reach(1, clock.now_ms() + 1_000)
+
+
+async def wait_longer() -> ValueReply:
+    await asyncio.sleep(1)
+    return ValueReply(value="late")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "at_ms"), [(5, "soon", 200), (4, "late", 1_500), (9, "soon", 200)]
+)
+@in_virtual_time
+async def test_it_is_awaited_until_the_number_has_grown_or_the_deadline(
+    value: int, expected: str, at_ms: int
+) -> None:
+    clock = this_loop().clock
+    mark = AsyncWatermark(3, clock=clock)
+    reply = ReplyWhen(
+        mark, 5, 0, 500, lambda reached: ValueReply(value="soon") if reached else wait_longer()
+    )
+    waiting = asyncio.ensure_future(reply)
+    await clock.sleep(200)
+    mark.advance(value)
+    assert await waiting == ValueReply(value=expected)
+    assert clock.monotonic_ms() == at_ms

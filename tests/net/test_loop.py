@@ -1,6 +1,8 @@
 """Which event loop runs us."""
 
 import asyncio
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ import pytest
 
 from roquet.model.errors import ConnectFailed, UsageError
 from roquet.net import loop
+from roquet.net.loop import CURRENT_PROCESS
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
@@ -68,3 +71,34 @@ def test_what_belongs_to_a_loop_knows_it_in_another_thread_too_and_beside_a_seco
     with pytest.raises(UsageError, match="belongs to another event loop, which is closed"):
         second.run_until_complete(checked(own))
     second.close()
+
+
+FORK = """
+import os
+from roquet.net.loop import CURRENT_PROCESS
+
+child = os.fork()
+if not child:
+    os._exit(0 if os.getpid() == CURRENT_PROCESS.pid else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_the_process_id_is_that_of_this_process() -> None:
+    assert os.getpid() == CURRENT_PROCESS.pid
+
+
+def test_a_forked_child_knows_its_own_process_id() -> None:
+    subprocess.run([sys.executable, "-c", FORK], check=True)  # of one thread, so it may fork
+
+
+WITHOUT_FORK = """
+import os
+del os.register_at_fork
+import roquet.net.loop
+"""
+
+
+def test_the_module_is_imported_where_no_process_forks() -> None:
+    """As on Windows."""
+    subprocess.run([sys.executable, "-c", WITHOUT_FORK], check=True)

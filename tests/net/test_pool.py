@@ -9,12 +9,14 @@ import pytest
 
 from roquet.model.errors import CallTimeout, ConnectFailed, UsageError
 from roquet.net.channel import Channel
+from roquet.net.loop import CURRENT_PROCESS
 from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, ChannelPool
-from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import GetKV, GetRoute, PutKV
+
+pytestmark = pytest.mark.virtual_time
 
 ECHO = GetKV(namespace="echo", key="k")
 PORT = 10911
@@ -29,7 +31,6 @@ def new_pool() -> ChannelPool:
     return ChannelPool(clock=this_loop().clock)
 
 
-@in_virtual_time
 async def test_many_callers_share_one_connection(router: Router) -> None:
     this_loop().network.delay(20, 20)
     made: list[Channel] = []
@@ -41,7 +42,6 @@ async def test_many_callers_share_one_connection(router: Router) -> None:
         assert await pool.get(ADDRESS) is made[0]
 
 
-@in_virtual_time
 async def test_a_caller_that_leaves_does_not_take_the_connection_along(router: Router) -> None:
     this_loop().network.delay(20, 20)
     async with new_server(router), new_pool() as pool:
@@ -51,7 +51,6 @@ async def test_a_caller_that_leaves_does_not_take_the_connection_along(router: R
         assert (await stays).value == "k"
 
 
-@in_virtual_time
 async def test_a_oneway_call_connects_too(router: Router, kept: list[str]) -> None:
     async with new_server(router), new_pool() as pool:
         await pool.oneway(ADDRESS, PutKV(namespace="n", key="k", value="v"))
@@ -59,7 +58,6 @@ async def test_a_oneway_call_connects_too(router: Router, kept: list[str]) -> No
     assert kept == ["v"]
 
 
-@in_virtual_time
 async def test_after_a_failure_the_address_is_left_alone_for_longer_and_longer() -> None:
     clock, pool = this_loop().clock, new_pool()
     attempts: list[int] = []
@@ -76,7 +74,6 @@ async def test_after_a_failure_the_address_is_left_alone_for_longer_and_longer()
     assert pauses[-1] == pytest.approx(BACK_OFF_MS_MAX, abs=10)
 
 
-@in_virtual_time
 async def test_a_server_that_comes_later_is_found(router: Router) -> None:
     clock = this_loop().clock
     async with new_pool() as pool:
@@ -91,7 +88,6 @@ async def test_a_server_that_comes_later_is_found(router: Router) -> None:
             assert (await pool.call(ADDRESS, ECHO)).value == "k"
 
 
-@in_virtual_time
 async def test_a_lost_connection_is_made_again(router: Router) -> None:
     network = this_loop().network
     made: list[Channel] = []
@@ -104,7 +100,6 @@ async def test_a_lost_connection_is_made_again(router: Router) -> None:
     assert [channel.closed for channel in made] == [True, True]
 
 
-@in_virtual_time
 async def test_a_silent_connection_is_not_trusted(router: Router) -> None:
     clock = this_loop().clock
     made: list[Channel] = []
@@ -119,7 +114,6 @@ async def test_a_silent_connection_is_not_trusted(router: Router) -> None:
         assert [channel.closed for channel in made] == [True, False]
 
 
-@in_virtual_time
 async def test_the_time_of_a_call_includes_connecting(router: Router) -> None:
     loop = this_loop()
     async with new_pool() as pool:
@@ -135,7 +129,6 @@ async def test_the_time_of_a_call_includes_connecting(router: Router) -> None:
         assert loop.clock.monotonic_ms() - began == 1_000
 
 
-@in_virtual_time
 async def test_two_addresses_are_two_connections(router: Router) -> None:
     loop = this_loop()
     with loop.network.host("10.0.0.2"):
@@ -148,7 +141,6 @@ async def test_two_addresses_are_two_connections(router: Router) -> None:
         await second.stop()
 
 
-@in_virtual_time
 async def test_a_closed_pool_is_closed(router: Router) -> None:
     this_loop().network.delay(50, 50)
     async with new_server(router):
@@ -164,13 +156,11 @@ async def test_a_closed_pool_is_closed(router: Router) -> None:
             await waits
 
 
-@in_virtual_time
 async def test_an_invalid_address_is_named_in_the_error() -> None:
     with pytest.raises(UsageError, match="'nowhere' is not an address"):
         await new_pool().call("nowhere", ECHO)
 
 
-@in_virtual_time
 async def test_a_forked_process_needs_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = new_pool()
     mother = os.getpid()
@@ -194,7 +184,6 @@ def test_another_event_loop_needs_a_client_of_its_own() -> None:
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
 
 
-@in_virtual_time
 async def test_what_servers_call_does_not_run_in_the_context_of_whoever_connected(
     router: Router,
 ) -> None:

@@ -8,18 +8,10 @@ import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, StoreError, UsageError
-from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.reply_when import ReplyWhen
-from roquet.net.router import (
-    DeferredReply,
-    HandlerReply,
-    HeldReply,
-    Peer,
-    RequestHandler,
-    Router,
-)
+from roquet.net.router import DeferredReply, HandlerReply, HeldReply, Peer, RequestHandler, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply

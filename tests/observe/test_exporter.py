@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,9 +18,11 @@ from roquet.observe.exporter import (
     HEALTH_PATH,
     PATH,
     ExporterAddress,
+    LoopLagMeter,
     MetricsExporter,
     NodeIdentity,
     exporter_address,
+    process_usage,
 )
 from roquet.observe.page_client import read_page
 
@@ -136,3 +139,22 @@ def test_a_server_shows_metrics_only_if_told_to(caplog: pytest.LogCaptureFixture
     assert not caplog.records
     assert address(metrics_exporter=MetricsExporterType.LOG) is None
     assert "metricsExporterType=LOG has no effect" in caplog.text
+
+
+def test_a_process_that_works_uses_the_processor() -> None:
+    before = process_usage()
+    sum(range(3_000_000))
+    after = process_usage()
+    assert after.cpu_s >= before.cpu_s > 0
+    assert after.minor_faults is None or after.minor_faults > 0
+
+
+async def test_a_loop_that_is_held_up_is_measured() -> None:
+    meter = LoopLagMeter(SYSTEM_CLOCK)
+    task = asyncio.create_task(meter.serve())
+    await asyncio.sleep(0.05)
+    time.sleep(0.25)  # noqa: ASYNC251 - this is what is measured
+    await asyncio.sleep(0.15)
+    task.cancel()
+    assert meter.lags.count >= 2
+    assert meter.lags.sum >= 0.15

@@ -1,12 +1,6 @@
 import pytest
 
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    STACKS_PATH,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, STACKS_PATH, always_ready, health_pages
 from roquet.observe.http_server import HttpPage, HttpServer, PageUnavailable
 from roquet.observe.page_client import read_response
 

@@ -7,12 +7,7 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.observe import http_server
-from roquet.observe.http_server import (
-    CONNECTIONS_MAX,
-    REQUEST_SIZE_MAX,
-    HttpPage,
-    HttpServer,
-)
+from roquet.observe.http_server import CONNECTIONS_MAX, REQUEST_SIZE_MAX, HttpPage, HttpServer
 
 HOST = "127.0.0.1"
 

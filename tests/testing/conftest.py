@@ -1,9 +1,6 @@
 """Protocols that record what they receive, at both ends of connections in memory."""
 
 import asyncio
-from typing import Protocol
-
-import pytest
 
 from roquet.testing.clock import this_loop
 from roquet.testing.network import Network
@@ -41,16 +38,7 @@ class RecordingProtocol(asyncio.Protocol):
         return b"".join(data for _, data in self.received)
 
 
-class Pair(Protocol):
-    """Makes a connection: `near, far = await pair(network)`."""
-
-    async def __call__(
-        self, network: Network, host: str = "10.0.0.1"
-    ) -> tuple[RecordingProtocol, RecordingProtocol]:
-        """Both ends of a connection to a host, ours first."""
-
-
-async def _pair(
+async def pair(
     network: Network, host: str = "10.0.0.1"
 ) -> tuple[RecordingProtocol, RecordingProtocol]:
     """Both ends of one connection, ours first."""
@@ -60,14 +48,3 @@ async def _pair(
     port = listener.sockets[0].getsockname()[1]
     _, near = await network.create_connection(RecordingProtocol, host, port)
     return near, far
-
-
-@pytest.fixture
-def pair() -> Pair:
-    return _pair
-
-
-@pytest.fixture
-def recording_protocol() -> type[RecordingProtocol]:
-    """The protocol of both ends."""
-    return RecordingProtocol

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from roquet.testing.clock import START_MS, VirtualClock, in_virtual_time, run, this_loop
+from roquet.testing.clock import START_MS, VirtualClock, run, this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 def test_a_clock_stands_still_until_it_is_moved() -> None:
@@ -49,7 +51,6 @@ def test_a_year_passes_at_once_and_in_order() -> None:
     assert time.perf_counter() - began < 10
 
 
-@in_virtual_time
 async def test_asyncios_own_timeouts_live_by_the_clock() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3_600):
@@ -57,7 +58,6 @@ async def test_asyncios_own_timeouts_live_by_the_clock() -> None:
     assert this_loop().clock.monotonic_ms() == 3_600_000
 
 
-@in_virtual_time
 async def test_work_for_a_thread_is_done_here_and_takes_no_time() -> None:
     assert await asyncio.to_thread(threading.get_ident) == threading.get_ident()
     with pytest.raises(ZeroDivisionError):
@@ -65,7 +65,6 @@ async def test_work_for_a_thread_is_done_here_and_takes_no_time() -> None:
     assert this_loop().clock.monotonic_ms() == 0
 
 
-@in_virtual_time
 async def test_ready_callbacks_run_before_due_timers() -> None:
     loop = this_loop()
     ours, theirs = socket.socketpair()
@@ -95,7 +94,6 @@ def test_outside_virtual_time_there_is_no_virtual_loop() -> None:
 
 
 @pytest.mark.parametrize(("share", "done_ms"), [(0.0, 0), (0.5, 350), (1.0, 700)])
-@in_virtual_time
 async def test_on_a_slow_host_work_for_a_thread_takes_its_time(share: float, done_ms: int) -> None:
     loop = this_loop()
     loop.executor_ms["slow"], loop.executor_share = 700, lambda: share

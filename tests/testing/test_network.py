@@ -4,18 +4,19 @@ import asyncio
 from contextvars import Context, copy_context
 
 import pytest
-from tests.testing.conftest import Pair, RecordingProtocol
+from tests.testing.conftest import RecordingProtocol, pair
 
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.network import DEFAULT_HOST, Network
 from roquet.wire.calls.route import GetKV, ValueReply
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
-async def test_bytes_go_both_ways_in_order(pair: Pair) -> None:
+
+async def test_bytes_go_both_ways_in_order() -> None:
     near, far = await pair(this_loop().network)
     for i in range(10):
         near.transport.write(b"%d" % i)
@@ -26,8 +27,7 @@ async def test_bytes_go_both_ways_in_order(pair: Pair) -> None:
     assert far.transport.get_extra_info("peername") == near.transport.get_extra_info("sockname")
 
 
-@in_virtual_time
-async def test_parted_hosts_hear_nothing_until_it_heals(pair: Pair) -> None:
+async def test_parted_hosts_hear_nothing_until_it_heals() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition("127.0.0.1", "10.0.0.1")
@@ -40,8 +40,7 @@ async def test_parted_hosts_hear_nothing_until_it_heals(pair: Pair) -> None:
     assert (near.text, far.text) == (b"two", b"one")
 
 
-@in_virtual_time
-async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Pair) -> None:
+async def test_a_connection_across_a_rift_is_made_when_it_heals() -> None:
     network = this_loop().network
     network.partition("127.0.0.1", "10.0.0.1")
     task = asyncio.create_task(pair(network))
@@ -52,8 +51,7 @@ async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Pair) -> N
     assert near.transport.there == far.transport.here
 
 
-@in_virtual_time
-async def test_hosts_outside_the_partition_are_not_affected(pair: Pair) -> None:
+async def test_hosts_outside_the_partition_are_not_affected() -> None:
     network = this_loop().network
     near, far = await pair(network, "10.0.0.2")
     network.partition("127.0.0.1", "10.0.0.1")
@@ -62,23 +60,19 @@ async def test_hosts_outside_the_partition_are_not_affected(pair: Pair) -> None:
     assert far.text == b"through"
 
 
-@in_virtual_time
-async def test_connections_to_a_port_without_listener_are_refused(
-    recording_protocol: type[RecordingProtocol],
-) -> None:
+async def test_connections_to_a_port_without_listener_are_refused() -> None:
     network = this_loop().network
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(recording_protocol, "127.0.0.1", 1)
-    listener = await network.create_server(recording_protocol, "127.0.0.1", 7)
+        await network.create_connection(RecordingProtocol, "127.0.0.1", 1)
+    listener = await network.create_server(RecordingProtocol, "127.0.0.1", 7)
     with pytest.raises(OSError, match="in use"):
-        await network.create_server(recording_protocol, "127.0.0.1", 7)
+        await network.create_server(RecordingProtocol, "127.0.0.1", 7)
     listener.close()
     await listener.wait_closed()
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(recording_protocol, "127.0.0.1", 7)
+        await network.create_connection(RecordingProtocol, "127.0.0.1", 7)
 
 
-@in_virtual_time
 async def test_servers_and_channels_run_on_it_as_they_are() -> None:
     loop = this_loop()
     router = Router()
@@ -96,10 +90,7 @@ async def test_servers_and_channels_run_on_it_as_they_are() -> None:
     await server.stop()
 
 
-@in_virtual_time
-async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
-    pair: Pair, recording_protocol: type[RecordingProtocol]
-) -> None:
+async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.kill("10.0.0.1")
@@ -107,9 +98,9 @@ async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
     await asyncio.sleep(1)
     assert (near.text, near.events) == (b"", ["lost: [Errno 104] connection reset by peer"])
     with pytest.raises(ConnectionRefusedError):
-        await network.create_connection(recording_protocol, "10.0.0.1", far.transport.here[1])
+        await network.create_connection(RecordingProtocol, "10.0.0.1", far.transport.here[1])
     with network.host("10.0.0.1"), pytest.raises(ConnectionAbortedError, match="was killed"):
-        await network.create_connection(recording_protocol, "127.0.0.1", 1)
+        await network.create_connection(RecordingProtocol, "127.0.0.1", 1)
     network.revive("10.0.0.1")
     near, far = await pair(network)
     near.transport.write(b"again")
@@ -117,8 +108,7 @@ async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
     assert far.text == b"again"
 
 
-@in_virtual_time
-async def test_peers_do_not_notice_a_host_that_fell_silent(pair: Pair) -> None:
+async def test_peers_do_not_notice_a_host_that_fell_silent() -> None:
     network = this_loop().network
     near, _far = await pair(network)
     network.silence("10.0.0.1")
@@ -129,8 +119,7 @@ async def test_peers_do_not_notice_a_host_that_fell_silent(pair: Pair) -> None:
     assert near.events == []
 
 
-@in_virtual_time
-async def test_a_slow_host_is_slow_for_all_peers_until_it_heals(pair: Pair) -> None:
+async def test_a_slow_host_is_slow_for_all_peers_until_it_heals() -> None:
     loop = this_loop()
     near, far = await pair(loop.network)
     loop.network.slow("10.0.0.1", 200, 200)
@@ -142,7 +131,6 @@ async def test_a_slow_host_is_slow_for_all_peers_until_it_heals(pair: Pair) -> N
     assert far.received == [(200, b"one"), (1_000, b"two")]
 
 
-@in_virtual_time
 async def test_callbacks_of_a_host_run_as_that_host() -> None:
     network = this_loop().network
     where: list[str] = []
@@ -161,8 +149,7 @@ async def test_callbacks_of_a_host_run_as_that_host() -> None:
     assert where == ["heard at 10.0.0.1"]
 
 
-@in_virtual_time
-async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
+async def test_one_direction_alone_can_be_held_back() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition_one_way("127.0.0.1", "10.0.0.1")
@@ -178,8 +165,7 @@ async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
     assert far.text == b"held"
 
 
-@in_virtual_time
-async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not(pair: Pair) -> None:
+async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition("127.0.0.1", "10.0.0.1")
@@ -195,8 +181,7 @@ async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not(pair: 
     assert network.is_partitioned("10.0.0.8", "10.0.0.9")
 
 
-@in_virtual_time
-async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back(pair: Pair) -> None:
+async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back() -> None:
     network = this_loop().network
     near, _far = await pair(network)
     network.silence("10.0.0.1")
@@ -209,7 +194,6 @@ async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back(pair: Pai
     assert near.events == ["lost: [Errno 104] connection reset by peer"]
 
 
-@in_virtual_time
 async def test_a_context_knows_its_host() -> None:
     with this_loop().network.host("10.0.0.7"):
         context = copy_context()

@@ -2,14 +2,16 @@
 
 import asyncio
 
-from tests.testing.conftest import Pair
+import pytest
+from tests.testing.conftest import pair
 
-from roquet.testing.clock import in_virtual_time, run, this_loop
+from roquet.testing.clock import run, this_loop
 from roquet.testing.transport import WRITE_BUFFER_HIGH
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
-async def test_delayed_bytes_do_not_overtake_each_other(pair: Pair) -> None:
+
+async def test_delayed_bytes_do_not_overtake_each_other() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.delay(1, 100)
@@ -22,7 +24,7 @@ async def test_delayed_bytes_do_not_overtake_each_other(pair: Pair) -> None:
     assert 0 < times[0] <= times[-1] <= 100
 
 
-def test_one_seed_is_one_course_of_events(pair: Pair) -> None:
+def test_one_seed_is_one_course_of_events() -> None:
     async def scene() -> list[tuple[int, bytes]]:
         network = this_loop().network
         near, far = await pair(network)
@@ -36,8 +38,7 @@ def test_one_seed_is_one_course_of_events(pair: Pair) -> None:
     assert run(scene(), seed=1) == run(scene(), seed=1) != run(scene(), seed=2)
 
 
-@in_virtual_time
-async def test_a_dropped_connection_breaks_at_both_ends(pair: Pair) -> None:
+async def test_a_dropped_connection_breaks_at_both_ends() -> None:
     network = this_loop().network
     near, far = await pair(network)
     other, _ = await pair(network, "10.0.0.2")
@@ -48,8 +49,7 @@ async def test_a_dropped_connection_breaks_at_both_ends(pair: Pair) -> None:
     near.transport.write(b"into the void")
 
 
-@in_virtual_time
-async def test_a_close_delivers_first_what_was_written(pair: Pair) -> None:
+async def test_a_close_delivers_first_what_was_written() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.delay(10, 10)
@@ -61,8 +61,7 @@ async def test_a_close_delivers_first_what_was_written(pair: Pair) -> None:
     assert (near.events, far.events) == (["lost: None"], ["end", "lost: None"])
 
 
-@in_virtual_time
-async def test_an_abort_resets_the_other_end(pair: Pair) -> None:
+async def test_an_abort_resets_the_other_end() -> None:
     near, far = await pair(this_loop().network)
     near.transport.abort()
     await asyncio.sleep(0)
@@ -70,8 +69,7 @@ async def test_an_abort_resets_the_other_end(pair: Pair) -> None:
     assert "reset" in far.events[0]
 
 
-@in_virtual_time
-async def test_a_write_to_a_dead_host_fails_when_the_partition_heals(pair: Pair) -> None:
+async def test_a_write_to_a_dead_host_fails_when_the_partition_heals() -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition("127.0.0.1", "10.0.0.1")
@@ -84,8 +82,7 @@ async def test_a_write_to_a_dead_host_fails_when_the_partition_heals(pair: Pair)
     assert "reset" in far.events[0]
 
 
-@in_virtual_time
-async def test_a_full_pipe_asks_the_writer_for_a_pause(pair: Pair) -> None:
+async def test_a_full_pipe_asks_the_writer_for_a_pause() -> None:
     near, far = await pair(this_loop().network)
     far.transport.pause_reading()
     assert not far.transport.is_reading()

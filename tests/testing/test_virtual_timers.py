@@ -2,11 +2,14 @@
 
 import asyncio
 
-from roquet.testing.clock import in_virtual_time, this_loop
+import pytest
+
+from roquet.testing.clock import this_loop
 from roquet.testing.virtual_timers import CANCELLED_MIN
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_timers_of_one_moment_run_in_the_order_of_their_calls() -> None:
     loop, seen = this_loop(), list[int]()
     for number in range(50):
@@ -15,7 +18,6 @@ async def test_timers_of_one_moment_run_in_the_order_of_their_calls() -> None:
     assert seen == [*range(0, 50, 2), *range(1, 50, 2)]
 
 
-@in_virtual_time
 async def test_a_cancelled_timer_does_not_run() -> None:
     loop, seen = this_loop(), list[int]()
     loop.call_later(1, seen.append, 1).cancel()
@@ -25,7 +27,6 @@ async def test_a_cancelled_timer_does_not_run() -> None:
     assert len(loop.timers) == 0
 
 
-@in_virtual_time
 async def test_a_heap_of_cancelled_timers_is_emptied_before_they_are_due() -> None:
     loop = this_loop()
     for _ in range(10 * CANCELLED_MIN):
@@ -33,7 +34,6 @@ async def test_a_heap_of_cancelled_timers_is_emptied_before_they_are_due() -> No
     assert len(loop.timers) <= 2 * CANCELLED_MIN
 
 
-@in_virtual_time
 async def test_removed_timers_are_those_that_are_meant_in_the_order_of_their_calls() -> None:
     loop = this_loop()
     first, other, last = (loop.call_later(delay, _nothing) for delay in (9, 5, 1))

@@ -240,7 +240,6 @@ class AccessGuard:
             self._allowed.add(key)
 
     def _decide(self, request: AccessRequest, name: str, ip: str) -> None:
-        """Check one need of a request. Raises CallRefused."""
         verdict = decide(self._tables, name, request, ip)
         if not verdict.is_allowed:
             raise _refused(refusal_text(name, request, ip, verdict))
@@ -254,7 +253,6 @@ class AccessGuard:
         return signer.key
 
     def _forget(self) -> None:
-        """Forget what was decided by other tables."""
         self._tables = self._tables_now()
         self._signers.clear()
         self._allowed.clear()
@@ -281,7 +279,6 @@ def _fields_of(command: Command) -> dict[str, str]:
 
 
 def _is_short(request: AllowedRequest) -> bool:
-    """Whether the values that decide on a request are no longer than names are."""
     return all(len(value or "") <= NAME_LENGTH_MAX for value in request[3])
 
 

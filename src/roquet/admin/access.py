@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from roquet.access.translation import AccessDocument, acl_info, tables_of
-from roquet.admin.client import AdminClient, failures_text
+from roquet.admin.client import AdminClient, check_done_everywhere, outcomes
 from roquet.model.access import AccessTables, PolicyType
-from roquet.model.errors import CallError, FieldError, RoquetError, UsageError
+from roquet.model.errors import FieldError, RoquetError, UsageError
 from roquet.model.settings import suggest
 from roquet.rules.access.changes import SUBJECT_PREFIX
 from roquet.rules.access.patterns import parse_pattern
@@ -59,7 +59,7 @@ async def change(admin: AdminClient, brokers: Mapping[str, str], call: Call[Repl
     Raises RoquetError, which says where it was made, when some refuse; the first error when all do.
     """
     done, failed = await admin.ask_each(brokers, call)
-    return _outcome(brokers, set(done), failed)
+    return check_done_everywhere(sorted(done) if failed else list(done), failed, "done on")
 
 
 async def users(admin: AdminClient, address: str, part: str = "") -> list[UserInfo]:
@@ -180,28 +180,5 @@ async def load_all(
 
     Raises RoquetError as `change` does.
     """
-
-    async def attempt(address: str) -> CallError | None:
-        try:
-            await load(admin, address, wanted)
-        except CallError as error:
-            return error
-        return None
-
-    outcomes = dict(
-        zip(brokers, await asyncio.gather(*map(attempt, brokers.values())), strict=True)
-    )
-    failed = {name: error for name, error in outcomes.items() if error is not None}
-    return _outcome(brokers, {name for name in brokers if name not in failed}, failed)
-
-
-def _outcome(
-    brokers: Mapping[str, str], done: set[str], failed: Mapping[str, CallError]
-) -> list[str]:
-    if not failed:
-        return [*brokers]
-    if not done:
-        raise next(iter(failed.values()))
-    raise RoquetError(
-        f"done on {', '.join(sorted(done))}, but not everywhere: {failures_text(failed)}"
-    )
+    done, failed = await outcomes(brokers, lambda name: load(admin, brokers[name], wanted))
+    return check_done_everywhere(sorted(done) if failed else list(done), failed, "done on")

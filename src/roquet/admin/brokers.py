@@ -63,6 +63,14 @@ class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
         text = self.info.get("setAsideTotal", "0")
         return int(text) if text.isascii() and text.isdecimal() else 0
 
+    def number(self, key: str) -> float | None:
+        """A statistic that is a number; None for another text, without it, and below 0."""
+        try:
+            value = float(self.info.get(key, ""))
+        except ValueError:
+            return None
+        return value if 0 <= value < float("inf") else None
+
 
 async def statuses(admin: AdminClient) -> list[BrokerStatus]:
     """Status of every broker of every cluster, followers included."""

@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from roquet.client.config import ClientConfig, config_or_default, resolve_name_servers
 from roquet.client.connection.routes import NameServers
@@ -19,6 +19,9 @@ from roquet.wire.calls.bodies import TopicList
 from roquet.wire.calls.route import GetAllTopics, GetClusterInfo, GetRoute
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 CONCURRENT_CALLS_MAX: Final = 64
 """Calls in flight at a time: a cluster may have thousands of groups."""
@@ -121,17 +124,7 @@ class AdminClient:
         self, brokers: Mapping[str, str], call: Call[R]
     ) -> tuple[dict[str, R], dict[str, CallError]]:
         """Call each broker: replies by broker name, and errors by broker name."""
-
-        async def attempt(address: str) -> R | CallError:
-            try:
-                return await self.ask(address, call)
-            except CallError as error:
-                return error
-
-        outcomes = await asyncio.gather(*map(attempt, brokers.values()))
-        named = list(zip(brokers, outcomes, strict=True))
-        failed = {name: outcome for name, outcome in named if isinstance(outcome, CallError)}
-        return {n: o for n, o in named if not isinstance(o, CallError)}, failed
+        return await outcomes(brokers, lambda name: self.ask(brokers[name], call))
 
     async def change_each(self, calls: Mapping[str, Call[Reply]], done: str) -> list[str]:
         """Send each broker's leader its own call, all at once; returns the broker names.
@@ -142,23 +135,47 @@ class AdminClient:
         """
         leaders = await self.leaders()
 
-        async def attempt(broker: str) -> CallError | None:
-            try:
-                await self.ask(known_leader(leaders, broker), calls[broker])
-            except CallError as error:
-                return error
-            return None
+        async def change(broker: str) -> Reply:
+            return await self.ask(known_leader(leaders, broker), calls[broker])
 
-        outcomes = zip(calls, await asyncio.gather(*map(attempt, calls)), strict=True)
-        failed = {broker: error for broker, error in outcomes if error is not None}
-        if not failed:
-            return list(calls)
-        changed = [broker for broker in calls if broker not in failed]
-        if not changed:
-            raise next(iter(failed.values()))
-        raise RoquetError(
-            f"{done} on {', '.join(changed)}, but not everywhere: {failures_text(failed)}"
-        )
+        changed, failed = await outcomes(calls, change)
+        return check_done_everywhere(list(changed), failed, f"{done} on")
+
+
+async def outcomes(
+    keys: Iterable[K], work: Callable[[K], Awaitable[T]]
+) -> tuple[dict[K, T], dict[K, CallError]]:
+    """Results of work that is done for all keys at once, and the errors of calls that failed."""
+    done: dict[K, T] = {}
+    failed: dict[K, CallError] = {}
+
+    async def attempt(key: K) -> T | CallError:
+        try:
+            return await work(key)
+        except CallError as error:
+            return error
+
+    every = list(keys)
+    for key, one in zip(every, await asyncio.gather(*map(attempt, every)), strict=True):
+        if isinstance(one, CallError):
+            failed[key] = one
+        else:
+            done[key] = one
+    return done, failed
+
+
+def check_done_everywhere(
+    names: list[str], failed: Mapping[str, CallError], done: str
+) -> list[str]:
+    """The names where a change was made.
+
+    Raises RoquetError, which says where it was `done` (as "created on"), when some failed; the
+    first error when all did.
+    """
+    if failed:
+        check_some_replied(dict.fromkeys(names), failed)
+        raise RoquetError(f"{done} {', '.join(names)}, but not everywhere: {failures_text(failed)}")
+    return names
 
 
 def leader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:

@@ -73,7 +73,5 @@ def check_directory(directory: Path, config: StoreConfig | None = None) -> Store
     """Examine a directory that no broker uses. Raises StoreError if it is no data directory."""
     report, tables = check(directory, config), check_tables(RealFiles(), directory)
     return msgspec.structs.replace(
-        report,
-        problems=report.problems + tables.problems,
-        pending=report.pending + tables.pending,
+        report, problems=report.problems + tables.problems, pending=report.pending + tables.pending
     )

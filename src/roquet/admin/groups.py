@@ -10,12 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.admin.client import (
-    AdminClient,
-    check_some_replied,
-    failures_text,
-    without_answers,
-)
+from roquet.admin.client import AdminClient, check_some_replied, failures_text, without_answers
 from roquet.admin.group_answers import GroupAnswers, ask_group, ask_tables, problems
 from roquet.admin.group_info import (
     BrokerDecision,
@@ -30,14 +25,9 @@ from roquet.model.printable_text import quantity
 from roquet.model.queue import MessageQueue
 from roquet.model.settings import suggest
 from roquet.model.topic import SubscriptionGroup
-from roquet.rules.balance.group_consistency import (
-    ownership_fault,
-)
+from roquet.rules.balance.group_consistency import ownership_fault
 from roquet.wire.calls.admin.topic import CreateGroup, DeleteGroup, GetGroup
-from roquet.wire.calls.bodies import (
-    ClientConnection,
-    QueueProgress,
-)
+from roquet.wire.calls.bodies import ClientConnection, QueueProgress
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 

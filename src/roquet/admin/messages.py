@@ -185,7 +185,6 @@ async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
 
 
 async def _broker_names(admin: AdminClient) -> dict[str, str]:
-    """Broker names by address."""
     info = await admin.cluster()
     return {
         address: data.broker_name

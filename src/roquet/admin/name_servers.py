@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from roquet.admin.brokers import decoded_settings
-from roquet.admin.client import AdminClient, failures_text
-from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
+from roquet.admin.client import AdminClient, check_done_everywhere
+from roquet.model.errors import CallError, CallRefused, UsageError
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import escape_properties
@@ -26,13 +26,7 @@ async def configure(admin: AdminClient, changes: Mapping[str, str]) -> list[str]
     """
     body = escape_properties(changes).encode()
     replies, failed = await admin.ask_name_servers(UpdateNameServerSettings(body=body))
-    if not failed:
-        return list(replies)
-    if not replies:
-        first = next(iter(failed.values()))
-        if isinstance(first, CallRefused) and first.code == ResponseCode.INVALID_PARAMETER:
-            raise UsageError(f"name servers do not take that: {first.remark}")
-        raise first
-    raise RoquetError(
-        f"changed at {', '.join(replies)}, but not everywhere: {failures_text(failed)}"
-    )
+    first = None if replies else next(iter(failed.values()), None)
+    if isinstance(first, CallRefused) and first.code == ResponseCode.INVALID_PARAMETER:
+        raise UsageError(f"name servers do not take that: {first.remark}")
+    return check_done_everywhere(list(replies), failed, "changed at")

@@ -15,13 +15,7 @@ from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.offset_reset import ResetOffset
 from roquet.wire.calls.bodies import ResetOffsetBody
-from roquet.wire.calls.offset import (
-    MaxOffset,
-    MinOffset,
-    OffsetByTime,
-    QueryOffset,
-    UpdateOffset,
-)
+from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetByTime, QueryOffset, UpdateOffset
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -136,7 +130,6 @@ async def reset(admin: AdminClient, group: str, resets: Sequence[QueueReset]) ->
 
 
 async def _brokers_moved_whole(admin: AdminClient, resets: Sequence[QueueReset]) -> set[str]:
-    """The brokers of which all queues of the topic are reset."""
     topics = {each.queue.topic for each in resets}
     routes = await asyncio.gather(*map(admin.known_route, topics))
     queues = [

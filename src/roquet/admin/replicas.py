@@ -18,7 +18,7 @@ import msgspec
 
 from roquet.admin.brokers import decoded_settings
 from roquet.admin.client import AdminClient
-from roquet.admin.replica_needs import GroupNeeds, group_needs
+from roquet.admin.controllers import GroupNeeds, group_needs
 from roquet.model.errors import CallError, CallRefused, FieldError, RecordError, UsageError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest
@@ -238,7 +238,6 @@ def _last_epoch(reply: Reply) -> int | None:
 
 
 async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> list[ReplicaStatus]:
-    """The brokers of one name."""
     addresses = dict(sorted(group.broker_addrs.items()))
     by_id = {number: answers.status.get(address) for number, address in addresses.items()}
     leader = next((number for number, one in by_id.items() if one is not None and one.master), None)
@@ -323,7 +322,6 @@ def _connections(
 
 
 def _own(status: HaStatus) -> HaClient:
-    """The state of a replica by itself."""
     return status.ha_client_runtime_info or HaClient()
 
 
@@ -371,7 +369,6 @@ def _record_ends(row: ReplicaStatus, info: Mapping[str, str]) -> list[int]:
 async def _lag_ms(
     admin: AdminClient, master: str | None, row: ReplicaStatus, ends: Sequence[int]
 ) -> int | None:
-    """How long ago the first record that a replica lacks was stored."""
     if row.lag_bytes == 0:
         return 0
     if master is None or row.lag_bytes is None:

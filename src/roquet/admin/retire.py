@@ -15,9 +15,8 @@ import msgspec
 
 from roquet.admin import brokers, controllers, replicas
 from roquet.admin.client import AdminClient
-from roquet.admin.controllers import GroupStatus, ReplicaMember
+from roquet.admin.controllers import GroupStatus, ReplicaMember, needed_logs
 from roquet.admin.elect import candidate, elect
-from roquet.admin.replica_needs import needed_logs
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.net.address import split_address
 from roquet.rules.election.handover import may_leave, stand_ins
@@ -83,11 +82,7 @@ async def locate(admin: AdminClient, broker: str) -> BrokerPlace:
 
 
 async def retire(
-    admin: AdminClient,
-    broker: str,
-    *,
-    named: Sequence[str] | None = None,
-    wait_ms: int,
+    admin: AdminClient, broker: str, *, named: Sequence[str] | None = None, wait_ms: int
 ) -> RetiredBroker:
     """Make a broker one that may be stopped; waits up to `wait_ms` for others to be in sync.
 
@@ -142,7 +137,6 @@ async def _hand_over(
 async def _until_spare(
     admin: AdminClient, place: BrokerPlace, named: Sequence[str], needed: int, deadline_ms: int
 ) -> GroupStatus:
-    """Wait until enough others are in sync."""
     while True:
         group = await controllers.group(admin, place.name, named)
         leaving = group.member(place.address).broker_id
@@ -229,11 +223,7 @@ async def _drain(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> Re
 
 
 async def remove(
-    admin: AdminClient,
-    retired: RetiredBroker,
-    *,
-    named: Sequence[str] | None = None,
-    wait_ms: int,
+    admin: AdminClient, retired: RetiredBroker, *, named: Sequence[str] | None = None, wait_ms: int
 ) -> None:
     """Remove a broker's id from its controller once it was stopped, so that nobody waits for it.
 

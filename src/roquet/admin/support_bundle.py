@@ -151,7 +151,6 @@ def _versions() -> str:
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables that Roquet looks at."""
     for name, value in environ.items():
         if name.startswith(("ROQUET_", "NAMESRV_")):
             yield name, value
@@ -173,7 +172,6 @@ async def _page(address: str, path: str) -> bytes:
 
 
 def _data_files(directory: Path, checks_all: bool) -> Iterator[tuple[str, bytes]]:
-    """Tables of a data directory, the sizes of all its files, and its check."""
     sizes = _sizes(directory)
     yield "sizes.json", msgspec.json.format(msgspec.json.encode(sizes))
     for name, size in sizes.items():

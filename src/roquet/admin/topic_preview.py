@@ -53,7 +53,6 @@ class TopicChange:
 
     @property
     def _hidden(self) -> int:
-        """Number of messages in queues that can no longer be read."""
         reads = {place.broker: self._counts(place)[0] for place in self._places}
         return sum(
             queue.end - queue.begin
@@ -62,7 +61,6 @@ class TopicChange:
         )
 
     def _counts(self, place: TopicBrokerInfo) -> tuple[int, int]:
-        """Numbers of read and write queues after the change."""
         reads, writes = self._settings.read_queues, self._settings.write_queues
         return (
             place.read_queues if reads is None else reads,
@@ -150,5 +148,4 @@ def broker_names(topic: TopicInfo) -> str:
 
 
 def _messages_from(topic: TopicInfo, count: int) -> int:
-    """Number of messages in queues with ids from `count` on."""
     return sum(queue.end - queue.begin for queue in topic.queues if queue.queue_id >= count)

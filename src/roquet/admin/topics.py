@@ -6,7 +6,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquet.admin.client import AdminClient, failures_text, fault_lines, leader_addresses
+from roquet.admin.client import (
+    AdminClient,
+    failures_text,
+    fault_lines,
+    leader_addresses,
+    outcomes,
+)
 from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.flags import Permission
@@ -146,22 +152,19 @@ async def _read_only_queues(
         if data.broker_name in addresses
     ]
 
-    async def read(broker: str, queue_id: int) -> TopicQueueInfo | CallError:
-        try:
-            low, high = await asyncio.gather(
-                admin.ask(addresses[broker], MinOffset(topic=name, queue_id=queue_id)),
-                admin.ask(addresses[broker], MaxOffset(topic=name, queue_id=queue_id)),
-            )
-        except CallError as error:
-            return error
+    async def read(queue: tuple[str, int]) -> TopicQueueInfo:
+        broker, queue_id = queue
+        low, high = await asyncio.gather(
+            admin.ask(addresses[broker], MinOffset(topic=name, queue_id=queue_id)),
+            admin.ask(addresses[broker], MaxOffset(topic=name, queue_id=queue_id)),
+        )
         begin, end = low.offset, high.offset
         return TopicQueueInfo(
             broker=broker, queue_id=queue_id, begin=begin, end=end, stored_ms=None
         )
 
-    results = await asyncio.gather(*(read(*queue) for queue in wanted))
-    silent = {b: e for (b, _), e in zip(wanted, results, strict=True) if isinstance(e, CallError)}
-    return [queue for queue in results if isinstance(queue, TopicQueueInfo)], silent
+    queues, failed = await outcomes(wanted, read)
+    return list(queues.values()), {broker: error for (broker, _), error in failed.items()}
 
 
 async def create(
@@ -290,7 +293,6 @@ def _require_known(known: Mapping[str, str], wanted: Sequence[str], fault: str) 
 
 
 def _is_unknown_topic(error: CallError) -> bool:
-    """Whether a name server refused because it does not have the topic."""
     return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
 
 

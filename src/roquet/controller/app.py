@@ -7,29 +7,36 @@ stop    loops ─▶ answer what is in flight ─▶ resign
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from roquet.access.access_users import RELOAD_MS, AccessUsers
 from roquet.access.guarded_router import GuardedRouter
-from roquet.controller.config import ControllerConfig
+from roquet.controller.config import ETCD_STORE, ETCD_TLS_STORE, MEMORY_STORE, ControllerConfig
 from roquet.controller.controller import Controller
-from roquet.controller.controller_metrics import measure
 from roquet.controller.elections import Elections
 from roquet.controller.handlers import HANDLERS
 from roquet.controller.leadership import ACQUIRE_MS, Leadership
 from roquet.controller.liveness import Liveness
-from roquet.controller.open_store import open_store
 from roquet.controller.role_notices import RoleNotices
 from roquet.controller.state_store.interface import ControllerIdentity, StateStore
+from roquet.controller.state_store.memory import MemoryStore
 from roquet.log_records import logger
-from roquet.model.settings import join_address, parse_address
+from roquet.metrics import roquet_metrics as roquet
+from roquet.metrics.metric import NodeType
+from roquet.metrics.text_format import MetricsPage
+from roquet.model.errors import ConfigError
+from roquet.model.settings import join_address, parse_address, parse_addresses
 from roquet.net.address import is_specific, routable_address
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.reloaded_tls import ReloadedTls
+from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.net.tls import Tls
+from roquet.observe.exporter import MetricsExporter, NodeIdentity, exporter_address, exporter_labels
 from roquet.observe.log_levels import apply_log_levels
 from roquet.rules.election.lease import LeaseTerms
 
@@ -153,3 +160,69 @@ def warn_of_open_controller(config: ControllerConfig, address: str) -> None:
 async def _stop(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def measure(
+    controller: Controller, address: str, router: Router, server: Server
+) -> MetricsExporter | None:
+    """The exporter of a controller, which counts from now on; None if it is to show no metrics.
+
+    `address` is the controller's own, by which pages are told apart.
+    """
+    if (place := exporter_address(controller.config)) is None:
+        return None
+    router.meter = meter = RequestMeter(controller.clock)
+    return MetricsExporter(
+        NodeIdentity(
+            node_type=NodeType.CONTROLLER,
+            node_id=address,
+            further=exporter_labels(controller.config),
+        ),
+        place,
+        controller.clock,
+        meter=meter,
+        connections=lambda: len(server.peers),
+        sources=(
+            partial(add_leadership, controller),
+            partial(add_groups, controller),
+            server.add_openings,
+        ),
+    )
+
+
+def add_leadership(controller: Controller, page: MetricsPage) -> None:
+    """Add whether the controller leads."""
+    page.add(roquet.IS_LEADER, int(controller.leadership.state is not None))
+
+
+def add_groups(controller: Controller, page: MetricsPage) -> None:
+    """Add the number of brokers that are alive."""
+    page.add(roquet.BROKERS, controller.liveness.count)
+    page.add(roquet.BROKER_NAMES, len(controller.liveness.names))
+
+
+def open_store(config: ControllerConfig) -> StateStore:
+    """Open the store. Raises ConfigError for an unknown kind, StoreError for unusable files."""
+    kind, _, place = config.store.partition(":")
+    if config.store == MEMORY_STORE:
+        return MemoryStore()
+    if kind == "file" and place:
+        from roquet.controller.state_store.file import FileStore
+
+        return FileStore(Path(place).expanduser())
+    if kind in (ETCD_STORE, ETCD_TLS_STORE):
+        tls = (config.etcd_tls or Tls()) if kind == ETCD_TLS_STORE else None
+        return _etcd_store(parse_addresses(place, f"store: {kind}"), config.controllers, tls)
+    raise ConfigError(
+        f"store: {config.store!r} is none of memory, file:DIR, etcd:HOST:PORT[,HOST:PORT…] and "
+        "etcd+https:HOST:PORT[,…]"
+    )
+
+
+def _etcd_store(addresses: tuple[str, ...], controllers: str, tls: Tls | None) -> StateStore:
+    from roquet.controller.state_store.etcd import EtcdStore
+    from roquet.controller.state_store.etcd_gateway import EtcdGateway
+
+    if not controllers or "/" in controllers or not controllers.isprintable():
+        raise ConfigError(f"controllerDLegerGroup: {controllers!r} cannot be a part of etcd's keys")
+    return EtcdStore(EtcdGateway(addresses, tls), controllers)

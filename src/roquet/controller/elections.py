@@ -268,7 +268,6 @@ class Elections:
         )
 
     def _report(self, name: str, group: ReplicaGroup, result: ElectionResult, reason: str) -> None:
-        """Log an election, and why there was one."""
         after = result.group
         self._report_missing(name, group, result.missing)
         if result.refusal is None:

@@ -85,7 +85,6 @@ def application(dashboard: Dashboard) -> Starlette:
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
-    """End sessions when the server stops."""
     dashboard: Dashboard = app.state.dashboard
     yield
     await dashboard.sessions.close_all()
@@ -126,12 +125,10 @@ async def _show_error(request: Request, error: Exception) -> Response:
 
 
 async def _show_timeout(request: Request, _error: Exception) -> Response:
-    """The page of a cluster that does not answer in time."""
     text = "the cluster did not answer in time; a change may or may not have been made"
     return page(request, "error.html", status=504, error=text)
 
 
 def _show_defect(request: Request, error: Exception) -> Response:
-    """The page of an error in the dashboard itself."""
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return page(request, "error.html", status=500, error="an error of the dashboard; see its log")

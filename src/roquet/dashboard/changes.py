@@ -9,10 +9,22 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from roquet.broker.settings.definitions import OWN_NAMES, SETTINGS
+from roquet.broker.settings.value_formats import HIDDEN
 from roquet.dashboard.request_context import address_of, dashboard_of, visitor_of
 from roquet.dashboard.security.audit_log import AuditOutcome
-from roquet.dashboard.security.secret_settings import shown_value
 from roquet.model.errors import CallError, RoquetError, UsageError
+
+SECRET_PARTS: Final = ("password", "secret", "credential", "initauthenticationuser")
+"""Parts of keys, in lower case: Apache's brokers report the values as they are."""
+
+
+def shown_value(key: str, value: str) -> str:
+    """A setting's value as pages and the audit log show it; a secret is `HIDDEN`."""
+    own = SETTINGS.get(OWN_NAMES.get(key, key))
+    is_secret = any(part in key.lower() for part in SECRET_PARTS)
+    return HIDDEN if value and (is_secret or (own is not None and own.is_secret)) else value
+
 
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"

@@ -1,7 +1,10 @@
 """Form fields: texts, numbers and times that a form's address holds."""
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
+from typing import Any, Final, Generic, TypeVar
 
+import msgspec
 from starlette.datastructures import QueryParams
 
 from roquet.model.errors import ConfigError, UsageError
@@ -48,3 +51,50 @@ def utc_time(text: str, name: str) -> int:
         return parse_moment(text, name, UTC)
     except ConfigError as error:
         raise UsageError(str(error)) from None
+
+
+T = TypeVar("T")
+
+ROWS: Final = 50
+"""Rows of a page."""
+
+
+class ListPart(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list."""
+
+    rows: Sequence[T]
+    total: int
+    """Rows that the search finds, on all pages."""
+    page: int
+    pages: int
+    query: str
+    sort: str
+
+
+def list_part(
+    rows: Sequence[T],
+    params: QueryParams,
+    name: Callable[[T], str],
+    orders: Mapping[str, Callable[[T], Any]],
+) -> ListPart[T]:
+    """The part of a list that the parameters `q`, `sort` and `page` of an address ask for.
+
+    `q` is a part of the name, in any case. `orders` maps names of columns to sort keys, the first
+    one is the default; a key that is negative or reversed puts large values first.
+    """
+    query = params.get("q", "").strip()[:200]
+    sort = params.get("sort", "")
+    sort = sort if sort in orders else next(iter(orders))
+    found = [row for row in rows if query.lower() in name(row).lower()]
+    found.sort(key=orders[sort])
+    pages = max(-(-len(found) // ROWS), 1)
+    text = params.get("page", "1")
+    page = min(max(int(text[:9]) if text.isdecimal() else 1, 1), pages)
+    return ListPart(
+        rows=found[(page - 1) * ROWS : page * ROWS],
+        total=len(found),
+        page=page,
+        pages=pages,
+        query=query,
+        sort=sort,
+    )

@@ -1,21 +1,115 @@
 """Rendering: a page's facts as HTML, or as JSON for a program that asks for it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from roquet.dashboard import text_filters
 from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
 from roquet.dashboard.visitor_rights import may_change
-from roquet.model.printable_text import without_surrogates
+from roquet.model.printable_text import printable, quantity, without_surrogates
+from roquet.wire.client_version import release_of
+
+DASH: Final = "\N{EN DASH}"
+"""Stands for what is not known."""
+
+_SIZE_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def number(value: float | None) -> str:
+    """A whole number with separators; a dash for None."""
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def count_of(values: Collection[object] | None) -> int | None:
+    """The number of some values; None where they are not known."""
+    return None if values is None else len(values)
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that fits, by powers of 1024; a dash for None."""
+    if value is None:
+        return DASH
+    for unit in _SIZE_UNITS[:-1]:
+        if abs(value) < 1024:
+            digits = 0 if unit == "B" or abs(value) >= 10 else 1
+            return f"{value:.{digits}f} {unit}"
+        value /= 1024
+    return f"{value:.1f} {_SIZE_UNITS[-1]}"
+
+
+def rate(value: float | None) -> str:
+    """A number a second; a dash for None."""
+    if value is None:
+        return DASH
+    return f"{value:.1f}/s" if 0 < abs(value) < 10 else f"{value:,.0f}/s"
+
+
+def duration(ms: float | None) -> str:
+    """A time span in its two largest units: `2 h 5 min`; a dash for None."""
+    if ms is None:
+        return DASH
+    seconds = round(ms / 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if minutes < 10 and seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def time(ms: int | None) -> str:
+    """A time in UTC to the second; a dash for None and for times that no calendar has."""
+    if ms is None or not 0 < ms < 253_402_300_800_000:
+        return DASH
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def percent(share: float | None) -> str:
+    """A share of 1 as per cent; a dash for None."""
+    return DASH if share is None else f"{share * 100:.0f} %"
+
+
+def release(version: int) -> str:
+    """The release that a client's version number stands for, or the number itself."""
+    return release_of(version) or f"version {version}"
+
+
+def segment(text: str) -> str:
+    """A name as one part of an address's path, or as the value of a parameter."""
+    return quote(text.encode("utf-8", "replace"), safe="")
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
+    {
+        "number": number,
+        "count_of": count_of,
+        "size": size,
+        "rate": rate,
+        "duration": duration,
+        "time": time,
+        "percent": percent,
+        "release": release,
+        "segment": segment,
+        "printable": printable,
+        "quantity": quantity,
+    }
+)
+"""Filters by the name that templates use."""
+
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 
@@ -46,7 +140,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(text_filters.FILTERS)
+    environment.filters.update(FILTERS)
     return environment
 
 
@@ -76,6 +170,27 @@ def page(
     html = templates().get_template(template).render({**shared, **(only_html or {}), **facts})
     # A name may hold half of a surrogate pair, which UTF-8 has no bytes for.
     return HTMLResponse(html.encode("utf-8", "replace"), status)
+
+
+def confirmation(
+    request: Request,
+    title: str,
+    lines: Sequence[str],
+    *,
+    action: str,
+    verb: str,
+    fields: Sequence[tuple[str, str]] = (),
+    typed_name: str | None = None,
+    **facts: object,
+) -> Response:
+    """The preview of a change, with a form that makes it by POST to the path `action`.
+
+    `typed_name` is what has to be typed first; None: nothing.
+    """
+    only_html: dict[str, object] = {"back": action.rpartition("/")[0], "action": action}
+    only_html |= {"fields": fields, "verb": verb, "typed_name": typed_name}
+    shown: dict[str, Any] = {"title": title, "lines": lines, **facts}
+    return page(request, "confirm.html", only_html=only_html, **shown)
 
 
 def _shared_facts(request: Request) -> dict[str, Any]:

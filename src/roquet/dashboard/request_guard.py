@@ -106,10 +106,7 @@ class RequestGuard:
         dashboard = self._dashboard
         known = dashboard.sessions.find(cookie, dashboard.clock.monotonic_ms())
         return known or Visitor(
-            token=cookie or new_token(),
-            user=None,
-            client=dashboard.client,
-            admin=dashboard.admin,
+            token=cookie or new_token(), user=None, client=dashboard.client, admin=dashboard.admin
         )
 
     def _refusal(

@@ -173,10 +173,7 @@ def _pause_seconds(seen: _Histories, pauses: QueuePauses) -> dict[str, list[floa
     total = np.bincount(pauses.history, end - begin, seen.histories)
     longest = np.zeros(seen.histories, np.int64)
     np.maximum.at(longest, pauses.history, end - begin)
-    return {
-        "paused_s": (total / SECOND_US).tolist(),
-        "pause_max_s": (longest / SECOND_US).tolist(),
-    }
+    return {"paused_s": (total / SECOND_US).tolist(), "pause_max_s": (longest / SECOND_US).tolist()}
 
 
 def _doubled_share(seen: _Histories) -> list[float]:
@@ -252,7 +249,6 @@ def _lost_work(seen: _Histories, begin: IntArray) -> list[float]:
 
 
 def _latencies(seen: _Histories, end: IntArray, member: IntArray) -> dict[str, list[float | None]]:
-    """Latency percentiles of handled messages, and the latency ratio of slow members."""
     taken = np.where(end < NEVER, end - seen.messages.sent, NEVER).reshape(seen.histories, -1)
     ordered = np.sort(taken, axis=1)
     handled = (taken < NEVER).sum(axis=1)

@@ -159,7 +159,6 @@ class PopModel:
             self._checkpoint(batch, lost)
 
     def _withdraw(self, batch: _PopBatch, place: int) -> bool:
-        """Withdraw a late message from its checkpoint; False when it has returned already."""
         assert batch.late is not None
         return self._in_flight.settle(batch.late, 1 << place) != 0
 

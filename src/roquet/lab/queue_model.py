@@ -219,7 +219,6 @@ class QueueModel:
     def _note_pauses(
         self, rows: IntArray, old: IntArray, new: IntArray, now: IntArray, free: IntArray
     ) -> None:
-        """Record the pauses that end, and the queues that begin to pause."""
         still = self._paused_since[rows]
         stops = np.where(still < NEVER, still, np.maximum(now, self._free_at[rows]))
         goes = (new != NOBODY) & self._working[rows[:, None], new]

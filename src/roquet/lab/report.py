@@ -161,7 +161,6 @@ def _picture(part: ScenarioSummary, goal: Goal, figures: Mapping[str, MeasureSta
 
 
 def _with_margin(figure: MeasureStatistics, scale: float) -> str:
-    """The mean with its margin, and as many digits as the margin justifies."""
     mean, margin = figure.mean * scale, figure.margin * scale
     digits = 2 if mean < 10 else 1 if mean < 100 else 0
     while digits < 3 and margin and round(margin, digits) == 0:

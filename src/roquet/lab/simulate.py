@@ -69,7 +69,6 @@ class _Outcome(NamedTuple):
 def _simulate_owned(
     scenario: LabScenario, name: str, timelines: Sequence[Timeline], messages: SimulatedMessages
 ) -> _Outcome:
-    """Simulate queues with owners."""
     if name == LAG_WEIGHTED:
         timelines = [_with_reviews(scenario, timeline) for timeline in timelines]
     layout = topic_layout(scenario)
@@ -149,7 +148,6 @@ def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> GroupC
 
 
 def _simulate_pop(scenario: LabScenario, timelines: Sequence[Timeline], count: int) -> _Outcome:
-    """Simulate pop consumption."""
     models = [PopModel(scenario, timeline) for timeline in timelines]
     for model in models:
         model.play()

@@ -33,15 +33,10 @@ CHUNK_MESSAGES: Final = 250_000
 PROGRESS_PERIOD_S: Final = 0.5
 """How often progress is reported."""
 
-_TYPES: Final[dict[object, pa.DataType]] = {
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-}
+_TYPES: Final[dict[object, pa.DataType]] = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
 def _schema() -> pa.Schema:
-    """A nullable column for each field of the measures."""
     hints = typing.get_type_hints(HistoryMeasures)
     return pa.schema([(name, _type_of(hints[name])) for name in HistoryMeasures.__struct_fields__])
 

@@ -21,9 +21,7 @@ def with_trace(scenario: LabScenario, path: Path, *, key: str, hour: str) -> Lab
     by_hour = sorted(zip(hours.field("values").to_pylist(), hours.field("counts").to_pylist(),
                          strict=True))  # fmt: skip
     return msgspec.structs.replace(
-        scenario,
-        key_weights=tuple(weights),
-        rhythm=tuple(float(count) for _, count in by_hour),
+        scenario, key_weights=tuple(weights), rhythm=tuple(float(count) for _, count in by_hour)
     )
 
 

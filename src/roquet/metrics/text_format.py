@@ -95,7 +95,6 @@ class MetricsPage:
     def _head(
         self, metric: Metric, suffix: str, values: Sequence[str], bound: str | None = None
     ) -> str:
-        """Name and labels of a value."""
         assert len(values) == len(metric.labels), f"{metric.name} has other labels"
         names = metric.labels
         if "" in values:
@@ -133,3 +132,46 @@ class _Layout(NamedTuple):
     """With %s for the values of the metric's own labels."""
     order: tuple[int, ...]
     """Their places among the values that are given."""
+
+
+PROCESS_LABEL = "process"
+
+
+def merged(pages: Mapping[str, str]) -> Iterator[str]:
+    """The lines of one page from the pages of processes by name, with line ends.
+
+    A master and its replicas have equal labels, so each value gets one more: `process`. Help and
+    type stand once, in front of the values of all processes, as the format asks for.
+
+    A line that is no value and no heading is left out.
+    """
+    headings: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
+    for process, page in pages.items():
+        label = f'{PROCESS_LABEL}="{escape_label(process)}"'
+        metric = ""
+        for line in page.split("\n"):
+            if line.startswith(("# HELP ", "# TYPE ")):
+                metric = line.split(" ", 3)[2]
+                _note(headings.setdefault(metric, []), line)
+            elif line and not line.startswith("#"):
+                name = line.partition("{")[0].partition(" ")[0]
+                of = metric if metric and name.startswith(metric) else name
+                values.setdefault(of, []).append(_labeled(line, label))
+    for metric in sorted(values):
+        yield from (f"{line}\n" for line in headings.get(metric, ()))
+        yield from values[metric]
+
+
+def _note(lines: list[str], line: str) -> None:
+    """Add a heading unless there is one of its kind: HELP and TYPE stand once each."""
+    if all(line[:7] != known[:7] for known in lines):
+        lines.append(line)
+
+
+def _labeled(line: str, label: str) -> str:
+    name, brace, rest = line.partition("{")
+    if brace:
+        return f"{name}{{{label},{rest}\n"
+    name, _, value = line.partition(" ")
+    return f"{name}{{{label}}} {value}\n"

@@ -55,7 +55,6 @@ def namespace_of(name: str) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The retry or dead-letter prefix (or nothing), and the rest."""
     if is_retry(name):
         return RETRY_PREFIX, name[len(RETRY_PREFIX) :]
     if is_dlq(name):

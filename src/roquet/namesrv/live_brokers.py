@@ -87,7 +87,6 @@ class LiveBrokers:
         return verdict
 
     def _connect(self, broker_key: BrokerKey, peer: Peer) -> None:
-        """Note the connection of a broker."""
         self._disconnect(broker_key)
         self._peers[broker_key] = peer
         is_new = peer not in self._keys_of

@@ -135,7 +135,6 @@ class BlockingChannel:
         return msgspec.structs.replace(command, body=cast("bytes", view[body_at:end]))
 
     def _fill(self, size: int, deadline_ms: int) -> None:
-        """Receive until the buffer holds at least `size` bytes."""
         if size > len(self._buffer):
             larger = bytearray(
                 size + BUFFER_SIZE

@@ -1,9 +1,10 @@
-"""Event loop: uvloop where it is installed, asyncio's own elsewhere."""
+"""Event loop, which is uvloop where it is installed, and the process that a client belongs to."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from roquet.model.errors import UsageError
 
@@ -55,3 +56,22 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a new loop, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
+
+
+class CurrentProcess:
+    """The process that runs this code; a forked child gets its own id at once."""
+
+    __slots__ = ("pid",)
+
+    def __init__(self) -> None:
+        self.note()
+
+    def note(self) -> None:
+        """Read the process id again."""
+        self.pid = os.getpid()
+
+
+CURRENT_PROCESS: Final = CurrentProcess()
+
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=CURRENT_PROCESS.note)

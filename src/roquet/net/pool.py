@@ -11,8 +11,7 @@ from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.net.address import split_address
 from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.loop import OwnLoop
-from roquet.net.process import CURRENT_PROCESS
+from roquet.net.loop import CURRENT_PROCESS, OwnLoop
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
 from roquet.rules.backoff import backoff_ms
 from roquet.wire.call import Call

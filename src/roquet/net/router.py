@@ -11,9 +11,9 @@ from roquet.log_records import logger
 from roquet.metrics.request_counts import RequestLatencies
 from roquet.model.errors import StoreError, UsageError
 from roquet.net import error_replies
+from roquet.net.async_watermark import ReplyWhen
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.log_fields import request_fields
-from roquet.net.reply_when import ReplyWhen
 from roquet.net.request_meter import UNTIMED, RequestMeter
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
@@ -273,7 +273,6 @@ class Router:
         return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
     def _decided(self, held: HeldReply, reached: bool) -> Frame:
-        """The frame of a held reply."""
         request, peer, begun_ms = held.request, held.peer, held.begun_ms
         try:
             answer = held.when.reply(reached)
@@ -291,11 +290,7 @@ class Router:
             self._meter.cancelled(held.request.code, held.begun_ms)
 
     async def _later(
-        self,
-        answer: Reply | Awaitable[Reply | None],
-        command: Command,
-        peer: Peer,
-        begun_ms: int,
+        self, answer: Reply | Awaitable[Reply | None], command: Command, peer: Peer, begun_ms: int
     ) -> bytes | None:
         meter = self._meter
         try:
@@ -314,7 +309,6 @@ class Router:
         return frame
 
     def _frame_at_once(self, reply: Reply, command: Command, begun_ms: int) -> bytes | None:
-        """The frame of a refusal that needed no handler."""
         if self._meter is not None:
             self._meter.replied(command.code, command.flag, reply.code, begun_ms)
         return _frame(reply, command)
@@ -349,5 +343,4 @@ class Router:
 
 
 def _frame(reply: Reply, command: Command) -> bytes | None:
-    """The frame of a reply; None for a one-way request."""
     return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)

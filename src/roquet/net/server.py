@@ -218,7 +218,6 @@ class Server:
         self._check_timer = asyncio.get_running_loop().call_later(pause_s, self._check_idle)
 
     def _check_idle(self) -> None:
-        """Check all connections for silent peers."""
         self._is_refusing = False
         for connection in tuple(self._connections):
             connection.look(self._idle_ms)

@@ -212,8 +212,6 @@ def _show(
     password: str | None,
     name: str,
 ) -> None:
-    """Load our own certificate into a context."""
-
     def without() -> str:  # OpenSSL would ask for it on the terminal
         raise ConfigError(f"{name}: the key of {cert} has a password: give it")
 

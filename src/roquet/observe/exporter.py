@@ -5,6 +5,7 @@ sources ──samples──▶ page ──chunks──▶ GET /metrics
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from enum import IntEnum
@@ -16,25 +17,61 @@ import msgspec
 from roquet import __version__
 from roquet.log_records import logger
 from roquet.metrics import roquet_metrics as roquet
-from roquet.metrics.counts import OTHER
+from roquet.metrics.counts import OTHER, Histogram
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType, parse_labels
 from roquet.metrics.metric import NodeType
 from roquet.metrics.request_counts import OTHER_CODE
 from roquet.metrics.rocketmq_metrics import RPC_LATENCY
+from roquet.metrics.roquet_metrics import SHORT_S
 from roquet.metrics.text_format import CONTENT_TYPE, MetricsPage
 from roquet.model.settings import join_address
 from roquet.net.clock import Clock
 from roquet.net.request_meter import RequestMeter
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    UnreadyReasons,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, UnreadyReasons, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer
-from roquet.observe.process_usage import LoopLagMeter, process_usage
 from roquet.wire.codes import RequestCode, ResponseCode
+
+PROBE_MS: Final = 100
+"""Ms between two measurements: the cost is far below a thousandth of a core."""
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Processor time and page faults of a process since its start."""
+
+    cpu_s: float
+    minor_faults: int | None = None
+    """Page faults without reading the disk; None where the system does not count them."""
+    major_faults: int | None = None
+    """Page faults that waited for the disk."""
+
+
+def process_usage() -> ProcessUsage:
+    """The usage of this process so far."""
+    times = os.times()
+    cpu_s = times.user + times.system
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return ProcessUsage(cpu_s=cpu_s)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return ProcessUsage(cpu_s=cpu_s, minor_faults=usage.ru_minflt, major_faults=usage.ru_majflt)
+
+
+class LoopLagMeter:
+    """Lateness of the event loop in seconds, ten times a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.lags = Histogram(SHORT_S)
+
+    async def serve(self) -> None:
+        """Measure forever."""
+        while True:
+            begun_ms = self._clock.monotonic_ms()
+            await self._clock.sleep(PROBE_MS)
+            late_ms = self._clock.monotonic_ms() - begun_ms - PROBE_MS
+            self.lags.observe(max(late_ms, 0) / 1000)
+
 
 log = logger(__name__)
 
@@ -215,7 +252,6 @@ class MetricsExporter:
         return pieces
 
     def _process(self, page: MetricsPage) -> None:
-        """Samples of the process."""
         usage = process_usage()
         page.add(roquet.BUILD_INFO, 1, __version__)
         page.add(roquet.CPU_TIME, usage.cpu_s)
@@ -228,7 +264,6 @@ class MetricsExporter:
         page.add_histogram(roquet.LOOP_LAG, self._loop_lag.lags)
 
     async def _requests(self, page: MetricsPage) -> None:
-        """Samples of requests by code."""
         counts: dict[str, int] = {}
         seconds: dict[str, float] = {}
         for number, (kind, latencies) in enumerate(self._meter.counts.items(), 1):

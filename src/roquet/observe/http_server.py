@@ -85,12 +85,7 @@ class HttpServer:
     """Serves pages by path: `async with HttpServer({"/metrics": page}, host, port)`."""
 
     def __init__(
-        self,
-        pages: Mapping[str, HttpPage],
-        host: str,
-        port: int,
-        *,
-        request_s: float = REQUEST_S,
+        self, pages: Mapping[str, HttpPage], host: str, port: int, *, request_s: float = REQUEST_S
     ) -> None:
         self._pages = pages
         self._host = host
@@ -162,7 +157,6 @@ class HttpServer:
         self._silent.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close the connection."""
         try:
             await self._answer(reader, writer)
             writer.close()

@@ -113,9 +113,7 @@ class Cluster:
         """Start a stopped broker again, on the same port and with its files."""
         stopped = self.brokers[index]
         config = msgspec.structs.replace(
-            stopped.config,
-            port=stopped.port,
-            ha_port=stopped.broker.replication.stream_server.port,
+            stopped.config, port=stopped.port, ha_port=stopped.broker.replication.stream_server.port
         )
         broker = BrokerServer(config, self._clock)
         await broker.__aenter__()

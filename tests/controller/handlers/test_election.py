@@ -1,77 +1,69 @@
 import json
-from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
-from tests.controller.conftest import broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import Broker, Trio, controller, open_trio, sleep_ms, stored
 
+from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.namesrv import BrokerMembers
 from roquet.wire.calls.controller import ElectMaster, ElectMasterBody
 from roquet.wire.fastjson import codec
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
-async def test_the_winner_is_named_with_all_members_of_the_group() -> None:
-    async with controller(), broker(1) as one:
-        await one.apply()
-        reply = await one.elect()
-        members = BrokerMembers(cluster="C", broker_name="bc", broker_addrs={1: one.address})
-        assert codec.loads(reply.body, ElectMasterBody) == ElectMasterBody(
-            broker_member_group=members, sync_state_set=[1]
+
+async def test_the_winner_is_named_with_all_members_of_the_group(
+    server: ControllerServer, one: Broker
+) -> None:
+    await one.apply()
+    reply = await one.elect()
+    members = BrokerMembers(cluster="C", broker_name="bc", broker_addrs={1: one.address})
+    assert codec.loads(reply.body, ElectMasterBody) == ElectMasterBody(
+        broker_member_group=members, sync_state_set=[1]
+    )
+
+
+async def test_a_master_that_stays_is_named_with_its_set(trio: Trio) -> None:
+    one, two, _ = trio
+    reply = await two.elect()
+    assert reply.code == 2011
+    assert reply.master_address == one.address
+    body = codec.loads(reply.body, ElectMasterBody)
+    assert (body.broker_member_group, body.sync_state_set) == (None, [1, 2, 3])
+
+
+async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them(trio: Trio) -> None:
+    one, two, three = trio
+    call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+    reply = await one.channel.call(call)
+    addresses = {"1": one.address, "2": two.address, "3": three.address}
+    group = {"cluster": "C", "brokerName": "bc", "brokerAddrs": addresses}
+    assert json.loads(reply.body) == {
+        **group, "brokerMemberGroup": group, "syncStateSet": [2]
+    }, "Java's brokers read brokerMemberGroup, mqadmin the rest"  # fmt: skip
+
+
+async def test_an_unknown_group_has_to_be_registered(server: ControllerServer, one: Broker) -> None:
+    with pytest.raises(CallRefused) as refused:
+        await one.elect()
+    assert refused.value.code == 2010
+
+
+async def test_a_designated_broker_that_is_dead_is_not_elected(trio: Trio) -> None:
+    one, _, three = trio
+    await three.channel.close()
+    await sleep_ms(50)
+    with pytest.raises(CallRefused) as refused:
+        await one.channel.call(
+            ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
         )
+    assert refused.value.code == 2012
 
 
-@in_virtual_time
-async def test_a_master_that_stays_is_named_with_its_set() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, two, _ = await trio(stack)
-        reply = await two.elect()
-        assert reply.code == 2011
-        assert reply.master_address == one.address
-        body = codec.loads(reply.body, ElectMasterBody)
-        assert (body.broker_member_group, body.sync_state_set) == (None, [1, 2, 3])
-
-
-@in_virtual_time
-async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
-        reply = await one.channel.call(call)
-        addresses = {"1": one.address, "2": two.address, "3": three.address}
-        group = {"cluster": "C", "brokerName": "bc", "brokerAddrs": addresses}
-        assert json.loads(reply.body) == {
-            **group, "brokerMemberGroup": group, "syncStateSet": [2]
-        }, "Java's brokers read brokerMemberGroup, mqadmin the rest"  # fmt: skip
-
-
-@in_virtual_time
-async def test_an_unknown_group_has_to_be_registered() -> None:
-    async with controller(), broker(1) as one:
-        with pytest.raises(CallRefused) as refused:
-            await one.elect()
-        assert refused.value.code == 2010
-
-
-@in_virtual_time
-async def test_a_designated_broker_that_is_dead_is_not_elected() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, _, three = await trio(stack)
-        await three.channel.close()
-        await sleep_ms(50)
-        with pytest.raises(CallRefused) as refused:
-            await one.channel.call(
-                ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
-            )
-        assert refused.value.code == 2012
-
-
-@in_virtual_time
 async def test_a_request_that_accepts_no_losses_has_none_whatever_the_controller_accepts() -> None:
-    async with controller(elect_unclean_master=True) as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
+    async with controller(elect_unclean_master=True) as server, open_trio() as (one, _, _):
         assert await one.alter(1, 2, 1, 2) == {1, 2}
         call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
         with pytest.raises(CallRefused):
@@ -85,8 +77,7 @@ def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
 ) -> None:
     @in_virtual_time
     async def scene() -> None:
-        async with controller() as server, AsyncExitStack() as stack:
-            one, _, three = await trio(stack)
+        async with controller() as server, open_trio() as (one, _, three):
             assert await one.alter(1, 2, 1, 2) == {1, 2}
             await three.beat(epoch=1, max_offset=4_000)
             call = ElectMaster(

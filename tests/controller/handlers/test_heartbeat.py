@@ -2,15 +2,26 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.controller.conftest import LEASE_MS, broker, controller, sleep_ms, stored, trio
+from tests.controller.conftest import (
+    LEASE_MS,
+    Broker,
+    Trio,
+    broker,
+    controller,
+    open_trio,
+    sleep_ms,
+    stored,
+)
 from tests.namesrv.conftest import FakePeer
 
 from roquet.controller import liveness
+from roquet.controller.app import ControllerServer
 from roquet.controller.handlers.heartbeat import known_set, live_broker
 from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.errors import CallRefused
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.route import BrokerHeartbeat
+
+pytestmark = pytest.mark.virtual_time
 
 
 def call(**fields: object) -> BrokerHeartbeat:
@@ -37,17 +48,16 @@ def test_a_time_out_has_bounds(said_ms: int, limit_ms: int) -> None:
     assert live_broker(heartbeat, FakePeer(), 0).seen.limit_ms == limit_ms
 
 
-@in_virtual_time
-async def test_a_heartbeat_without_an_id_or_with_a_wrong_one_is_refused() -> None:
-    async with controller() as server, broker(1) as one:
-        for broker_id in (None, 0, -3):
-            with pytest.raises(CallRefused) as refused:
-                await one.channel.call(call(broker_id=broker_id))
-            assert refused.value.code == 2005
-        assert server.controller.liveness.count == 0
+async def test_a_heartbeat_without_an_id_or_with_a_wrong_one_is_refused(
+    server: ControllerServer, one: Broker
+) -> None:
+    for broker_id in (None, 0, -3):
+        with pytest.raises(CallRefused) as refused:
+            await one.channel.call(call(broker_id=broker_id))
+        assert refused.value.code == 2005
+    assert server.controller.liveness.count == 0
 
 
-@in_virtual_time
 async def test_too_many_brokers_are_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "BROKERS_MAX", 0)
     async with controller(), broker(1) as one:
@@ -55,12 +65,12 @@ async def test_too_many_brokers_are_not_noted(monkeypatch: pytest.MonkeyPatch) -
             await one.beat()
 
 
-@in_virtual_time
-async def test_a_master_of_an_unknown_group_gets_no_lease() -> None:
-    async with controller(), broker(1) as one:
-        with pytest.raises(CallRefused) as refused:
-            await one.beat(lease_epoch=1)
-        assert refused.value.code == 2008
+async def test_a_master_of_an_unknown_group_gets_no_lease(
+    server: ControllerServer, one: Broker
+) -> None:
+    with pytest.raises(CallRefused) as refused:
+        await one.beat(lease_epoch=1)
+    assert refused.value.code == 2008
 
 
 @pytest.mark.parametrize(
@@ -76,7 +86,6 @@ def test_the_set_that_a_master_knows_is_read_or_left_alone(
     assert known_set(call(broker_id=1, lease_epoch=4)) is None
 
 
-@in_virtual_time
 async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -99,52 +108,48 @@ async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
         assert state.group("bc") == found, "a late heartbeat changes nothing"
 
 
-@in_virtual_time
-async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the_group() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        stray = await stack.enter_async_context(broker(7))
-        stray.cluster = "x"
-        with pytest.raises(CallRefused, match="of cluster C, not x") as refused:
-            await stray.beat(epoch=50)
-        assert refused.value.code == 2010
-        assert server.controller.elections.epoch_known("bc") == 0
-        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the_group(
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
+) -> None:
+    one, _, _ = trio
+    stray = await stack.enter_async_context(broker(7))
+    stray.cluster = "x"
+    with pytest.raises(CallRefused, match="of cluster C, not x") as refused:
+        await stray.beat(epoch=50)
+    assert refused.value.code == 2010
+    assert server.controller.elections.epoch_known("bc") == 0
+    assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
 
 
-@in_virtual_time
-async def test_a_broker_of_another_cluster_that_was_heard_before_does_not_count() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        stray = live_broker(call(cluster_name="x", broker_id=2, epoch=50), FakePeer(), 0)
-        server.controller.liveness.note("bc", 2, stray)
-        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+async def test_a_broker_of_another_cluster_that_was_heard_before_does_not_count(
+    server: ControllerServer, trio: Trio
+) -> None:
+    one, _, _ = trio
+    stray = live_broker(call(cluster_name="x", broker_id=2, epoch=50), FakePeer(), 0)
+    server.controller.liveness.note("bc", 2, stray)
+    assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
 
 
 @pytest.mark.parametrize("fields", [{"lease_epoch": 1}, {"releases_lease": True}, {}])
-@in_virtual_time
 async def test_a_process_that_has_the_id_of_a_broker_elsewhere_is_refused(
-    fields: dict[str, Any],
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack, fields: dict[str, Any]
 ) -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        await one.beat(lease_epoch=1)
-        state = server.controller.leadership.leader_state()
-        lease = state.lease("bc")
-        copied = await stack.enter_async_context(broker(1))
-        with pytest.raises(CallRefused, match="it has to register again") as it:
-            await copied.beat(epoch=9, **fields)
-        assert it.value.code == 2010
-        assert state.lease("bc") == lease
-        assert server.controller.liveness.candidates(stored(server))[1].epoch == -1
+    one, _, _ = trio
+    await one.beat(lease_epoch=1)
+    state = server.controller.leadership.leader_state()
+    lease = state.lease("bc")
+    copied = await stack.enter_async_context(broker(1))
+    with pytest.raises(CallRefused, match="it has to register again") as it:
+        await copied.beat(epoch=9, **fields)
+    assert it.value.code == 2010
+    assert state.lease("bc") == lease
+    assert server.controller.liveness.candidates(stored(server))[1].epoch == -1
 
 
-@in_virtual_time
-async def test_a_broker_whose_cluster_is_not_said_is_of_the_group() -> None:
-    async with controller(), AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        one.cluster = ""
-        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+async def test_a_broker_whose_cluster_is_not_said_is_of_the_group(trio: Trio) -> None:
+    one, _, _ = trio
+    one.cluster = ""
+    assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
 
 
 @pytest.mark.parametrize(
@@ -156,86 +161,84 @@ async def test_a_broker_whose_cluster_is_not_said_is_of_the_group() -> None:
     ],
 )
 @pytest.mark.parametrize("victim", [1, 2])
-@in_virtual_time
 async def test_a_stranger_says_nothing_in_the_name_of_a_living_broker(
-    victim: int, fields: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        brokers = one, _, _ = await trio(stack)
-        stranger = await stack.enter_async_context(
-            broker(victim, address=brokers[victim - 1].address)
-        )
-        for _ in range(20):
-            with pytest.raises(CallRefused, match="another connection sends heartbeats as") as it:
-                await stranger.beat(**fields)
-            assert it.value.code == 2005
-            await sleep_ms(500)
-            for each in brokers[1:]:
-                await each.beat()
-            assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
-        assert stored(server).in_sync == {1, 2, 3}
-        assert caplog.text.count("sends heartbeats over two connections") == 1
-        assert server.controller.liveness.live(stored(server))[victim].candidate.epoch == -1
-
-
-@in_virtual_time
-async def test_who_is_elected_is_known_by_one_connection() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, two, three = await trio(stack)
-        again = await stack.enter_async_context(broker(2, address=two.address))
-        liveness, group = server.controller.liveness, stored(server)
-        with pytest.raises(CallRefused):
-            await again.beat(max_offset=5)
-        assert liveness.candidates(group).keys() == {1, 3}
-        for each in (again, await stack.enter_async_context(broker(1, address=one.address))):
-            with pytest.raises(CallRefused, match="heartbeats as broker") as it:
-                await each.elect()
-            assert it.value.code == 2012
-        await two.channel.close()
-        await again.beat(max_offset=5)
-        assert liveness.candidates(group)[2].end == 5
-        await sleep_ms(4_000)
-        await three.beat()
-        once_more = await stack.enter_async_context(broker(2, address=two.address))
-        await once_more.beat(max_offset=7)
-        assert liveness.candidates(group)[2].end == 7, "the one before was silent for too long"
-        with pytest.raises(CallRefused):
-            await again.beat(max_offset=5)
-        await once_more.beat(max_offset=7)
-        assert 2 not in liveness.candidates(group)
-        await sleep_ms(4_000)
-        await once_more.beat(max_offset=7)
-        assert 2 in liveness.candidates(group)
-
-
-@in_virtual_time
-async def test_an_epoch_that_no_election_made_is_refused_once_the_state_is_known_to_be_the_latest(
+    server: ControllerServer,
+    trio: Trio,
+    stack: AsyncExitStack,
+    victim: int,
+    fields: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        one, _, _ = await trio(stack)
-        stranger = await stack.enter_async_context(broker(4))
-        await stranger.beat(epoch=2**30)
-        assert server.controller.elections.is_outdated("bc"), "nobody elects meanwhile"
+    brokers = one, _, _ = trio
+    stranger = await stack.enter_async_context(broker(victim, address=brokers[victim - 1].address))
+    for _ in range(20):
+        with pytest.raises(CallRefused, match="another connection sends heartbeats as") as it:
+            await stranger.beat(**fields)
+        assert it.value.code == 2005
+        await sleep_ms(500)
+        for each in brokers[1:]:
+            await each.beat()
         assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
-        assert not server.controller.elections.is_outdated("bc")
-        for register in (False, True):
-            if register:
-                await stranger.apply()
-            with pytest.raises(CallRefused, match="to which nobody was elected in bc") as it:
-                await stranger.beat(obeyed_epoch=2)
-            assert it.value.code == 2005
-        assert "broker bc:4" in caplog.text
-        await stranger.beat(obeyed_epoch=1)
-        assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+    assert stored(server).in_sync == {1, 2, 3}
+    assert caplog.text.count("sends heartbeats over two connections") == 1
+    assert server.controller.liveness.live(stored(server))[victim].candidate.epoch == -1
 
 
-@in_virtual_time
+async def test_who_is_elected_is_known_by_one_connection(
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
+) -> None:
+    one, two, three = trio
+    again = await stack.enter_async_context(broker(2, address=two.address))
+    liveness, group = server.controller.liveness, stored(server)
+    with pytest.raises(CallRefused):
+        await again.beat(max_offset=5)
+    assert liveness.candidates(group).keys() == {1, 3}
+    for each in (again, await stack.enter_async_context(broker(1, address=one.address))):
+        with pytest.raises(CallRefused, match="heartbeats as broker") as it:
+            await each.elect()
+        assert it.value.code == 2012
+    await two.channel.close()
+    await again.beat(max_offset=5)
+    assert liveness.candidates(group)[2].end == 5
+    await sleep_ms(4_000)
+    await three.beat()
+    once_more = await stack.enter_async_context(broker(2, address=two.address))
+    await once_more.beat(max_offset=7)
+    assert liveness.candidates(group)[2].end == 7, "the one before was silent for too long"
+    with pytest.raises(CallRefused):
+        await again.beat(max_offset=5)
+    await once_more.beat(max_offset=7)
+    assert 2 not in liveness.candidates(group)
+    await sleep_ms(4_000)
+    await once_more.beat(max_offset=7)
+    assert 2 in liveness.candidates(group)
+
+
+async def test_an_epoch_that_no_election_made_is_refused_once_the_state_is_known_to_be_the_latest(
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, _, _ = trio
+    stranger = await stack.enter_async_context(broker(4))
+    await stranger.beat(epoch=2**30)
+    assert server.controller.elections.is_outdated("bc"), "nobody elects meanwhile"
+    assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+    assert not server.controller.elections.is_outdated("bc")
+    for register in (False, True):
+        if register:
+            await stranger.apply()
+        with pytest.raises(CallRefused, match="to which nobody was elected in bc") as it:
+            await stranger.beat(obeyed_epoch=2)
+        assert it.value.code == 2005
+    assert "broker bc:4" in caplog.text
+    await stranger.beat(obeyed_epoch=1)
+    assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
+
+
 async def test_a_member_that_obeys_a_later_epoch_shows_that_the_state_is_old() -> None:
     store = MemoryStore()
     async with AsyncExitStack() as stack:
         async with controller(store):
-            one, two, _ = await trio(stack)
+            one, two, _ = await stack.enter_async_context(open_trio())
             await one.beat(lease_epoch=1)
             address = one.address, two.address
         async with controller(store) as server:
@@ -248,15 +251,14 @@ async def test_a_member_that_obeys_a_later_epoch_shows_that_the_state_is_old() -
                 await one.beat(lease_epoch=1)
 
 
-@in_virtual_time
-async def test_applications_of_nobody_use_up_no_ids() -> None:
-    async with controller() as server, AsyncExitStack() as stack:
-        await trio(stack)
-        stranger = await stack.enter_async_context(broker(4, address="10.9.9.9:1"))
-        for broker_id in range(4, 150):
-            stranger.broker_id = broker_id
-            await stranger.apply()
-        assert len(stored(server).replicas) == 100
-        last = await stack.enter_async_context(broker(stored(server).next_id))
-        await last.apply()
-        assert {1, 2, 3, last.broker_id} < stored(server).replicas.keys()
+async def test_applications_of_nobody_use_up_no_ids(
+    server: ControllerServer, trio: Trio, stack: AsyncExitStack
+) -> None:
+    stranger = await stack.enter_async_context(broker(4, address="10.9.9.9:1"))
+    for broker_id in range(4, 150):
+        stranger.broker_id = broker_id
+        await stranger.apply()
+    assert len(stored(server).replicas) == 100
+    last = await stack.enter_async_context(broker(stored(server).next_id))
+    await last.apply()
+    assert {1, 2, 3, last.broker_id} < stored(server).replicas.keys()

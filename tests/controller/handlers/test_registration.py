@@ -1,10 +1,12 @@
 import pytest
-from tests.controller.conftest import broker, controller, stored
+from tests.controller.conftest import Broker, broker, controller, stored
 
+from roquet.controller.app import ControllerServer
 from roquet.controller.handlers import registration
 from roquet.model.errors import CallRefused
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls import controller as calls
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def next_id_of(one: object, name: str = "bc") -> int | None:
@@ -14,7 +16,6 @@ async def next_id_of(one: object, name: str = "bc") -> int | None:
     return found
 
 
-@in_virtual_time
 async def test_ids_are_counted_from_one_and_given_for_good() -> None:
     async with controller(), broker(1) as one, broker(2) as two:
         assert [await next_id_of(one), await next_id_of(one)] == [1, 1]
@@ -33,7 +34,6 @@ async def test_ids_are_counted_from_one_and_given_for_good() -> None:
         assert refused.value.code == 2014
 
 
-@in_virtual_time
 async def test_a_broker_without_an_id_has_to_apply_first() -> None:
     async with controller(), broker(3) as three:
         with pytest.raises(CallRefused) as refused:
@@ -41,18 +41,15 @@ async def test_a_broker_without_an_id_has_to_apply_first() -> None:
         assert refused.value.code == 2010
 
 
-@in_virtual_time
-async def test_a_new_address_is_recorded() -> None:
-    async with controller() as server, broker(1) as one:
-        await one.apply()
-        call = calls.RegisterWithController(
-            cluster_name="C", broker_name="bc", broker_id=1, broker_address="10.0.0.9:1"
-        )
-        await one.channel.call(call)
-        assert stored(server).replicas[1].address == "10.0.0.9:1"
+async def test_a_new_address_is_recorded(server: ControllerServer, one: Broker) -> None:
+    await one.apply()
+    call = calls.RegisterWithController(
+        cluster_name="C", broker_name="bc", broker_id=1, broker_address="10.0.0.9:1"
+    )
+    await one.channel.call(call)
+    assert stored(server).replicas[1].address == "10.0.0.9:1"
 
 
-@in_virtual_time
 async def test_a_dead_master_is_not_named() -> None:
     async with controller(), broker(2) as two:
         async with broker(1) as one:
@@ -64,7 +61,6 @@ async def test_a_dead_master_is_not_named() -> None:
         assert (await two.register()).master_broker_id is None
 
 
-@in_virtual_time
 async def test_there_is_a_limit_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "GROUPS_MAX", 1)
     async with controller(), broker(1) as one, broker(1, name="bd") as other:
@@ -75,7 +71,6 @@ async def test_there_is_a_limit_of_groups(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300, "a\nb"])
-@in_virtual_time
 async def test_hostile_names_are_refused(name: str) -> None:
     async with controller(), broker(1, name=name) as one:
         with pytest.raises(CallRefused, match="brokerName"):
@@ -86,7 +81,6 @@ async def test_hostile_names_are_refused(name: str) -> None:
             await one.register()
 
 
-@in_virtual_time
 async def test_a_broker_of_another_cluster_is_told_so_at_once() -> None:
     async with controller() as server, broker(1) as one, broker(2) as stray:
         await one.apply()
@@ -101,7 +95,6 @@ async def test_a_broker_of_another_cluster_is_told_so_at_once() -> None:
         assert sorted(stored(server).replicas) == [1]
 
 
-@in_virtual_time
 async def test_a_copy_of_a_broker_is_recorded_once_the_original_is_gone() -> None:
     async with controller() as server, broker(1) as copied:
         async with broker(1) as one:

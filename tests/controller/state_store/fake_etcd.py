@@ -96,11 +96,7 @@ class FakeEtcd:
         put = one["request_put"]
         name = _text(put["key"])
         created = self.keys.get(name, {}).get("create_revision", str(self.revision))
-        self.keys[name] = {
-            **put,
-            "create_revision": created,
-            "mod_revision": str(self.revision),
-        }
+        self.keys[name] = {**put, "create_revision": created, "mod_revision": str(self.revision)}
         return {"response_put": {}}
 
 

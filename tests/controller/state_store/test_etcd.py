@@ -108,10 +108,7 @@ async def test_a_leader_that_slept_writes_nothing_any_more() -> None:
     revision = await one.save(term, "bc", GROUP, 0)
     etcd.expire_all()
     assert (await two.acquire(B)).leader == B
-    for work in (
-        one.save(term, "bc", replace(GROUP, master_epoch=9), revision),
-        one.confirm(term),
-    ):
+    for work in (one.save(term, "bc", replace(GROUP, master_epoch=9), revision), one.confirm(term)):
         with pytest.raises(LeadershipLost):
             await work
     assert (await one.acquire(A)).leader == B

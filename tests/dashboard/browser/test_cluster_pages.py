@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.dashboard.browser.chromium import (
-    Tab,
-    check_pages,
-    chromium,
-    needs_chromium,
-    tab,
-)
+from tests.dashboard.browser.chromium import Tab, check_pages, chromium, needs_chromium, tab
 
 from roquet.admin import groups, topics
 from roquet.admin.client import AdminClient

@@ -12,8 +12,8 @@ import pytest
 from playwright.async_api import expect
 from tests.dashboard.browser.chromium import Tab, check_pages, chromium, needs_chromium, tab
 from tests.dashboard.conftest import SECURED
-from tests.dashboard.facts.test_jobs import row as job_row
 from tests.dashboard.pages.orders_topic import HOSTILE
+from tests.dashboard.pages.test_jobs import row as job_row
 
 from roquet.admin import dead_letters
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
@@ -21,7 +21,7 @@ from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.job_notes import JobRow
+from roquet.dashboard.dashboard import JobRow
 from roquet.dashboard.server import serve_dashboard
 from roquet.testing.cluster import Cluster, cluster
 

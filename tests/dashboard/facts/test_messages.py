@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.admin.conftest import ClusterWithAdmin, cluster_with_admin
+from tests.admin.conftest import ClusterWithAdmin, open_cluster
 
 from roquet.admin import topics
 from roquet.admin.topics import TopicSettings
@@ -21,13 +21,15 @@ from roquet.dashboard.facts.messages import (
 from roquet.dashboard.masking import MaskRule
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time, run
+from roquet.testing.clock import run
+
+pytestmark = pytest.mark.virtual_time
 
 
 @asynccontextmanager
 async def ten_orders() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer]]:
     """Ten messages a second apart on two brokers, tagged `even` and `odd` in turn."""
-    async with cluster_with_admin() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
@@ -49,7 +51,6 @@ def keys(messages: object) -> list[str]:
     return [message.key for message in messages]  # type: ignore[attr-defined]
 
 
-@in_virtual_time
 async def test_the_newest_messages_of_all_queues_come_first() -> None:
     async with ten_orders() as (_, reader):
         found = await search(reader, "orders", MessageFilter(), (), count=3)
@@ -68,7 +69,6 @@ async def test_the_newest_messages_of_all_queues_come_first() -> None:
         (MessageFilter(tags="none"), []),
     ],
 )
-@in_virtual_time
 async def test_each_part_of_a_filter_counts(wanted: MessageFilter, expected: list[str]) -> None:
     async with ten_orders() as (_, reader):
         found = await search(reader, "orders", wanted, ())
@@ -76,7 +76,6 @@ async def test_each_part_of_a_filter_counts(wanted: MessageFilter, expected: lis
         assert found.scanned == 10
 
 
-@in_virtual_time
 async def test_a_search_of_text_cannot_tell_what_a_rule_hides() -> None:
     async with ten_orders() as (_, reader):
         wanted, rules = MessageFilter(text="4111"), [MaskRule("*", ("card",))]
@@ -84,7 +83,6 @@ async def test_a_search_of_text_cannot_tell_what_a_rule_hides() -> None:
         assert (await search(reader, "orders", wanted, rules)).messages == []
 
 
-@in_virtual_time
 async def test_a_time_range_gives_its_oldest_messages() -> None:
     async with ten_orders() as (_, reader):
         newest = (await search(reader, "orders", MessageFilter(), (), count=6)).messages
@@ -93,7 +91,6 @@ async def test_a_time_range_gives_its_oldest_messages() -> None:
         assert keys(found.messages) == ["k6", "k5", "k4"]
 
 
-@in_virtual_time
 async def test_messages_are_looked_up_by_key_id_and_place() -> None:
     async with ten_orders() as (it, reader):
         (by_key,) = (await look_up(it.admin, "orders", key="k5")).messages
@@ -108,7 +105,6 @@ async def test_messages_are_looked_up_by_key_id_and_place() -> None:
             await look_up(it.admin, None, key="k5")
 
 
-@in_virtual_time
 async def test_json_holds_a_body_as_text_or_as_base64() -> None:
     async with ten_orders() as (it, _):
         (message,) = (await look_up(it.admin, "orders", key="k1")).messages
@@ -116,16 +112,13 @@ async def test_json_holds_a_body_as_text_or_as_base64() -> None:
         assert json_fields(message, b"\xff")["body_base64"] == b"\xff"
 
 
-@in_virtual_time
 async def test_a_topic_that_nobody_has_is_the_users_mistake() -> None:
     async with ten_orders() as (_, reader):
         with pytest.raises(UsageError, match="no broker has a topic"):
             await search(reader, "order", MessageFilter(), ())
 
 
-def test_a_search_that_left_out_a_part_of_the_time_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_left_out_a_part_of_the_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roquet.dashboard.facts.messages.SCAN_MAX", 2)
 
     async def check() -> None:
@@ -148,12 +141,11 @@ def test_a_search_stops_at_its_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
     run(check())
 
 
-@in_virtual_time
 async def test_a_search_stops_by_the_bytes_that_bodies_decompress_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(facts, "SCAN_BYTES_MAX", 10_000_000)
-    async with cluster_with_admin() as it:
+    async with open_cluster() as it:
         await topics.create(it.admin, "bombs", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.conftest import Site, open_site
 
 from roquet.admin import topics
 from roquet.admin.topics import TopicSettings
@@ -19,7 +19,7 @@ MARKS = ("<script>alert", "<img src=x")
 
 
 @asynccontextmanager
-async def orders(open_site: OpenSite, *masks: str) -> AsyncIterator[Site]:
+async def orders(*masks: str) -> AsyncIterator[Site]:
     async with open_site({"masks": masks}) as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()

@@ -2,22 +2,24 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.dashboard.conftest import OpenSite, Site
+import pytest
+from tests.dashboard.conftest import Site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.net.address import split_address
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
 
+pytestmark = pytest.mark.virtual_time
+
 
 @asynccontextmanager
-async def letters(open_site: OpenSite, *masks: str) -> AsyncIterator[Site]:
+async def letters(*masks: str) -> AsyncIterator[Site]:
     """Three dead letters of group `billing`, each with a body that is a number."""
-    async with orders(open_site, *masks) as it:
+    async with orders(*masks) as it:
         async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
             for number in range(3):
                 receipt = await producer.send("orders", b"%d" % number, tag=HOSTILE)
@@ -37,9 +39,8 @@ async def give_up(it: Site, message_id: str) -> None:
     await channel.close()
 
 
-@in_virtual_time
-async def test_groups_and_reasons_are_counted(open_site: OpenSite) -> None:
-    async with letters(open_site) as it:
+async def test_groups_and_reasons_are_counted() -> None:
+    async with letters() as it:
         assert ">billing</a>" in await it.browser.text("/dead-letters")
         html = await it.browser.text("/dead-letters/billing")
         assert "given up after" in html
@@ -49,9 +50,8 @@ async def test_groups_and_reasons_are_counted(open_site: OpenSite) -> None:
         assert (facts["total"], facts["reasons"][0]["letters"]) == (3, 3)
 
 
-@in_virtual_time
-async def test_chosen_letters_are_sent_again_after_a_preview(open_site: OpenSite) -> None:
-    async with letters(open_site) as it:
+async def test_chosen_letters_are_sent_again_after_a_preview() -> None:
+    async with letters() as it:
         found = (await it.browser.facts("/dead-letters/billing"))["letters"]
         places = [one["place"] for one in found[:2]]
         query = "&".join(f"letter={place}" for place in places)
@@ -65,9 +65,8 @@ async def test_chosen_letters_are_sent_again_after_a_preview(open_site: OpenSite
         assert sorted(row["preview"] for row in rows) == ["0", "1", "1", "2", "2"]
 
 
-@in_virtual_time
-async def test_nothing_is_sent_for_letters_that_are_not_there(open_site: OpenSite) -> None:
-    async with letters(open_site) as it:
+async def test_nothing_is_sent_for_letters_that_are_not_there() -> None:
+    async with letters() as it:
         for form in ({}, {"letter": "broker-a/0/99"}, {"letter": "x"}):
             response = await it.browser.post("/dead-letters/billing/resend", form)
             assert response.status_code == 400
@@ -77,9 +76,8 @@ async def test_nothing_is_sent_for_letters_that_are_not_there(open_site: OpenSit
         assert "<script>alert" not in response.text
 
 
-@in_virtual_time
-async def test_an_export_has_all_letters_and_says_that_they_are_all(open_site: OpenSite) -> None:
-    async with letters(open_site) as it:
+async def test_an_export_has_all_letters_and_says_that_they_are_all() -> None:
+    async with letters() as it:
         response = await it.browser.get("/dead-letters/billing/export")
         *lines, end = map(json.loads, response.text.splitlines())
         assert sorted(line["body"] for line in lines) == ["0", "1", "2"]
@@ -88,25 +86,21 @@ async def test_an_export_has_all_letters_and_says_that_they_are_all(open_site: O
         assert response.headers["content-disposition"].startswith("attachment; ")
 
 
-@in_virtual_time
-async def test_an_export_that_broke_off_says_so_in_its_last_line(open_site: OpenSite) -> None:
-    async with letters(open_site) as it:
+async def test_an_export_that_broke_off_says_so_in_its_last_line() -> None:
+    async with letters() as it:
         response = await it.browser.get("/dead-letters/nobody/export")
         end = json.loads(response.text)
         assert (end["complete"], end["letters"]) == (False, 0)
         assert "no broker has a topic" in end["error"]
 
 
-@in_virtual_time
-async def test_rules_of_the_origin_hide_bodies_of_dead_letters(open_site: OpenSite) -> None:
-    async with letters(open_site, "orders") as it:
+async def test_rules_of_the_origin_hide_bodies_of_dead_letters() -> None:
+    async with letters("orders") as it:
         assert "hidden by a rule" in await it.browser.text("/dead-letters/billing")
         response = await it.browser.get("/dead-letters/billing/export")
         lines = [json.loads(line) for line in response.text.splitlines()]
         assert [line["body"] for line in lines[:3]] == ["", "", ""]
 
 
-@in_virtual_time
-async def test_without_dead_letters_the_page_says_so(open_site: OpenSite) -> None:
-    async with open_site() as it:
-        assert "No group has dead letters" in await it.browser.text("/dead-letters")
+async def test_without_dead_letters_the_page_says_so(site: Site) -> None:
+    assert "No group has dead letters" in await site.browser.text("/dead-letters")

@@ -5,21 +5,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.dashboard.conftest import JSON, SECURED, OpenSite, Site
+from tests.dashboard.conftest import JSON, SECURED, Site, open_site
 
 from roquet.admin import groups, topics
 from roquet.admin.topics import TopicSettings
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.dashboard.app import PAGES
-from roquet.dashboard.facts.clients import with_settings_of
+from roquet.dashboard.request_context import with_settings_of
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.admin.inspection import GetGroupsOfTopic
 from roquet.wire.calls.admin.stats import GetTopicStats
 from roquet.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.virtual_time
 
 FAILURES: Mapping[str, RoquetError] = {
     "refuses": CallRefused(ResponseCode.NO_PERMISSION, "bob may not do that"),
@@ -70,7 +71,7 @@ Fail = Callable[..., None]
 
 
 @asynccontextmanager
-async def filled(open_site: OpenSite) -> AsyncIterator[Site]:
+async def filled() -> AsyncIterator[Site]:
     """A site whose brokers have a topic, a group and dead letters."""
     async with open_site(**SECURED) as it:
         for topic in ("orders", "%DLQ%billing"):
@@ -103,11 +104,10 @@ def test_every_page_is_walked_or_asks_no_broker() -> None:
 
 
 @pytest.mark.parametrize("how", FAILURES)
-@in_virtual_time
 async def test_a_page_gives_the_reason_when_every_broker_fails(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    async with filled(open_site) as it:
+    async with filled() as it:
         fail(it, monkeypatch, how, 0, 1)
         await it.browser.dashboard.sampler.step()
         for path in ADDRESSES.values():
@@ -118,11 +118,8 @@ async def test_a_page_gives_the_reason_when_every_broker_fails(
 
 
 @pytest.mark.parametrize("how", FAILURES)
-@in_virtual_time
-async def test_a_page_says_which_part_is_missing(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    async with filled(open_site) as it:
+async def test_a_page_says_which_part_is_missing(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    async with filled() as it:
         fail(it, monkeypatch, how, 1)
         await it.browser.dashboard.sampler.step()
         for route in sorted(PARTS):
@@ -132,10 +129,7 @@ async def test_a_page_says_which_part_is_missing(
                 assert str(FAILURES[how]) in text, (route, text)
 
 
-@in_virtual_time
-async def test_numbers_that_no_broker_tells_are_not_zero(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_numbers_that_no_broker_tells_are_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """A visitor who may list groups and topics, and may not look at them."""
     refused = (GetConsumeStats, GetConnections, GetTopicStats, GetGroupsOfTopic)
     call = ChannelPool.call
@@ -145,7 +139,7 @@ async def test_numbers_that_no_broker_tells_are_not_zero(
             raise FAILURES["refuses"]
         return await call(pool, address, one, *rest)
 
-    async with filled(open_site) as it:
+    async with filled() as it:
         monkeypatch.setattr(ChannelPool, "call", refusing_call)
         await it.browser.dashboard.sampler.step()
         group = (await it.browser.facts("/groups/billing"))["group"]

@@ -1,25 +1,28 @@
+from collections.abc import Sequence
+
+import pytest
 from msgspec.structs import replace
-from tests.dashboard.conftest import OpenSite, browse
-from tests.dashboard.facts.test_jobs import row
+from tests.dashboard.conftest import browse, open_site
 from tests.dashboard.pages.orders_topic import HOSTILE, MARKS
 
-from roquet.testing.clock import in_virtual_time
+from roquet.dashboard.dashboard import JobRow
+from roquet.dashboard.pages.jobs import read_jobs
+from roquet.model.errors import ConfigError
+
+pytestmark = pytest.mark.virtual_time
 
 
-@in_virtual_time
-async def test_without_tables_the_page_says_how_to_name_one(open_site: OpenSite) -> None:
+async def test_without_tables_the_page_says_how_to_name_one() -> None:
     async with open_site() as it:
         assert "--table URL" in await it.browser.text("/jobs")
 
 
-@in_virtual_time
-async def test_tables_need_the_package_that_reads_them(open_site: OpenSite) -> None:
+async def test_tables_need_the_package_that_reads_them() -> None:
     async with open_site({"tables": ("lake/orders",)}) as it:
         assert "roquet[arrow]" in await it.browser.text("/jobs")
 
 
-@in_virtual_time
-async def test_a_table_is_shown_with_its_lag_and_alert(open_site: OpenSite) -> None:
+async def test_a_table_is_shown_with_its_lag_and_alert() -> None:
     async with open_site({"tables": (HOSTILE, "gone")}) as it:
 
         def source(table: str) -> list[object]:
@@ -35,3 +38,38 @@ async def test_a_table_is_shown_with_its_lag_and_alert(open_site: OpenSite) -> N
             assert not any(mark in html for mark in MARKS)
             facts = await browser.facts("/jobs")
             assert facts["facts"]["jobs"][0]["lag"] == 4
+
+
+def row(table: str, alert: str = "") -> JobRow:
+    return JobRow(
+        table=table,
+        job="archive",
+        topic="orders",
+        commits=3,
+        committed_ms=1,
+        looked_ms=2,
+        lag=4,
+        lag_s=5.0,
+        state="caught up",
+        alert=alert,
+    )
+
+
+async def test_tables_with_an_alert_come_first() -> None:
+    rows = {"a": row("a"), "b": row("b", alert="retention will overtake it")}
+    facts = await read_jobs(lambda table: [rows[table]], ["a", "b"])
+    assert [job.table for job in facts.jobs] == ["b", "a"]
+    assert facts.problems == []
+
+
+async def test_a_table_that_cannot_be_read_is_named_with_the_reason() -> None:
+    def source(table: str) -> Sequence[JobRow]:
+        if table == "gone":
+            raise ConfigError("has no status")
+        if table == "s3://far":
+            raise ImportError("No module named 'deltalake'")
+        return [row(table)]
+
+    facts = await read_jobs(source, ["gone", "s3://far", "a"])
+    assert [job.table for job in facts.jobs] == ["a"]
+    assert facts.problems == ["gone: has no status", "s3://far: No module named 'deltalake'"]

@@ -1,18 +1,18 @@
 import asyncio
 
 import pytest
-from tests.dashboard.conftest import HTML, SECURED, OpenSite, browse
+from tests.dashboard.conftest import HTML, SECURED, Site, browse, open_site
 
-from roquet.dashboard.security.attempts import EACH_MAX
 from roquet.dashboard.security.audit_log import AuditOutcome
-from roquet.testing.clock import in_virtual_time
+from roquet.dashboard.security.logins import EACH_MAX
+
+pytestmark = pytest.mark.virtual_time
 
 ROOT = {"user": "root", "password": "rootsecret"}
 LOGIN = {"login": True}
 
 
-@in_virtual_time
-async def test_a_user_of_the_cluster_logs_in_and_out(open_site: OpenSite) -> None:
+async def test_a_user_of_the_cluster_logs_in_and_out() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         refused = await it.browser.get("/topics?q=a")
         assert refused.status_code == 303
@@ -29,8 +29,7 @@ async def test_a_user_of_the_cluster_logs_in_and_out(open_site: OpenSite) -> Non
         assert outcomes == [AuditOutcome.DONE]
 
 
-@in_virtual_time
-async def test_a_wrong_password_is_refused_and_soon_not_even_tried(open_site: OpenSite) -> None:
+async def test_a_wrong_password_is_refused_and_soon_not_even_tried() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         for _ in range(EACH_MAX):
             refused = await it.browser.post("/login", {"user": "root", "password": "x"})
@@ -44,17 +43,15 @@ async def test_a_wrong_password_is_refused_and_soon_not_even_tried(open_site: Op
         assert "rootsecret" not in text
 
 
-@in_virtual_time
-async def test_a_name_that_is_too_long_is_neither_tried_nor_logged(open_site: OpenSite) -> None:
+async def test_a_name_that_is_too_long_is_neither_tried_nor_logged() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         refused = await it.browser.post("/login", {"user": "x" * 256, "password": "x"})
         assert refused.status_code == 400
         assert it.browser.dashboard.audit.entries == []
 
 
-@in_virtual_time
 async def test_a_login_that_the_cluster_does_not_answer_is_in_the_audit_log(
-    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def wait(*_: object) -> None:
         await asyncio.sleep(3_600)
@@ -66,8 +63,7 @@ async def test_a_login_that_the_cluster_does_not_answer_is_in_the_audit_log(
         assert (entry.user, entry.outcome) == ("root", AuditOutcome.UNKNOWN)
 
 
-@in_virtual_time
-async def test_a_login_ends_after_its_time(open_site: OpenSite) -> None:
+async def test_a_login_ends_after_its_time() -> None:
     async with open_site({**LOGIN, "session_ms": 60_000}, **SECURED) as it:
         await it.browser.post("/login", ROOT)
         await it.clock.sleep(59_000)
@@ -76,8 +72,7 @@ async def test_a_login_ends_after_its_time(open_site: OpenSite) -> None:
         assert (await it.browser.get("/topics")).status_code == 303
 
 
-@in_virtual_time
-async def test_a_login_leads_to_pages_of_the_dashboard_alone(open_site: OpenSite) -> None:
+async def test_a_login_leads_to_pages_of_the_dashboard_alone() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         for target in ("//evil.example/", "https://evil.example/", "/\\evil.example", "x"):
             data = {**ROOT, "next": target, "csrf": await it.browser.csrf()}
@@ -85,8 +80,7 @@ async def test_a_login_leads_to_pages_of_the_dashboard_alone(open_site: OpenSite
             assert led.headers["location"] == "/"
 
 
-@in_virtual_time
-async def test_a_cookie_of_before_the_login_is_worth_nothing(open_site: OpenSite) -> None:
+async def test_a_cookie_of_before_the_login_is_worth_nothing() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         await it.browser.get("/login")
         before = it.browser.client.cookies["roquet"]
@@ -96,14 +90,11 @@ async def test_a_cookie_of_before_the_login_is_worth_nothing(open_site: OpenSite
             assert (await thief.get("/topics")).status_code == 303
 
 
-@in_virtual_time
-async def test_a_dashboard_without_logins_takes_none(open_site: OpenSite) -> None:
-    async with open_site() as it:
-        assert (await it.browser.post("/login", ROOT)).status_code == 400
+async def test_a_dashboard_without_logins_takes_none(site: Site) -> None:
+    assert (await site.browser.post("/login", ROOT)).status_code == 400
 
 
-@in_virtual_time
-async def test_programs_are_told_to_log_in(open_site: OpenSite) -> None:
+async def test_programs_are_told_to_log_in() -> None:
     async with open_site(LOGIN, **SECURED) as it:
         assert (await it.browser.client.get("/topics")).status_code == 401
         assert (await it.browser.get("/static/style.css")).status_code == 200

@@ -1,54 +1,48 @@
 import pytest
-from tests.dashboard.conftest import OpenSite
-from tests.dashboard.pages.orders_topic import address, orders, send
+from tests.dashboard.conftest import Site, open_site
+from tests.dashboard.pages.orders_topic import address, send
 
-from roquet.testing.clock import in_virtual_time
-
-
-@in_virtual_time
-async def test_a_message_is_sent_as_the_form_says(open_site: OpenSite) -> None:
-    async with orders(open_site) as it:
-        form = {
-            "topic": "orders",
-            "tag": "new",
-            "keys": "a lot\u3000B",
-            "properties": "colour=green\r\n\r\nshape=a=b\u2028c",
-            "notation": "text",
-            "body": "one\r\ntwo",
-        }
-        response = await it.browser.post("/messages/new", form)
-        assert "sent " in response.text
-        facts = await it.browser.facts("/messages?topic=orders")
-        (row,) = facts["rows"]
-        assert (row["tag"], row["keys"]) == ("new", "a lot\u3000B")
-        message = (await it.browser.facts(row["address"]))["message"]
-        assert message["body"] == "one\ntwo"
-        assert message["properties"]["colour"] == "green"
-        assert message["properties"]["shape"] == "a=b\u2028c"
+pytestmark = pytest.mark.virtual_time
 
 
-@in_virtual_time
-async def test_the_audit_log_names_the_send_and_not_its_content(open_site: OpenSite) -> None:
-    async with orders(open_site) as it:
-        form = {"topic": "orders", "body": "secret text", "properties": "card=4111"}
-        await it.browser.post("/messages/new", form)
-        (entry, *_) = it.browser.dashboard.audit.entries
-        assert (entry.action, entry.details["topic"]) == ("message.send", "orders")
-        assert "secret text" not in repr(entry)
-        assert "4111" not in repr(entry)
+async def test_a_message_is_sent_as_the_form_says(orders_site: Site) -> None:
+    form = {
+        "topic": "orders",
+        "tag": "new",
+        "keys": "a lot\u3000B",
+        "properties": "colour=green\r\n\r\nshape=a=b\u2028c",
+        "notation": "text",
+        "body": "one\r\ntwo",
+    }
+    response = await orders_site.browser.post("/messages/new", form)
+    assert "sent " in response.text
+    facts = await orders_site.browser.facts("/messages?topic=orders")
+    (row,) = facts["rows"]
+    assert (row["tag"], row["keys"]) == ("new", "a lot\u3000B")
+    message = (await orders_site.browser.facts(row["address"]))["message"]
+    assert message["body"] == "one\ntwo"
+    assert message["properties"]["colour"] == "green"
+    assert message["properties"]["shape"] == "a=b\u2028c"
 
 
-@in_virtual_time
-async def test_a_binary_message_is_sent_again_byte_for_byte(open_site: OpenSite) -> None:
-    async with orders(open_site) as it:
-        place = await send(it, b"\x00\xff\r\n", tag="new", properties={"colour": "green"})
-        html = await it.browser.text(address("/messages/new", place))
-        assert "00 ff 0d 0a" in html
-        assert "colour=green" in html
-        form = {"topic": "orders", "body": "00 ff 0d 0a", "notation": "hex"}
-        await it.browser.post("/messages/new", form)
-        rows = (await it.browser.facts("/messages?topic=orders"))["rows"]
-        assert [row["size"] for row in rows] == [4, 4]
+async def test_the_audit_log_names_the_send_and_not_its_content(orders_site: Site) -> None:
+    form = {"topic": "orders", "body": "secret text", "properties": "card=4111"}
+    await orders_site.browser.post("/messages/new", form)
+    (entry, *_) = orders_site.browser.dashboard.audit.entries
+    assert (entry.action, entry.details["topic"]) == ("message.send", "orders")
+    assert "secret text" not in repr(entry)
+    assert "4111" not in repr(entry)
+
+
+async def test_a_binary_message_is_sent_again_byte_for_byte(orders_site: Site) -> None:
+    place = await send(orders_site, b"\x00\xff\r\n", tag="new", properties={"colour": "green"})
+    html = await orders_site.browser.text(address("/messages/new", place))
+    assert "00 ff 0d 0a" in html
+    assert "colour=green" in html
+    form = {"topic": "orders", "body": "00 ff 0d 0a", "notation": "hex"}
+    await orders_site.browser.post("/messages/new", form)
+    rows = (await orders_site.browser.facts("/messages?topic=orders"))["rows"]
+    assert [row["size"] for row in rows] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -63,19 +57,16 @@ async def test_a_binary_message_is_sent_again_byte_for_byte(open_site: OpenSite)
         ({"topic": "orders", "body": "x", "properties": "KEYS=a"}, "KEYS"),
     ],
 )
-@in_virtual_time
 async def test_a_form_that_makes_no_message_sends_nothing(
-    open_site: OpenSite, form: dict[str, str], error: str
+    orders_site: Site, form: dict[str, str], error: str
 ) -> None:
-    async with orders(open_site) as it:
-        response = await it.browser.post("/messages/new", form)
-        assert response.status_code == 400
-        assert error in response.text
-        assert (await it.browser.facts("/messages?topic=orders"))["rows"] == []
+    response = await orders_site.browser.post("/messages/new", form)
+    assert response.status_code == 400
+    assert error in response.text
+    assert (await orders_site.browser.facts("/messages?topic=orders"))["rows"] == []
 
 
-@in_virtual_time
-async def test_a_read_only_dashboard_sends_nothing(open_site: OpenSite) -> None:
+async def test_a_read_only_dashboard_sends_nothing() -> None:
     async with open_site({"read_only": True}) as it:
         response = await it.browser.post("/messages/new", {"topic": "TBW102", "body": "x"})
         assert response.status_code == 403

@@ -1,9 +1,9 @@
 """Visitors see and change what the cluster's policies let their own user see and change."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from tests.dashboard.conftest import SECURED, OpenSite, Site
+import pytest
+from tests.dashboard.conftest import SECURED, Site, open_site
 
 from roquet.admin import access as admin_access
 from roquet.admin import topics
@@ -11,15 +11,16 @@ from roquet.admin.topics import TopicSettings
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.dashboard.facts import access
-from roquet.dashboard.facts.clients import with_settings_of
+from roquet.dashboard.request_context import with_settings_of
 from roquet.model.access import PolicyType
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 GROUPS = ("Group:roquet-dashboard", "Group:roquet-dlq")
 
 
-@asynccontextmanager
-async def bob_logged_in(open_site: OpenSite) -> AsyncIterator[Site]:
+@pytest.fixture
+async def bob_logged_in() -> AsyncIterator[Site]:
     """A site whose visitor is bob, who may read topic `orders` and nothing of `salaries`."""
     async with open_site({"login": True}, **SECURED) as it:
         for topic in ("orders", "salaries"):
@@ -44,65 +45,61 @@ async def bob_logged_in(open_site: OpenSite) -> AsyncIterator[Site]:
         yield it
 
 
-@in_virtual_time
-async def test_a_visitor_reads_the_topics_that_he_may_read(open_site: OpenSite) -> None:
-    async with bob_logged_in(open_site) as it:
-        assert "an order" in await it.browser.text("/messages?topic=orders")
-        assert "an order" in await it.browser.text("/messages?topic=orders&key=k")
-        for query in ("topic=salaries", "topic=salaries&key=k", "topic=salaries&from=2020-01-01"):
-            response = await it.browser.get(f"/messages?{query}")
-            assert "a salary" not in response.text
-            assert "no permission" in response.text
-
-
-@in_virtual_time
-async def test_a_visitor_changes_what_he_may_change(open_site: OpenSite) -> None:
-    async with bob_logged_in(open_site) as it:
-        form = {"topic": "orders", "body": "x", "csrf": await it.browser.csrf("/messages/new")}
-        response = await it.browser.client.post(
-            "/messages/new", data=form, headers={"accept": "text/html"}
-        )
-        assert response.status_code == 502
+async def test_a_visitor_reads_the_topics_that_he_may_read(bob_logged_in: Site) -> None:
+    assert "an order" in await bob_logged_in.browser.text("/messages?topic=orders")
+    assert "an order" in await bob_logged_in.browser.text("/messages?topic=orders&key=k")
+    for query in ("topic=salaries", "topic=salaries&key=k", "topic=salaries&from=2020-01-01"):
+        response = await bob_logged_in.browser.get(f"/messages?{query}")
+        assert "a salary" not in response.text
         assert "no permission" in response.text
-        (entry, *_) = it.browser.dashboard.audit.entries
-        assert (entry.user, entry.outcome.value) == ("bob", "refused")
-        html = await it.browser.text("/access")
-        assert "no permission" in html
-        assert "inner" not in html
 
 
-@in_virtual_time
-async def test_nobody_reads_anything_without_a_login(open_site: OpenSite) -> None:
-    async with bob_logged_in(open_site) as it:
-        it.browser.client.cookies.clear()
-        for path in ("/messages?topic=orders", "/messages/tail/events?topic=orders", "/audit"):
-            response = await it.browser.client.get(path, headers={"accept": "application/json"})
-            assert response.status_code == 401
+async def test_a_visitor_changes_what_he_may_change(bob_logged_in: Site) -> None:
+    form = {
+        "topic": "orders",
+        "body": "x",
+        "csrf": await bob_logged_in.browser.csrf("/messages/new"),
+    }
+    response = await bob_logged_in.browser.client.post(
+        "/messages/new", data=form, headers={"accept": "text/html"}
+    )
+    assert response.status_code == 502
+    assert "no permission" in response.text
+    (entry, *_) = bob_logged_in.browser.dashboard.audit.entries
+    assert (entry.user, entry.outcome.value) == ("bob", "refused")
+    html = await bob_logged_in.browser.text("/access")
+    assert "no permission" in html
+    assert "inner" not in html
 
 
-@in_virtual_time
-async def test_a_visitor_sees_no_form_that_he_may_not_use(open_site: OpenSite) -> None:
-    async with bob_logged_in(open_site) as it:
-        await it.browser.dashboard.sampler.step()
-        for path in ("/topics", "/topics/orders", "/messages?topic=orders"):
-            html = await it.browser.text(path)
-            assert 'method="post" action="/topics"' not in html
-            assert "Delete…" not in html
-            assert "Send one" not in html
-        await it.browser.post("/logout")
-        await it.browser.post("/login", {"user": "root", "password": "rootsecret"})
-        assert "Delete…" in await it.browser.text("/topics/orders")
-        assert "Send one" in await it.browser.text("/messages?topic=orders")
-        sample = it.browser.dashboard.sampler.latest
-        assert sample is not None
-        assert sample.access is not None
-        assert {user.password for user in sample.access.users.values()} == {"******"}
+async def test_nobody_reads_anything_without_a_login(bob_logged_in: Site) -> None:
+    bob_logged_in.browser.client.cookies.clear()
+    for path in ("/messages?topic=orders", "/messages/tail/events?topic=orders", "/audit"):
+        response = await bob_logged_in.browser.client.get(
+            path, headers={"accept": "application/json"}
+        )
+        assert response.status_code == 401
 
 
-@in_virtual_time
-async def test_a_visitor_is_told_what_is_not_known_instead_of_none(open_site: OpenSite) -> None:
-    async with bob_logged_in(open_site) as it:
-        for path in ("/groups", "/groups/billing", "/brokers", "/balance?group=billing"):
-            text = (await it.browser.get(path)).text
-            assert "no permission" in text, path
-            assert "no group" not in text
+async def test_a_visitor_sees_no_form_that_he_may_not_use(bob_logged_in: Site) -> None:
+    await bob_logged_in.browser.dashboard.sampler.step()
+    for path in ("/topics", "/topics/orders", "/messages?topic=orders"):
+        html = await bob_logged_in.browser.text(path)
+        assert 'method="post" action="/topics"' not in html
+        assert "Delete…" not in html
+        assert "Send one" not in html
+    await bob_logged_in.browser.post("/logout")
+    await bob_logged_in.browser.post("/login", {"user": "root", "password": "rootsecret"})
+    assert "Delete…" in await bob_logged_in.browser.text("/topics/orders")
+    assert "Send one" in await bob_logged_in.browser.text("/messages?topic=orders")
+    sample = bob_logged_in.browser.dashboard.sampler.latest
+    assert sample is not None
+    assert sample.access is not None
+    assert {user.password for user in sample.access.users.values()} == {"******"}
+
+
+async def test_a_visitor_is_told_what_is_not_known_instead_of_none(bob_logged_in: Site) -> None:
+    for path in ("/groups", "/groups/billing", "/brokers", "/balance?group=billing"):
+        text = (await bob_logged_in.browser.get(path)).text
+        assert "no permission" in text, path
+        assert "no group" not in text

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.namesrv.conftest import FakePeer
+from tests.namesrv.conftest import FakePeer, of_broker
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
@@ -24,8 +24,8 @@ from roquet.wire.fastjson import codec
 Registers = Callable[..., RegisterBroker]
 
 
-def order_of(state: NameServerState, peer: FakePeer) -> str | None:
-    body = topics.route(state, calls.GetRoute(topic="orders"), peer).body
+def order_of(state: NameServerState) -> str | None:
+    body = topics.route(state, calls.GetRoute(topic="orders"), FakePeer()).body
     return codec.loads(body, TopicRoute).order_topic_conf
 
 
@@ -44,27 +44,25 @@ async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: 
 
 
 async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
-    state: NameServerState, peer: FakePeer, of_broker: Registers
+    state: NameServerState, peer: FakePeer
 ) -> None:
     put = calls.PutKV(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
     await kv.put_value(state, put, peer)
     reply = registration.register(state, of_broker("a"), peer)
     assert isinstance(reply, Reply)
     assert json.loads(reply.body) == {"table": {"orders": "a:4"}}
-    assert order_of(state, peer) is None
+    assert order_of(state) is None
     ordered = msgspec.structs.replace(
         state, config=msgspec.structs.replace(state.config, order_messages=True)
     )
-    assert order_of(ordered, peer) == "a:4"
+    assert order_of(ordered) == "a:4"
 
 
-async def test_values_that_come_together_are_written_together(
-    peer: FakePeer, state: NameServerState
-) -> None:
+async def test_values_that_come_together_are_written_together(state: NameServerState) -> None:
     files = CountingFiles()
     state.kv_store = KVStore(Path("/"), files)
     calls_ = [calls.PutKV(namespace="n", key=f"k{n}", value="v") for n in range(50)]
-    await asyncio.gather(*(kv.put_value(state, call, peer) for call in calls_))
+    await asyncio.gather(*(kv.put_value(state, call, FakePeer()) for call in calls_))
     assert len(KVStore(Path("/"), files).all("n")) == 50
     assert files.count <= 2, "the first, and one for all that came meanwhile"
 

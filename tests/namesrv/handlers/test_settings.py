@@ -1,11 +1,12 @@
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.namesrv.conftest import FakePeer
 
-from roquet.model.errors import CallRefused
-from roquet.namesrv.handlers.settings import KEYS, settings, update
+from roquet.model.errors import CallRefused, ConfigError
+from roquet.namesrv.handlers.settings import KEYS, read_settings, settings, update
 from roquet.namesrv.state import NameServerState
 from roquet.observe.log_levels import apply_log_levels
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
@@ -13,19 +14,17 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties
 
 
-def told(state: NameServerState, peer: FakePeer) -> dict[str, str]:
-    return read_properties(settings(state, GetNameServerSettings(), peer).body.decode())
+def told(state: NameServerState) -> dict[str, str]:
+    return read_properties(settings(state, GetNameServerSettings(), FakePeer()).body.decode())
 
 
-def change(state: NameServerState, peer: FakePeer, text: str | bytes) -> None:
+def change(state: NameServerState, text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else text.encode()
-    update(state, UpdateNameServerSettings(body=body), peer)
+    update(state, UpdateNameServerSettings(body=body), FakePeer())
 
 
-def test_settings_are_told_under_their_genuine_names(
-    state: NameServerState, peer: FakePeer
-) -> None:
-    found = told(state, peer)
+def test_settings_are_told_under_their_genuine_names(state: NameServerState) -> None:
+    found = told(state)
     ours = {key: text for key, text in found.items() if key in KEYS or key == "configBlackList"}
     assert ours == {
         "listenPort": "9876",
@@ -42,33 +41,31 @@ def test_settings_are_told_under_their_genuine_names(
 
 
 def test_every_genuine_setting_is_told_and_kept(
-    state: NameServerState, peer: FakePeer, caplog: pytest.LogCaptureFixture
+    state: NameServerState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = told(state, peer)
+    found = told(state)
     assert len(found) == 41
     assert (found["clusterTest"], found["waitSecondsForService"]) == ("false", "45")
     assert found["returnOrderTopicConfigToBroker"] == "true"
     for _ in range(2):
-        change(state, peer, "waitSecondsForService=9\nclusterTest=false")
-    assert told(state, peer) == found | {"waitSecondsForService": "9"}
+        change(state, "waitSecondsForService=9\nclusterTest=false")
+    assert told(state) == found | {"waitSecondsForService": "9"}
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == ["waitSecondsForService=9 has no effect here"]
 
 
-def test_a_setting_is_changed_while_it_runs(state: NameServerState, peer: FakePeer) -> None:
-    change(state, peer, "orderMessageEnable=true\nenableAllTopicList = false\nunheardOf=3\n")
+def test_a_setting_is_changed_while_it_runs(state: NameServerState) -> None:
+    change(state, "orderMessageEnable=true\nenableAllTopicList = false\nunheardOf=3\n")
     assert (state.config.order_messages, state.config.all_topics) == (True, False)
-    assert told(state, peer)["orderMessageEnable"] == "true"
+    assert told(state)["orderMessageEnable"] == "true"
 
 
 @pytest.mark.parametrize(
     "key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"]
 )
-def test_settings_on_the_black_list_are_refused(
-    state: NameServerState, peer: FakePeer, key: str
-) -> None:
+def test_settings_on_the_black_list_are_refused(state: NameServerState, key: str) -> None:
     with pytest.raises(CallRefused) as refusal:
-        change(state, peer, f"orderMessageEnable=true\n{key}=/tmp/x")
+        change(state, f"orderMessageEnable=true\n{key}=/tmp/x")
     assert refusal.value.code == ResponseCode.NO_PERMISSION
     assert refusal.value.remark == "Can not update config in black list."
     assert not state.config.order_messages, "all or none"
@@ -85,28 +82,66 @@ def test_settings_on_the_black_list_are_refused(
     ],
 )
 def test_an_impossible_setting_is_refused_with_the_reason(
-    state: NameServerState, peer: FakePeer, text: Any, why: str
+    state: NameServerState, text: Any, why: str
 ) -> None:
     with pytest.raises(CallRefused, match=why) as refusal:
-        change(state, peer, text)
+        change(state, text)
     is_text = "string2Properties" in why
     wrong = ResponseCode.SYSTEM_ERROR if is_text else ResponseCode.INVALID_PARAMETER
     assert refusal.value.code == wrong
 
 
-def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState, peer: FakePeer) -> None:
-    change(state, peer, "listenPort=9876\n")
-    change(state, peer, "")
+def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState) -> None:
+    change(state, "listenPort=9876\n")
+    change(state, "")
 
 
-def test_log_levels_change_while_it_runs(state: NameServerState, peer: FakePeer) -> None:
+def test_log_levels_change_while_it_runs(state: NameServerState) -> None:
     net = logging.getLogger("roquet.net")
     try:
-        change(state, peer, "logLevels=WARNING,roquet.net:DEBUG")
-        assert (net.level, told(state, peer)["logLevels"]) == (10, "WARNING,roquet.net:DEBUG")
-        change(state, peer, "orderMessageEnable=true")
+        change(state, "logLevels=WARNING,roquet.net:DEBUG")
+        assert (net.level, told(state)["logLevels"]) == (10, "WARNING,roquet.net:DEBUG")
+        change(state, "orderMessageEnable=true")
         assert net.level == logging.DEBUG
-        change(state, peer, "logLevels=")
+        change(state, "logLevels=")
         assert net.level == logging.NOTSET
     finally:
         apply_log_levels("")
+
+
+def test_apaches_keys_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    config = read_settings(
+        {
+            "listenPort": "99",
+            "bindAddress": "127.0.0.1",
+            "orderMessageEnable": "true",
+            "scanNotActiveBrokerInterval": "7000",
+            "kvConfigPath": "/data/namesrv/kvConfig.json",
+            "enableControllerInNamesrv": "true",
+            "rocketmqHome": "/opt/rocketmq",
+            "serverWorkerThreads": "8",
+            "metricsExporterType": "PROM",
+            "metricsPromExporterPort": "9100",
+        },
+        "namesrv.conf",
+    )
+    assert (config.port, config.host, config.order_messages) == (99, "127.0.0.1", True)
+    assert (config.scan_ms, config.directory) == (7_000, Path("/data/namesrv"))
+    assert (config.metrics_exporter, config.metrics_port) == ("PROM", 9100)
+    assert config.unused["enableControllerInNamesrv"] == "true"
+    assert caplog.messages == ["namesrv.conf: serverWorkerThreads=8 has no effect here"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("listenPrt", "1", "did you mean 'listenPort'"),
+        ("listenPort", "x", "c: listenPort: 'x' is not a whole number"),
+        ("enableAllTopicList", "x", "neither true nor false"),
+        ("metricsExporterType", "x", "c: metricsExporterType: 'x' is none of"),
+        ("kvConfigPath", "/a/b.json", "the file is called kvConfig.json here"),
+    ],
+)
+def test_a_wrong_line_is_refused(key: str, value: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        read_settings({key: value}, "c")

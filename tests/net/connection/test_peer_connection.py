@@ -7,7 +7,7 @@ import pytest
 
 from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
-from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
 from roquet.net.connection import peer_connection as link_module
 from roquet.net.connection.peer_connection import (
     WRITE_BUFFER_HIGH,
@@ -15,17 +15,18 @@ from roquet.net.connection.peer_connection import (
     PeerConnection,
 )
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.reply_when import ReplyWhen
 from roquet.net.request_meter import RequestMeter
 from roquet.net.router import Peer, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.calls.route import GetKV, GetRoute, ListKV, PutKV, ValueReply
 from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.command import Command, decode, encode
 from roquet.wire.fields import encode_call, encode_reply
 from roquet.wire.frame import FrameReader
+
+pytestmark = pytest.mark.virtual_time
 
 
 class RecordingTransport(asyncio.Transport):
@@ -75,7 +76,6 @@ def asks(key: str, opaque: int = 1) -> bytes:
     return encode_call(GetKV(namespace="echo", key=key), opaque=opaque)
 
 
-@in_virtual_time
 async def test_the_answers_to_one_chunk_leave_in_one_write(router: Router) -> None:
     link, wire = connect(router)
     link.data_received(asks("a", 1) + asks("b", 2) + asks("c", 3))
@@ -88,7 +88,6 @@ async def test_the_answers_to_one_chunk_leave_in_one_write(router: Router) -> No
 
 
 @pytest.mark.parametrize("step", [1, 3, 50])
-@in_virtual_time
 async def test_a_request_may_come_in_pieces(router: Router, step: int) -> None:
     link, wire = connect(router)
     stream = asks("a", 1) + asks("b", 2)
@@ -97,7 +96,6 @@ async def test_a_request_may_come_in_pieces(router: Router, step: int) -> None:
     assert [c.ext["value"] for c in wire.commands] == ["a", "b"]
 
 
-@in_virtual_time
 async def test_a_slow_request_does_not_keep_others_waiting(router: Router) -> None:
     link, wire = connect(router)
     slow = encode_call(GetRoute(topic="15000"), opaque=1)
@@ -112,7 +110,6 @@ async def test_a_slow_request_does_not_keep_others_waiting(router: Router) -> No
     assert not link.in_flight
 
 
-@in_virtual_time
 async def test_answers_that_are_ready_together_leave_together(router: Router) -> None:
     link, wire = connect(router)
     link.data_received(
@@ -123,7 +120,6 @@ async def test_answers_that_are_ready_together_leave_together(router: Router) ->
     assert len(wire.writes) == 1
 
 
-@in_virtual_time
 async def test_a_oneway_request_leaves_no_trace_on_the_wire(
     router: Router, kept: list[str]
 ) -> None:
@@ -144,7 +140,6 @@ async def test_a_oneway_request_leaves_no_trace_on_the_wire(
         (b"GET / HTTP/1.1\r\n\r\n", "over the limit"),
     ],
 )
-@in_virtual_time
 async def test_broken_bytes_end_the_connection_with_one_line(
     router: Router, bytes_: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,7 +153,6 @@ async def test_broken_bytes_end_the_connection_with_one_line(
     assert why in caplog.messages[0]
 
 
-@in_virtual_time
 async def test_a_peer_that_leaves_inside_a_frame_is_not_logged(
     router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,7 +162,6 @@ async def test_a_peer_that_leaves_inside_a_frame_is_not_logged(
     assert [r for r in caplog.records if r.levelno > logging.DEBUG] == []
 
 
-@in_virtual_time
 async def test_a_call_gets_its_answer(router: Router) -> None:
     link, wire = connect(router)
     task = asyncio.create_task(link.call(GetKV(namespace="n", key="k")))
@@ -179,7 +172,6 @@ async def test_a_call_gets_its_answer(router: Router) -> None:
     assert await task == ValueReply(value="v", body=b"b")
 
 
-@in_virtual_time
 async def test_calls_made_together_leave_together() -> None:
     link, wire = connect()
     tasks = [asyncio.create_task(link.call(GetRoute(topic=str(i)))) for i in range(5)]
@@ -192,7 +184,6 @@ async def test_calls_made_together_leave_together() -> None:
         task.cancel()
 
 
-@in_virtual_time
 async def test_a_call_without_an_answer_ends_in_time() -> None:
     link, _ = connect()
     with pytest.raises(CallTimeout, match="GetRoute") as caught:
@@ -201,14 +192,12 @@ async def test_a_call_without_an_answer_ends_in_time() -> None:
     assert this_loop().clock.monotonic_ms() == 250
 
 
-@in_virtual_time
 async def test_a_reply_to_no_call_is_ignored(router: Router) -> None:
     link, wire = connect(router)
     link.data_received(encode(Command(0, opaque=99, flag=1)) + asks("a"))
     assert [c.ext["value"] for c in wire.commands] == ["a"]
 
 
-@in_virtual_time
 async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     link, wire = connect(router)
     gone: list[PeerConnection] = []
@@ -231,7 +220,6 @@ async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     assert gone == [link, link]
 
 
-@in_virtual_time
 async def test_a_oneway_request_is_served_to_its_end_though_its_peer_has_gone() -> None:
     served: list[str] = []
 
@@ -251,7 +239,6 @@ async def test_a_oneway_request_is_served_to_its_end_though_its_peer_has_gone() 
     assert served == ["oneway"]
 
 
-@in_virtual_time
 async def test_a_peer_is_known_by_its_latest_request(router: Router) -> None:
     link, _ = connect(router)
     assert (link.address, link.host_bytes) == ("10.0.0.7:4711", b"\x0a\x00\x00\x07\x00\x00\x12\x67")
@@ -262,13 +249,11 @@ async def test_a_peer_is_known_by_its_latest_request(router: Router) -> None:
     assert repr(link) == "<PeerConnection 10.0.0.7:4711>"
 
 
-@in_virtual_time
 async def test_a_peer_that_has_gone_at_once_has_no_address() -> None:
     link, _ = connect(name=None)
     assert link.address == "?"
 
 
-@in_virtual_time
 async def test_callers_wait_while_the_peer_reads_nothing() -> None:
     link, wire = connect()
     link.pause_writing()
@@ -281,7 +266,6 @@ async def test_callers_wait_while_the_peer_reads_nothing() -> None:
     call.cancel()
 
 
-@in_virtual_time
 async def test_a_caller_waits_for_buffer_space_up_to_its_timeout() -> None:
     link, wire = connect()
     link.pause_writing()
@@ -290,7 +274,6 @@ async def test_a_caller_waits_for_buffer_space_up_to_its_timeout() -> None:
     assert wire.writes == []
 
 
-@in_virtual_time
 async def test_a_peer_with_too_many_unsent_bytes_is_dropped(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +288,6 @@ async def test_a_peer_with_too_many_unsent_bytes_is_dropped(
     assert wire.ended == "aborted"
 
 
-@in_virtual_time
 async def test_a_connection_is_idle_without_traffic_and_pending_calls(router: Router) -> None:
     link, _ = connect(router)
     await asyncio.sleep(5)
@@ -317,7 +299,6 @@ async def test_a_connection_is_idle_without_traffic_and_pending_calls(router: Ro
     assert link.idle_ms() == 4_000
 
 
-@in_virtual_time
 async def test_hanging_up_flushes_written_bytes_first() -> None:
     link, wire = connect()
     link.oneway(ConsumersChanged(consumer_group="g"))
@@ -326,7 +307,6 @@ async def test_hanging_up_flushes_written_bytes_first() -> None:
     assert (len(wire.commands), wire.ended) == (1, "closed")
 
 
-@in_virtual_time
 async def test_closing_waits_for_the_peer_up_to_a_limit() -> None:
     link, wire = connect()
     task = asyncio.create_task(link.close(within_ms=1_000))
@@ -365,7 +345,6 @@ def wants_large(opaque: int) -> bytes:
     return encode_call(ListKV(namespace="n"), opaque=opaque)
 
 
-@in_virtual_time
 async def test_requests_of_one_chunk_wait_while_the_peer_takes_no_answers(router: Router) -> None:
     router.add(ListKV, large)
     link, wire = connect_narrowly(router)
@@ -380,7 +359,6 @@ async def test_requests_of_one_chunk_wait_while_the_peer_takes_no_answers(router
     assert [command.opaque for command in wire.commands] == [0, 1, 2, 3, 4, 5, 6]
 
 
-@in_virtual_time
 async def test_requests_that_wait_for_a_peer_are_forgotten_when_it_goes(router: Router) -> None:
     router.add(ListKV, large)
     link, wire = connect_narrowly(router)
@@ -390,7 +368,6 @@ async def test_requests_that_wait_for_a_peer_are_forgotten_when_it_goes(router: 
     assert len(wire.writes) == 1
 
 
-@in_virtual_time
 async def test_large_answers_that_are_ready_together_are_made_one_at_a_time(router: Router) -> None:
     woken = asyncio.Event()
 
@@ -411,7 +388,6 @@ async def test_large_answers_that_are_ready_together_are_made_one_at_a_time(rout
     assert not link.in_flight
 
 
-@in_virtual_time
 async def test_a_request_counts_until_it_is_answered_or_its_peer_is_gone() -> None:
     gate = RequestLimit(AdmissionLimits(count=4))
     router = Router()
@@ -436,7 +412,6 @@ async def wait_and_give(value: str) -> ValueReply:
     return ValueReply(value=value)
 
 
-@in_virtual_time
 async def test_replies_that_a_number_decides_leave_together_and_without_tasks() -> None:
     mark = AsyncWatermark(clock=this_loop().clock)
 
@@ -475,7 +450,6 @@ async def test_replies_that_a_number_decides_leave_together_and_without_tasks() 
     assert ends == {RequestResult.SUCCESS: 3, RequestResult.CANCELLED: 1}
 
 
-@in_virtual_time
 async def test_a_held_reply_that_cannot_be_written_counts_no_longer() -> None:
     class LostTransport(RecordingTransport):
         def write(self, data: bytes | bytearray | memoryview) -> None:

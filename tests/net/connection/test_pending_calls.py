@@ -6,7 +6,7 @@ import pytest
 
 from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost, FieldError
 from roquet.net.connection.pending_calls import PendingCalls, parse_reply
-from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.testing.clock import VirtualClock, this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.offset import MaxOffset, QueryOffset
 from roquet.wire.calls.pull import Pull
@@ -15,6 +15,8 @@ from roquet.wire.calls.send import Send
 from roquet.wire.command import Command, decode
 from roquet.wire.connection import Connection
 from roquet.wire.fields import encode_reply
+
+pytestmark = pytest.mark.virtual_time
 
 CALL = GetRoute(topic="t")
 
@@ -31,7 +33,6 @@ def deliver(questions: PendingCalls, connection: Connection, frame: bytes) -> No
         questions.answer(event.command)
 
 
-@in_virtual_time
 async def test_replies_are_matched_to_calls_in_any_order() -> None:
     questions, connection, _ = new_questions()
     asked = [questions.ask(CALL, 1_000) for _ in range(3)]
@@ -41,7 +42,6 @@ async def test_replies_are_matched_to_calls_in_any_order() -> None:
     assert len(questions) == 0
 
 
-@in_virtual_time
 async def test_each_call_has_its_own_deadline() -> None:
     questions, _, clock = new_questions()
     ends: dict[int, int] = {}
@@ -56,7 +56,6 @@ async def test_each_call_has_its_own_deadline() -> None:
     assert len(questions) == 0
 
 
-@in_virtual_time
 async def test_an_answer_in_time_is_not_late_afterwards() -> None:
     questions, connection, clock = new_questions()
     frame, answer = questions.ask(CALL, 1_000)
@@ -71,7 +70,6 @@ async def test_an_answer_in_time_is_not_late_afterwards() -> None:
         await later
 
 
-@in_virtual_time
 async def test_a_late_answer_is_passed_over() -> None:
     questions, connection, _ = new_questions()
     frame, answer = questions.ask(CALL, 1_000)
@@ -81,7 +79,6 @@ async def test_a_late_answer_is_passed_over() -> None:
     assert len(questions) == 0
 
 
-@in_virtual_time
 async def test_a_cancelled_call_ignores_its_reply() -> None:
     questions, connection, clock = new_questions()
     asked = [questions.ask(CALL, 1_000) for _ in range(3)]

@@ -13,17 +13,18 @@ from roquet.net.limits.request_limits import LoopLag, RequestLimit
 from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
 from roquet.rules.admission import BURST_MIN, AdmissionLimits
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import decode
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FrameReader
 
+pytestmark = pytest.mark.virtual_time
+
 HALF: bytes = encode_call(GetKV(namespace="echo", key="k"), opaque=1)[:-3]
 
 
-@in_virtual_time
 async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -45,7 +46,6 @@ async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
     assert "took none of its answers" in caplog.text
 
 
-@in_virtual_time
 async def test_a_client_that_reads_slowly_gets_everything(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,6 @@ async def test_a_client_that_reads_slowly_gets_everything(
     assert sum(got) > 20 * 10_000
 
 
-@in_virtual_time
 async def test_a_peer_that_stops_inside_a_frame_is_closed_as_silent(router: Router) -> None:
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
@@ -80,7 +79,6 @@ async def test_a_peer_that_stops_inside_a_frame_is_closed_as_silent(router: Rout
         assert not server.peers
 
 
-@in_virtual_time
 async def test_a_peer_that_does_not_end_its_large_frame_is_dropped(
     router: Router, kept: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,7 +102,6 @@ async def test_a_peer_that_does_not_end_its_large_frame_is_dropped(
     assert "it does not end a large frame" in caplog.text
 
 
-@in_virtual_time
 async def test_clients_that_do_not_read_are_bounded_in_total(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,7 +173,6 @@ async def another_waits_ms(server: Server) -> list[int]:
     return found
 
 
-@in_virtual_time
 async def test_other_connections_are_served_while_one_keeps_sending(
     router: Router, slow: list[int]
 ) -> None:
@@ -195,7 +191,6 @@ async def test_other_connections_are_served_while_one_keeps_sending(
         assert len(slow) == 1_001
 
 
-@in_virtual_time
 @pytest.mark.parametrize("size", [100, 5_000, 200_000])
 async def test_full_reads_are_served_a_little_at_a_time(
     router: Router, slow: list[int], size: int
@@ -219,7 +214,6 @@ async def test_full_reads_are_served_a_little_at_a_time(
         assert connection.burst is None  # type: ignore[attr-defined]
 
 
-@in_virtual_time
 async def test_a_flood_of_one_connection_delays_only_itself(
     router: Router, slow: list[int]
 ) -> None:
@@ -239,7 +233,6 @@ async def test_a_flood_of_one_connection_delays_only_itself(
         assert set(codes[first:]) == {ResponseCode.SYSTEM_BUSY}
 
 
-@in_virtual_time
 async def test_a_connection_that_waits_for_the_next_turn_is_read_on_then(
     router: Router, slow: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +248,6 @@ async def test_a_connection_that_waits_for_the_next_turn_is_read_on_then(
         assert len(slow) == 5
 
 
-@in_virtual_time
 async def test_a_connection_that_closes_during_a_burst_is_served_no_more(
     router: Router, slow: list[int], kept: list[str]
 ) -> None:
@@ -271,7 +263,6 @@ async def test_a_connection_that_closes_during_a_burst_is_served_no_more(
         assert not server.peers
 
 
-@in_virtual_time
 async def test_a_connection_that_does_not_read_its_replies_is_not_served(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +287,6 @@ async def test_a_connection_that_does_not_read_its_replies_is_not_served(
         assert list(client.codes) == served == list(range(2_000))
 
 
-@in_virtual_time
 async def test_a_frame_without_budget_delays_later_frames_of_its_connection(
     router: Router, kept: list[str]
 ) -> None:

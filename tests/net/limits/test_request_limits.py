@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from roquet.net.limits.request_limits import NEVER_MS, LoopLag, RequestLimit
 from roquet.rules.admission import BURST_MIN, CLOCK_CHECK_MS, OVERLOAD, AdmissionLimits
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
 def test_a_limit_counts_waiting_requests_until_they_leave() -> None:
@@ -83,7 +86,6 @@ def test_a_request_that_comes_late_is_refused_only_where_that_is_too_late() -> N
     assert not quick.is_tight
 
 
-@in_virtual_time
 async def test_a_turn_that_works_on_and_on_makes_its_requests_late_until_it_ends() -> None:
     gate = RequestLimit(AdmissionLimits(count=10, wait_ms=200))
     turn = LoopLag([gate])
@@ -99,7 +101,6 @@ async def test_a_turn_that_works_on_and_on_makes_its_requests_late_until_it_ends
     assert (gate.is_tight, gate.waited_ms) == (False, 0)
 
 
-@in_virtual_time
 async def test_a_few_slow_requests_do_not_make_each_other_late() -> None:
     gate = RequestLimit(AdmissionLimits(count=10, wait_ms=200))
     turn = LoopLag([gate])
@@ -109,7 +110,6 @@ async def test_a_few_slow_requests_do_not_make_each_other_late() -> None:
     assert not gate.is_tight
 
 
-@in_virtual_time
 async def test_connections_wait_for_the_next_turn_once_one_has_served_a_burst() -> None:
     turn = LoopLag([RequestLimit(AdmissionLimits(count=10, wait_ms=200))])
     turn.look(900)
@@ -125,7 +125,6 @@ async def test_connections_wait_for_the_next_turn_once_one_has_served_a_burst() 
     assert turn.check_ms == 900 + 3 * CLOCK_CHECK_MS
 
 
-@in_virtual_time
 async def test_a_pause_makes_no_request_late_and_restarts_the_lag() -> None:
     gate = RequestLimit(AdmissionLimits(count=10, wait_ms=200))
     turn = LoopLag([gate])

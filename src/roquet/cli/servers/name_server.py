@@ -117,8 +117,7 @@ async def embed_controller(
 
     Returns its address.
     """
-    from roquet.controller.app import ControllerServer
-    from roquet.controller.controller_metrics import add_leadership
+    from roquet.controller.app import ControllerServer, add_leadership
 
     try:
         server = await servers.enter_async_context(ControllerServer(config))

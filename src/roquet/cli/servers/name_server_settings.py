@@ -19,9 +19,8 @@ from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import UsageError
 from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
-from roquet.namesrv.handlers.settings import KEYS
+from roquet.namesrv.handlers.settings import EMBEDDED_CONTROLLER, KEYS, read_settings
 from roquet.namesrv.handlers.settings import UNUSED as NAME_SERVER_UNUSED
-from roquet.namesrv.settings_file import EMBEDDED_CONTROLLER, read_settings
 from roquet.net.tls_properties import take_tls
 
 CONTROLLER_PORT: Final = "controllerListenPort"

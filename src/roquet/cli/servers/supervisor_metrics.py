@@ -15,9 +15,8 @@ from http import HTTPStatus
 from typing import Final
 
 from roquet.log_records import logger
-from roquet.metrics.merged_pages import merged
 from roquet.metrics.roquet_metrics import PROCESS_UP
-from roquet.metrics.text_format import CONTENT_TYPE, LINES_COUNT, MetricsPage
+from roquet.metrics.text_format import CONTENT_TYPE, LINES_COUNT, MetricsPage, merged
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from roquet.dashboard.job_notes import JobRow, JobSource
+    from roquet.dashboard.dashboard import JobRow, JobSource
 
 NEEDED: Final = ("numpy", "pyarrow")
 """Packages of the extra `arrow` that read tables in directories and in object stores."""
@@ -23,7 +23,7 @@ def job_rows(table: str) -> "Sequence[JobRow]":
 
     An object store is asked with the credentials of the environment.
     """
-    from roquet.dashboard.job_notes import JobRow
+    from roquet.dashboard.dashboard import JobRow
     from roquet.lake.lag.table_lag import table_lag
     from roquet.lake.status import read_statuses
 

@@ -7,7 +7,7 @@ from typing import Final
 from roquet.client.config import ClientConfig
 from roquet.model.errors import UsageError
 from roquet.net.address import routable_address
-from roquet.net.process import CURRENT_PROCESS
+from roquet.net.loop import CURRENT_PROCESS
 from roquet.wire.records.message_id import month_start_ms, unique_key
 
 _MONTH_MS: Final = 31 * 86_400_000

@@ -6,12 +6,10 @@ from typing import Any, Final
 
 from roquet.controller.controller import Controller
 from roquet.controller.handlers import (
-    cleaning,
     election,
     heartbeat,
-    metadata,
+    operators,
     registration,
-    settings,
     sync_state,
 )
 from roquet.net.router import HandlerReply, Peer
@@ -25,15 +23,15 @@ HANDLERS: Final[Mapping[type[Call[Any]], Callable[[Controller, Any, Peer], Handl
             BrokerHeartbeat: heartbeat.heartbeat,
             calls.AlterSyncStateSet: sync_state.alter,
             calls.ApplyBrokerId: registration.apply_id,
-            calls.CleanBrokerData: cleaning.clean,
+            calls.CleanBrokerData: operators.clean,
             calls.ElectMaster: election.elect_master,
-            calls.GetControllerMetadata: metadata.metadata,
-            calls.GetControllerSettings: settings.all_settings,
+            calls.GetControllerMetadata: sync_state.metadata,
+            calls.GetControllerSettings: operators.all_settings,
             calls.GetNextBrokerId: registration.next_id,
             calls.GetReplicaInfo: sync_state.replica_info,
             calls.GetSyncStateData: sync_state.sync_state_data,
             calls.RegisterWithController: registration.register,
-            calls.UpdateControllerSettings: settings.update,
+            calls.UpdateControllerSettings: operators.update,
         }
     )
 )

@@ -54,7 +54,6 @@ def _check_asker(
 
 
 def _winner_body(group: ReplicaGroup, *, for_operator: bool) -> bytes:
-    """Members of the group of an elected master."""
     members = BrokerMembers(
         cluster=group.cluster,
         broker_name=group.name,

@@ -1,4 +1,4 @@
-"""Sync-state sets: changed by masters, read by brokers and operators."""
+"""Sync-state sets, changed by masters and read by brokers and operators; and who leads."""
 
 from roquet.controller.controller import Controller
 from roquet.controller.request_fields import check_texts
@@ -8,6 +8,7 @@ from roquet.net.router import Peer
 from roquet.rules.election.group import Refusal, ReplicaGroup, SetChange, alter_set
 from roquet.wire.call import Reply
 from roquet.wire.calls import controller as calls
+from roquet.wire.calls.controller import GetControllerMetadata, GetControllerMetadataReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
@@ -68,10 +69,7 @@ def _replicas(controller: Controller, group: ReplicaGroup) -> calls.ReplicasInfo
     live = controller.liveness.live(group)
     identities = {
         key: calls.ReplicaIdentity(
-            broker_name=group.name,
-            broker_id=key,
-            broker_address=replica.address,
-            alive=key in live,
+            broker_name=group.name, broker_id=key, broker_address=replica.address, alive=key in live
         )
         for key, replica in sorted(group.replicas.items())
     }
@@ -82,4 +80,18 @@ def _replicas(controller: Controller, group: ReplicaGroup) -> calls.ReplicasInfo
         sync_state_set_epoch=group.set_version,
         in_sync_replicas=[one for key, one in identities.items() if key in group.in_sync],
         not_in_sync_replicas=[one for key, one in identities.items() if key not in group.in_sync],
+    )
+
+
+def metadata(
+    controller: Controller, _call: GetControllerMetadata, _peer: Peer
+) -> GetControllerMetadataReply:
+    """The controllers and the one that leads, if there is one."""
+    view = controller.leadership.view
+    return GetControllerMetadataReply(
+        group=controller.config.controllers,
+        controller_leader_id=view.leader.controller_id if view.leader else None,
+        controller_leader_address=view.leader.address if view.leader else None,
+        is_leader=controller.leadership.state is not None,
+        peers="".join(f"{peer.controller_id}:{peer.address};" for peer in view.peers),
     )

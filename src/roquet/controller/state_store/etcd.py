@@ -164,10 +164,7 @@ class EtcdStore:
         The term alone is not enough: an etcd that lost its data counts revisions anew.
         """
         key, lease = encoded(self._leader_key), str(self._lease_id)
-        return [
-            _created(self._leader_key, term),
-            {"key": key, "target": "LEASE", "lease": lease},
-        ]
+        return [_created(self._leader_key, term), {"key": key, "target": "LEASE", "lease": lease}]
 
     async def _transaction(
         self, compare: list[Any], success: list[Any], failure: list[Any]

@@ -180,10 +180,7 @@ def _user_rows(tables: AccessTables) -> list[UserRow]:
     entries = Counter(row.user for row in _policy_rows(tables))
     return [
         UserRow(
-            name=name,
-            user_type=str(user.user_type),
-            status=str(user.status),
-            entries=entries[name],
+            name=name, user_type=str(user.user_type), status=str(user.status), entries=entries[name]
         )
         for name, user in sorted(tables.users.items())
     ]

@@ -10,8 +10,8 @@ import msgspec
 
 from roquet.admin import dead_letters, messages
 from roquet.admin.client import AdminClient, without_answers
-from roquet.admin.dead_letter_totals import totals
 from roquet.admin.dead_letters import DeadLetter
+from roquet.admin.group_answers import totals
 from roquet.client.pull import PullConsumer
 from roquet.model import names
 from roquet.model.errors import UsageError

@@ -1,7 +1,9 @@
 """Brokers: load, disk, roles and replicas; settings, changed while a broker runs."""
 
+from collections.abc import Mapping
 from urllib.parse import quote
 
+import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,14 +12,97 @@ from starlette.routing import Route
 from roquet.admin import brokers, replicas
 from roquet.admin.brokers import BrokerStatus
 from roquet.admin.client import AdminClient
-from roquet.dashboard.changes import change, done, form_text
-from roquet.dashboard.facts.broker_rows import broker_row
-from roquet.dashboard.facts.setting_rows import setting_rows
-from roquet.dashboard.rendering import page
+from roquet.broker.settings.apache_settings import unused_settings
+from roquet.broker.settings.definitions import FIXED, OWN_NAMES, SETTINGS
+from roquet.dashboard.changes import change, done, form_text, shown_value
+from roquet.dashboard.rendering import confirmation, page
 from roquet.dashboard.request_context import admin_of
-from roquet.dashboard.security.secret_settings import shown_value
+from roquet.dashboard.sampling.sampler import rate_of
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import suggest
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of a broker."""
+
+    key: str
+    value: str
+    may_change: bool | None
+    """Whether it can change while the broker runs; None for a broker that does not say."""
+
+
+def setting_rows(values: Mapping[str, str], query: str = "") -> list[SettingRow]:
+    """Settings as a broker reports them, whose keys contain a text in any case.
+
+    Those of Apache's that have no effect on Roquet's broker are left out.
+    """
+    is_ours = reports_own_settings(values)
+    return [
+        SettingRow(
+            key=key, value=shown_value(key, value), may_change=_may_change(key) if is_ours else None
+        )
+        for key, value in values.items()
+        if query.lower() in key.lower() and not (is_ours and key in unused_settings())
+    ]
+
+
+def reports_own_settings(values: Mapping[str, str]) -> bool:
+    """Whether a broker reports settings that Apache RocketMQ does not have."""
+    return any(name in values for name, setting in SETTINGS.items() if not setting.apache_keys)
+
+
+def _may_change(key: str) -> bool:
+    setting = SETTINGS.get(OWN_NAMES.get(key, key))
+    return setting is not None and not setting.needs_restart and key not in FIXED
+
+
+class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker in a list; None is what it does not say."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    software: str
+    in_per_s: float | None
+    out_per_s: float | None
+    disk: float | None
+    """Share of the disk in use, from 0 to 1."""
+    today: int | None
+    """Messages stored since midnight."""
+    send_waiting: int | None
+    """Requests that wait to be stored."""
+    pull_waiting: int | None
+    """Requests that wait to be read for."""
+    booted_ms: int | None
+    set_aside: int
+    fault: str | None
+
+
+def broker_row(broker: BrokerStatus) -> BrokerRow:
+    """The row of a broker."""
+
+    def whole(key: str) -> int | None:
+        value = broker.number(key)
+        return None if value is None else int(value)
+
+    now, morning = whole("msgPutTotalTodayNow"), whole("msgPutTotalTodayMorning")
+    return BrokerRow(
+        cluster=broker.cluster,
+        broker=broker.broker,
+        broker_id=broker.broker_id,
+        address=broker.address,
+        software=broker.software,
+        in_per_s=rate_of(broker.puts_per_s),
+        out_per_s=rate_of(broker.gets_per_s),
+        disk=broker.number("commitLogDiskRatio"),
+        today=None if now is None or morning is None else now - morning,
+        send_waiting=whole("sendThreadPoolQueueSize"),
+        pull_waiting=whole("pullThreadPoolQueueSize"),
+        booted_ms=whole("bootTimestamp"),
+        set_aside=broker.set_aside,
+        fault=broker.fault,
+    )
 
 
 async def list_brokers(request: Request) -> Response:
@@ -66,18 +151,13 @@ async def preview_setting(request: Request) -> Response:
     now = await brokers.settings(admin_of(request), name)
     _check_known(name, key, now)
     old, new = shown_value(key, now[key]), shown_value(key, value)
-    return page(
+    return confirmation(
         request,
-        "confirm.html",
-        title=f"Change {key} of {name}",
-        lines=[f"{name}: {key} is {old or 'empty'}, then {new or 'empty'}"],
-        only_html={
-            "back": broker_path(name),
-            "action": f"{broker_path(name)}/setting",
-            "fields": [("key", key), ("value", value)],
-            "verb": "Change",
-            "typed_name": None,
-        },
+        f"Change {key} of {name}",
+        [f"{name}: {key} is {old or 'empty'}, then {new or 'empty'}"],
+        action=f"{broker_path(name)}/setting",
+        verb="Change",
+        fields=[("key", key), ("value", value)],
     )
 
 
@@ -123,7 +203,6 @@ def _first(found: list[BrokerStatus]) -> str:
 async def _replicas(
     admin: AdminClient, name: str | None
 ) -> tuple[list[replicas.ReplicaStatus], str | None]:
-    """Replicas, and why they are not known."""
     try:
         return await replicas.statuses(admin, name), None
     except RoquetError as error:

@@ -13,14 +13,19 @@ from roquet.admin import dead_letters as admin_letters
 from roquet.admin.dead_letters import DeadLetter
 from roquet.dashboard.changes import change, done
 from roquet.dashboard.facts import dead_letters
-from roquet.dashboard.facts.clients import open_letter_reader, open_producer
 from roquet.dashboard.facts.dead_letters import LetterRow
 from roquet.dashboard.facts.message_rows import MessageRow, message_row
 from roquet.dashboard.facts.messages import json_fields
-from roquet.dashboard.facts.paging import list_part
+from roquet.dashboard.form_fields import list_part
 from roquet.dashboard.masking import mask_body
 from roquet.dashboard.rendering import page
-from roquet.dashboard.request_context import admin_of, dashboard_of, visitor_of
+from roquet.dashboard.request_context import (
+    admin_of,
+    dashboard_of,
+    open_letter_reader,
+    open_producer,
+    visitor_of,
+)
 from roquet.model.errors import RoquetError
 from roquet.model.names import check_group
 from roquet.model.printable_text import quantity

@@ -22,9 +22,8 @@ from roquet.dashboard.facts.group_rows import (
     trend_until_now,
     with_curve,
 )
-from roquet.dashboard.facts.paging import list_part
-from roquet.dashboard.form_fields import utc_time
-from roquet.dashboard.rendering import page
+from roquet.dashboard.form_fields import list_part, utc_time
+from roquet.dashboard.rendering import confirmation, page
 from roquet.dashboard.request_context import admin_of, dashboard_of
 from roquet.model.errors import UsageError
 from roquet.model.printable_text import quantity
@@ -129,19 +128,14 @@ async def preview_reset(request: Request) -> Response:
         f"{quantity(sum(r.redelivered for r in resets), 'message')} will be delivered once more",
         f"{quantity(sum(r.skipped for r in resets), 'message')} will never be delivered to it",
     ]
-    return page(
+    return confirmation(
         request,
-        "confirm.html",
-        title=f"Reset {name} in {params.get('topic', '')} to {words}",
-        lines=lines,
+        f"Reset {name} in {params.get('topic', '')} to {words}",
+        lines,
+        action=f"{group_path(name)}/reset",
+        verb="Reset",
+        fields=[(n, v) for n, v in params.multi_items() if n != "csrf"],
         resets=resets,
-        only_html={
-            "back": group_path(name),
-            "action": f"{group_path(name)}/reset",
-            "fields": [(n, v) for n, v in params.multi_items() if n != "csrf"],
-            "verb": "Reset",
-            "typed_name": None,
-        },
     )
 
 
@@ -170,18 +164,13 @@ async def preview_delete(request: Request) -> Response:
     ]
     if info.members:
         lines.append(f"it has {quantity(len(info.members), 'member')}: stop them first")
-    return page(
+    return confirmation(
         request,
-        "confirm.html",
-        title=f"Delete group {name}",
-        lines=lines,
-        only_html={
-            "back": group_path(name),
-            "action": f"{group_path(name)}/delete",
-            "fields": [],
-            "verb": "Delete",
-            "typed_name": name,
-        },
+        f"Delete group {name}",
+        lines,
+        action=f"{group_path(name)}/delete",
+        verb="Delete",
+        typed_name=name,
     )
 
 

@@ -13,7 +13,7 @@ from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import address_of, dashboard_of, visitor_of
 from roquet.dashboard.request_guard import local_path, session_cookie
 from roquet.dashboard.security.audit_log import AuditOutcome
-from roquet.dashboard.security.password_check import check_password, wrong_password
+from roquet.dashboard.security.logins import check_password, wrong_password
 from roquet.model.errors import RoquetError, UsageError
 
 USER_MAX: Final = 255

@@ -10,12 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from roquet.dashboard.changes import change, done, form_text
-from roquet.dashboard.facts.clients import open_producer
 from roquet.dashboard.form_fields import text_of
 from roquet.dashboard.masking import mask_body
 from roquet.dashboard.pages.messages import stored_message, topic_names
 from roquet.dashboard.rendering import page
-from roquet.dashboard.request_context import admin_of, dashboard_of
+from roquet.dashboard.request_context import admin_of, dashboard_of, open_producer
 from roquet.model import properties
 from roquet.model.errors import UsageError
 from roquet.model.message import Message, StoredMessage

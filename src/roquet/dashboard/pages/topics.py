@@ -1,6 +1,6 @@
 """Topics: a list, each with its queues; created, changed, resized and deleted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -10,14 +10,66 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from roquet.admin import resizing, topic_preview, topics
-from roquet.admin.topics import TopicInfo, TopicSettings, parse_permission
+from roquet.admin.group_info import GroupInfo, GroupQueueInfo
+from roquet.admin.topics import TopicSettings, parse_permission
 from roquet.dashboard.changes import change, done, form_number, form_text
-from roquet.dashboard.facts.paging import list_part
-from roquet.dashboard.facts.topic_readers import QueueOwner, queue_owners, topic_readers
-from roquet.dashboard.rendering import page
+from roquet.dashboard.form_fields import list_part
+from roquet.dashboard.rendering import confirmation, page
 from roquet.dashboard.request_context import admin_of, dashboard_of, visitor_of
-from roquet.dashboard.sampling.topic_sample import TopicSample
+from roquet.dashboard.sampling.sampler import TopicSample
 from roquet.model.errors import UsageError
+
+
+class TopicReader(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that reads a topic; numbers are of the newest sample, None where it has none."""
+
+    group: str
+    members: int | None = None
+    lag: int | None = None
+    """Messages of this topic alone."""
+
+
+class QueueOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a group that own a queue, as its broker sees it."""
+
+    broker: str
+    queue_id: int
+    group: str
+    owners: Sequence[str]
+    """Client ids; more than one where members do not agree."""
+
+
+def topic_readers(
+    topic: str, groups: Sequence[str], sample: Mapping[str, GroupInfo]
+) -> list[TopicReader]:
+    """The groups that read a topic, in their order."""
+    return [_reader(topic, name, sample.get(name)) for name in groups]
+
+
+def queue_owners(
+    topic: str, groups: Sequence[str], sample: Mapping[str, GroupInfo]
+) -> list[QueueOwner]:
+    """The owners of a topic's queues that are known, by group."""
+    return [
+        QueueOwner(
+            broker=queue.broker, queue_id=queue.queue_id, group=name, owners=queue.owners or ()
+        )
+        for name in groups
+        for queue in _queues(topic, sample.get(name))
+        if queue.owners
+    ]
+
+
+def _reader(topic: str, name: str, info: GroupInfo | None) -> TopicReader:
+    if info is None:
+        return TopicReader(group=name)
+    lag = None if info.lag is None else sum(queue.lag for queue in _queues(topic, info))
+    return TopicReader(group=name, members=info.member_count, lag=lag)
+
+
+def _queues(topic: str, info: GroupInfo | None) -> Iterator[GroupQueueInfo]:
+    return (queue for queue in (info.queues if info else ()) if queue.topic == topic)
+
 
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
@@ -107,8 +159,13 @@ async def preview_update(request: Request) -> Response:
     name, settings = request.path_params["name"], _settings(request.query_params)
     info = await topics.show(admin_of(request), name)
     planned = topic_preview.TopicChange(info, settings, [p.broker for p in info.places])
-    return _preview(
-        request, info, "update", list(planned.preview()), dict(request.query_params), "Change"
+    return confirmation(
+        request,
+        f"Change topic {info.name}",
+        list(planned.preview()),
+        action=f"{topic_path(info.name)}/update",
+        verb="Change",
+        fields=[(n, value) for n, value in dict(request.query_params).items() if n != "csrf"],
     )
 
 
@@ -129,8 +186,14 @@ async def preview_resize(request: Request) -> Response:
     resizing.check_queue_count(count)
     info = await resizing.whole_topic(admin, name)
     own = await resizing.broadcasting_groups(admin, info.groups or ())
-    lines = list(topic_preview.resize_preview(info, count, own))
-    return _preview(request, info, "resize", lines, {"queues": str(count)}, "Resize")
+    return confirmation(
+        request,
+        f"Resize topic {info.name}",
+        list(topic_preview.resize_preview(info, count, own)),
+        action=f"{topic_path(info.name)}/resize",
+        verb="Resize",
+        fields=[("queues", str(count))],
+    )
 
 
 @change("topic.resize")
@@ -147,8 +210,14 @@ async def resize_topic(request: Request, form: FormData) -> Response:
 async def preview_delete(request: Request) -> Response:
     """Preview of a deletion: everything that goes with a topic."""
     info = await topics.show(admin_of(request), request.path_params["name"])
-    lines = list(topic_preview.delete_preview(info))
-    return _preview(request, info, "delete", lines, {}, "Delete")
+    return confirmation(
+        request,
+        f"Delete topic {info.name}",
+        list(topic_preview.delete_preview(info)),
+        action=f"{topic_path(info.name)}/delete",
+        verb="Delete",
+        typed_name=info.name,
+    )
 
 
 @change("topic.delete")
@@ -164,30 +233,6 @@ async def delete_topic(request: Request, form: FormData) -> Response:
 def topic_path(name: str) -> str:
     """The page of a topic."""
     return f"/topics/{quote(name, safe='')}"
-
-
-def _preview(
-    request: Request,
-    info: TopicInfo,
-    action: str,
-    lines: list[str],
-    fields: dict[str, str],
-    verb: str,
-) -> Response:
-    """The page of a preview, with a form that makes the change."""
-    return page(
-        request,
-        "confirm.html",
-        title=f"{verb} topic {info.name}",
-        lines=lines,
-        only_html={
-            "back": topic_path(info.name),
-            "action": f"{topic_path(info.name)}/{action}",
-            "fields": [(name, value) for name, value in fields.items() if name != "csrf"],
-            "verb": verb,
-            "typed_name": info.name if action == "delete" else None,
-        },
-    )
 
 
 def _settings(fields: QueryParams | FormData) -> TopicSettings:

@@ -72,8 +72,7 @@ def _taken(
     """Accept a decoded registration; returns the reply."""
     new = _registration(call, body)
     sign = LastSeen(
-        seen_ms=state.clock.monotonic_ms(),
-        limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX,
+        seen_ms=state.clock.monotonic_ms(), limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX
     )
     whole = state.config.whole_registrations
     verdict = state.brokers.take(new, peer, sign, whole=whole)

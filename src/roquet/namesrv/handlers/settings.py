@@ -1,14 +1,16 @@
-"""Settings of the name server, read and changed at run time."""
+"""Settings of the name server: read from a properties file, and changed at run time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from roquet.log_records import logger
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import CallRefused, ConfigError, FieldError
-from roquet.model.settings import parse_bool
+from roquet.model.settings import parse_bool, parse_int, suggest
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.kv_store import FILE
 from roquet.namesrv.state import NameServerState
@@ -49,6 +51,10 @@ CHANGEABLE: Final = frozenset(
 BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 """Keys that cannot be changed over the network, as on genuine name servers: they name files."""
 
+EMBEDDED_CONTROLLER: Final = "enableControllerInNamesrv"
+"""Whether a controller runs in the same process: decided by whoever starts both."""
+
+KV_PATH: Final = "kvConfigPath"
 
 UNUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -126,7 +132,10 @@ def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerC
     for key, text in requested.items():
         name = KEYS.get(key)
         if name in CHANGEABLE:
-            news[name] = _parsed(name, text, key)
+            try:
+                news[name] = _parser(name)(text, key)
+            except ConfigError as error:
+                raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
         elif name is not None and text != _text(getattr(config, name)):
             raise CallRefused(
                 ResponseCode.INVALID_PARAMETER,
@@ -135,13 +144,54 @@ def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerC
     return replace(config, **news, unused={**config.unused, **unused})
 
 
-def _parsed(name: str, text: str, key: str) -> bool | str:
-    """The value of a setting that may be changed. Raises CallRefused."""
-    try:
-        return check_log_levels(text, key) if name == "log_levels" else parse_bool(text, key)
-    except ConfigError as error:
-        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-
-
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_settings(values: Mapping[str, str], source: str) -> NameServerConfig:
+    """The settings of a file; `source` names it in errors. Raises ConfigError.
+
+    Keys without effect are kept, with a warning if they differ from their defaults.
+    """
+    found: dict[str, Any] = {}
+    unused: dict[str, str] = {}
+    for key, value in values.items():
+        where = f"{source}: {key}"
+        if (exporter := EXPORTER_SETTINGS.get(key)) is not None:
+            found[exporter.name] = exporter.parse(value, where)
+        elif key in KEYS:
+            found[KEYS[key]] = _parser(KEYS[key])(value, where)
+        elif key == KV_PATH:
+            found["directory"] = _directory(value, where)
+        elif key in UNUSED or key in BLACK_LIST:
+            unused[key] = value
+            if key != EMBEDDED_CONTROLLER and value != UNUSED.get(key, value):
+                log.warning("%s=%s has no effect here", where, value)
+        else:
+            known = (*KEYS, *EXPORTER_SETTINGS, *UNUSED)
+            raise ConfigError(f"{where}: no such setting of a name server{suggest(key, known)}")
+    return NameServerConfig(**found, unused=unused)
+
+
+def _parser(name: str) -> Callable[[str, str], Any]:
+    if name == "log_levels":
+        return check_log_levels
+    default = getattr(NameServerConfig(), name)
+    if isinstance(default, bool):
+        return parse_bool
+    return _number if isinstance(default, int) else _as_written
+
+
+def _number(text: str, where: str) -> int:
+    return parse_int(text, where, least=0)
+
+
+def _as_written(text: str, _where: str) -> str:
+    return text
+
+
+def _directory(text: str, where: str) -> Path:
+    path = Path(text)
+    if path.name != FILE:
+        raise ConfigError(f"{where}: the file is called {FILE} here, not {path.name!r}")
+    return path.parent

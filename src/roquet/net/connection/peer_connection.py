@@ -19,14 +19,7 @@ from roquet.net.connection.pending_calls import PendingCalls, parse_reply
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.limits.server_limits import UNLIMITED, ServerLimits
-from roquet.net.router import (
-    CALL_TIMEOUT_MS,
-    DeferredReply,
-    DispatchResult,
-    HeldReply,
-    Peer,
-    R,
-)
+from roquet.net.router import CALL_TIMEOUT_MS, DeferredReply, DispatchResult, HeldReply, Peer, R
 from roquet.net.tls import certificate_name, tls_error
 from roquet.rules.admission import SLOW_MS
 from roquet.wire.call import Call
@@ -358,7 +351,6 @@ class PeerConnection(asyncio.Protocol):
         """Called for a request that held the loop; servers override it."""
 
     def _answer_to(self, command: Command) -> bytes | None:
-        """The frame of a reply that is ready at once, else None."""
         self.language = command.language
         self.version = command.version
         answer = self._dispatch(command, self)
@@ -371,7 +363,6 @@ class PeerConnection(asyncio.Protocol):
         return None
 
     def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
-        """Write the replies, and postpone the rest of the events."""
         if answers:
             self._write(answers)
         if rest and (postponed := deque(rest)):
@@ -449,7 +440,6 @@ class PeerConnection(asyncio.Protocol):
             task.result()  # raises a fault of our own, for the event loop to log
 
     async def _end(self) -> None:
-        """Wait until the connection has ended."""
         if not self._has_ended:
             if self._ended is None:
                 self._ended = asyncio.Event()

@@ -180,7 +180,6 @@ class ServerConnection(PeerConnection):
         self._schedule()
 
     def _serve_slice(self) -> None:
-        """Decode and serve one slice."""
         size = max(SLICE_SIZE, self._reader.wanted - self._reader.pending)
         piece, self._unread = self._unread[:size], self._unread[size:]
         PeerConnection.data_received(self, piece)

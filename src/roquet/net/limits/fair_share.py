@@ -88,10 +88,7 @@ class _Timed:
     """An awaitable that measures each step of a coroutine, without the waits between steps."""
 
     def __init__(
-        self,
-        work: Coroutine[Any, Any, bytes | None],
-        clock: Clock,
-        note: Callable[[int], object],
+        self, work: Coroutine[Any, Any, bytes | None], clock: Clock, note: Callable[[int], object]
     ) -> None:
         self._work = work
         self._clock = clock
