@@ -17,7 +17,7 @@ from roquet.dashboard.dashboard import Dashboard
 from roquet.dashboard.request_context import dashboard_of, visitor_of
 from roquet.dashboard.visitor_rights import may_change
 from roquet.model.printable_text import printable, quantity, without_surrogates
-from roquet.wire.client_version import release_of
+from roquet.wire.codes import release_of
 
 DASH: Final = "\N{EN DASH}"
 """Stands for what is not known."""

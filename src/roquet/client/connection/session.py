@@ -16,7 +16,7 @@ from roquet.model.namespaces import check_namespace
 from roquet.model.topic import MASTER_ID
 from roquet.net.loop import OwnLoop
 from roquet.net.pool import ChannelPool
-from roquet.net.process import CURRENT_PROCESS
+from roquet.net.loop import CURRENT_PROCESS
 from roquet.net.router import Router
 from roquet.wire.call import Call, R
 
