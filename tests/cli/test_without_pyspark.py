@@ -47,7 +47,7 @@ main()
 PAGES = """
 import asyncio, re
 import httpx
-from roquet.cli.servers.table_notes import table_source
+from roquet.cli.servers.dashboard import table_source
 from roquet.client.producer import Producer
 from roquet.dashboard import app
 from roquet.dashboard.config import DashboardConfig

@@ -4,7 +4,8 @@ from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
+from typer.testing import CliRunner
 
 from roquet.admin import controllers, elect, retire
 from roquet.admin.controllers import GroupStatus, ReplicaMember
@@ -20,13 +21,6 @@ from roquet.testing.cluster import BlockingCluster
 def namesrv() -> Iterator[str]:
     with BlockingCluster(brokers=1) as cluster:
         yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def member(broker_id: int, log_end: int | None, *, is_in_sync: bool = True) -> ReplicaMember:

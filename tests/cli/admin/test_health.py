@@ -4,9 +4,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
 
-from roquet.cli.main import app
 from roquet.model.errors import UsageError
 
 
@@ -38,13 +37,6 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-
-
-def roquet(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_server_that_is_not_ready_ends_with_code_1_and_the_reason(address: str) -> None:

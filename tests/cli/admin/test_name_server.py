@@ -2,7 +2,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
+from typer.testing import CliRunner
 
 from roquet.cli.admin import name_server
 from roquet.cli.main import app
@@ -14,13 +15,6 @@ from roquet.testing.cluster import BlockingCluster
 def namesrv() -> Iterator[str]:
     with BlockingCluster(namesrvs=2) as cluster:
         yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, typed: str | None = None) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def settings_of(namesrv: str, *more: str) -> list[dict[str, str]]:

@@ -2,7 +2,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
+from typer.testing import CliRunner
 
 from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
 from roquet.cli.admin.topic import topic_parts
@@ -20,13 +21,6 @@ def namesrv() -> Iterator[str]:
             for _ in range(4):
                 producer.send("orders", b"x")
         yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, typed: str | None = None) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_topic_is_shown_with_its_brokers_and_queues(namesrv: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
+from typer.testing import CliRunner
 
 from roquet.cli.main import app
 from roquet.cli.messaging import produce
@@ -25,13 +26,6 @@ def namesrv() -> Iterator[str]:
         yield cluster.namesrv_addr
 
 
-def roquet(*arguments: str, text: str | None = None) -> Result:
-    result = CliRunner().invoke(app, list(arguments), input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
 def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:
     sent = roquet("produce", "one", "-m", "hello", "--key", "k", "--tag", "t", "-n", namesrv)
     message_id, *where = sent.output.split()
@@ -42,7 +36,7 @@ def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(nam
 
 
 def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
-    sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
+    sent = roquet("produce", "lines", "-q", "-n", namesrv, typed="one\n\ntwo\r\nthree")
     assert sent.stdout == ""
     got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
     assert sorted(got.split()) == ["one", "three", "two"]

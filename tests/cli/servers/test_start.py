@@ -181,7 +181,7 @@ def test_a_number_that_is_no_port_of_a_broker_is_named() -> None:
 
 def test_memory_and_a_directory_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="leave --data or --memory out"):
-        start.dev(memory=True, data=Path("x"))
+        start.dev(start.DevOptions(memory=True, data=Path("x")))
 
 
 def test_ctrl_c_ends_a_server_in_good_order_and_is_an_exit_code(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from random import randrange
 from typing import NamedTuple
 
 import pytest
-from tests.cli.servers.test_supervised_process import FakeChild
+from tests.cli.process.test_child_processes import FakeChild
 from tests.metrics.prometheus_text import parsed
 from typer.testing import CliRunner
 
@@ -18,15 +18,16 @@ from harness.ports import free_port
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient
 from roquet.cli.main import app
-from roquet.cli.process import runtime, systemd
+from roquet.cli.process import child_processes, runtime
 from roquet.cli.process.child_processes import ChildProcess
-from roquet.cli.servers import supervised_process, supervisor
-from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
+from roquet.cli.servers import supervisor
 from roquet.cli.servers.formation import Formation
 from roquet.cli.servers.serve_plan import (
     PORT_STEP,
     REPLICA_PORT_STEP,
     BrokerProcess,
+    ControllerPlan,
+    ControllerProcess,
     broker_processes,
 )
 from roquet.cli.servers.server_processes import ServerProcesses
@@ -76,7 +77,7 @@ async def test_a_name_server_that_dies_while_a_broker_recovers_is_started_again(
 ) -> None:
     stop, names = asyncio.Event(), [FakeChild("namesrv"), FakeChild("namesrv")]
     monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
-    monkeypatch.setattr(supervised_process, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(child_processes, "PAUSE_MIN_S", 0.01)
     begun: list[FakeChild] = []
 
     class Recovering(ServerProcesses):
@@ -124,7 +125,7 @@ async def test_a_name_that_takes_no_messages_in_time_is_a_line_with_its_logs(
     async def no_wait(_stop: asyncio.Event) -> None: ...
 
     monkeypatch.setattr(supervisor, "formed", nothing_forms)
-    monkeypatch.setattr(systemd, "serve_until", no_wait)
+    monkeypatch.setattr(runtime, "serve_until", no_wait)
     await supervisor.run_servers(
         Unformed(brokers=plan, controllers=controllers, namesrv_port=2, data=tmp_path)
     )

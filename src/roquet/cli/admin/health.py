@@ -1,14 +1,16 @@
 """roquet health: asks a server's health page, for scripts, containers and supervisors."""
 
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Result
 from roquet.metrics.exporter_settings import EXPORTER_PORT
 from roquet.model.errors import RoquetError, UsageError
 from roquet.net.address import split_address
+from roquet.net.clock import SystemClock
+from roquet.observe.health import LIVE_PATH, READY_PATH
+from roquet.observe.page_client import read_response
 
 TIMEOUT_MS: Final = 5_000
 """Ms for one answer: a server that needs longer is not healthy."""
@@ -18,21 +20,16 @@ POLL_MS: Final = 500
 
 
 async def health(
-    address: Annotated[
-        str, typer.Argument(metavar="HOST:PORT", help="Where the server shows its metrics.")
-    ] = f"127.0.0.1:{EXPORTER_PORT}",
+    address: str = argument(
+        "Where the server shows its metrics.",
+        default=f"127.0.0.1:{EXPORTER_PORT}",
+        metavar="HOST:PORT",
+    ),
     *,
-    live: Annotated[
-        bool, typer.Option("--live", help="Only whether it answers, not whether it is ready.")
-    ] = False,
-    wait: Annotated[
-        int, typer.Option(min=0, metavar="SECONDS", help="How long to wait until it is ready.")
-    ] = 0,
+    live: bool = option("Only whether it answers, not whether it is ready."),
+    wait: int = option("How long to wait until it is ready.", default=0, min=0, metavar="SECONDS"),
 ) -> Result:
     """Ask whether a server with --metrics is ready. Exit code 1 and the reasons when it is not."""
-    from roquet.net.clock import SystemClock
-    from roquet.observe.health import LIVE_PATH, READY_PATH
-
     try:
         split_address(address)
     except RoquetError as error:
@@ -51,8 +48,6 @@ async def health(
 
 
 async def _reasons(address: str, path: str) -> list[str]:
-    from roquet.observe.page_client import read_response
-
     try:
         response = await read_response(address, path, timeout_ms=TIMEOUT_MS)
     except RoquetError as error:

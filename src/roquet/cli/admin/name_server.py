@@ -1,11 +1,10 @@
 """roquet namesrv: starts a name server; roquet namesrv settings, set: running ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
+from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.servers import name_server
 from roquet.cli.terminal import output
@@ -25,9 +24,7 @@ app.callback(invoke_without_command=True)(name_server.namesrv)
 async def settings(
     admin: "AdminClient",
     *,
-    unused: Annotated[
-        bool, typer.Option("--all", help="Also Apache's settings that have no effect on them.")
-    ] = False,
+    unused: bool = option("Also Apache's settings that have no effect on them.", "--all"),
 ) -> Result:
     """Show the settings of the name servers, and which of them may change while they run."""
     from roquet.admin import name_servers
@@ -111,7 +108,6 @@ def _is_ours(values: Mapping[str, str]) -> bool:
 
 
 def _effective(values: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a name server of ours without those that have no effect on it."""
     from roquet.namesrv.handlers.settings import BLACK_LIST, UNUSED
 
     files = {key for key in BLACK_LIST if values.get(key) and key != "configBlackList"}

@@ -2,52 +2,36 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
+from roquet.admin.support_bundle import BundleSources, collect, pack
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup, Result
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.model.printable_text import size_text
+from roquet.net.clock import SystemClock
+from roquet.store.filesystem.private_files import open_private
 
 app: Final = CommandGroup("support", "What others need to help.")
 
 
-@app.callback()
-def _support() -> None:
-    """Help others to help."""
-
-
 @app.command()
 def bundle(
-    file: Annotated[Path, typer.Argument(help="The archive to write.")] = Path(
-        "roquet-support.tar.gz"
-    ),
+    file: Path = argument("The archive to write.", default=Path("roquet-support.tar.gz")),
     *,
-    data: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="A broker's data directory.")
-    ] = None,
-    config: Annotated[
-        list[Path] | None, typer.Option("--config", "-c", help="A settings file.")
-    ] = None,
-    log: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="A log file.")] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Where a running server shows its metrics."),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check the log, however large it is.")
-    ] = False,
+    data: list[Path] | None = option("A broker's data directory.", metavar="DIR"),
+    config: list[Path] | None = option("A settings file.", "-c"),
+    log: list[Path] | None = option("A log file.", metavar="FILE"),
+    metrics: list[str] | None = option(
+        "Where a running server shows its metrics.", metavar="HOST:PORT"
+    ),
+    check: bool = option("Check the log, however large it is."),
 ) -> Result:
     """Write settings, tables, logs, metrics, stacks and a store's check into one file.
 
     Every option may be given several times. Secrets, users and message bodies are left out.
     """
-    from roquet.admin.support_bundle import BundleSources, collect, pack
-    from roquet.net.clock import SystemClock
-    from roquet.store.filesystem.private_files import open_private
-
     sources = BundleSources(
         data=data or (), configs=config or (), logs=log or (), metrics=metrics or (),
         environ=dict(os.environ), checks_all=check,

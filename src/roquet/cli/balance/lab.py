@@ -1,6 +1,5 @@
 """roquet lab run, report, scenarios: balance strategies over millions of simulated histories."""
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roquet.cli.operator_command import CommandGroup, Result
-from roquet.cli.spark_jobs.job_options import MasterOption
+from roquet.cli.command_options import argument, option
+from roquet.cli.operator_command import CommandGroup, Result, check_extra
+from roquet.cli.spark_jobs.job_options import MASTER
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 
@@ -38,16 +38,12 @@ LabDirectoryArgument = Annotated[
 def run(
     as_json: bool,
     *,
-    scenario: Annotated[
-        list[str], typer.Option(help="A name, a JSON file, or all; may be given several times.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="A new directory, or one to go on with.")
-    ],
-    histories: Annotated[str, typer.Option(help="Of each scenario: 1_000_000.")] = "10_000",
-    seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
-    strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
-    master: MasterOption = None,
+    scenario: list[str] = option("A name, a JSON file, or all; may be given several times."),
+    out: Path = option("A new directory, or one to go on with.", metavar="DIR"),
+    histories: str = option("Of each scenario: 1_000_000.", default="10_000"),
+    seed: int = option("The same one gives the same table.", default=SEED),
+    strategies: str = option("AVG,STICKY,POP,… or all.", default=ALL),
+    master: str | None = MASTER,
 ) -> Result:
     """Simulate a scenario under every strategy, and say which one to choose when.
 
@@ -56,7 +52,7 @@ def run(
 
     `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
     """
-    _check_installed()
+    check_extra("spark", NEEDED)
     from roquet.lab import decisions, study
 
     chosen = study.validated(
@@ -79,10 +75,10 @@ def report(
     as_json: bool,
     directory: LabDirectoryArgument,
     *,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
+    open_: bool = option("In the browser.", "--open/--no-open", default=True),
 ) -> None:
     """Write the page of a finished run again, and open it."""
-    _check_installed()
+    check_extra("spark", NEEDED)
     from roquet.lab.study import StudyDirectory
 
     place = StudyDirectory(directory)
@@ -101,9 +97,7 @@ def report(
 
 @app.command()
 def scenarios(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this one, as JSON to start from.")
-    ] = None,
+    name: str | None = argument("Show this one, as JSON to start from."),
 ) -> Result | None:
     """List the scenarios, or show one in full."""
     from roquet.lab import scenario
@@ -116,16 +110,8 @@ def scenarios(
 
 
 def _scenario_table(presets: "Sequence[LabScenario]") -> Iterator[Any]:
-    table = output.table("scenario", "what happens", "its numbers")
-    for one in presets:
-        table.add_row(one.name, one.about, one.describe())
-    yield table
-
-
-def _check_installed() -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[spark]'")
+    rows = ((one.name, one.about, one.describe()) for one in presets)
+    yield output.table(("scenario", "what happens", "its numbers"), rows)
 
 
 def scenarios_of(name: str) -> "Sequence[LabScenario]":
@@ -161,7 +147,6 @@ def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    """A whole number from a text with or without thousands separators."""
     plain = text.replace("_", "").replace(",", "")
     if not plain.isdecimal() or not plain.isascii() or not int(plain):
         raise UsageError(f"--histories: {text!r} is not a whole number over 0")
@@ -169,7 +154,6 @@ def _count(text: str) -> int:
 
 
 def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet: bool) -> None:
-    """Start Spark, and simulate the parts that are missing."""
     from roquet.lab import spark_job
     from roquet.net.clock import SYSTEM_CLOCK
     from roquet.spark.executors import require_context
@@ -253,7 +237,6 @@ def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
 
 
 def _result(summary: "StudySummary", place: "StudyDirectory") -> Result:
-    """The choices and the failed invariants; a failure when one failed."""
     failed = [claim for claim in summary.claims if not claim.holds]
     return Result(json=[summary], text=_lines(summary, failed, place), is_failed=bool(failed))
 
@@ -271,14 +254,12 @@ def _lines(
 def _choices(summary: "StudySummary") -> Any:
     from roquet.lab.summary import GOALS
 
-    table = output.table("scenario", "you want", "choose", "as good")
     text = {want.measure: want.text for want in GOALS}
+    rows: list[tuple[str, ...]] = []
     for part in summary.parts:
-        name = part.name
-        for choice in part.choices:
+        for number, choice in enumerate(part.choices):
             chosen, *others = choice.best
             is_all = bool(others) and len(choice.best) == choice.of
             cells = ("whichever", "all of them") if is_all else (chosen, ", ".join(others))
-            table.add_row(name, text[choice.measure], *cells)
-            name = ""
-    return table
+            rows.append(("" if number else part.name, text[choice.measure], *cells))
+    return output.table(("scenario", "you want", "choose", "as good"), rows)

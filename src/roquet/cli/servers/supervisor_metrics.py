@@ -91,7 +91,6 @@ class SupervisorMetrics:
             yield f"== {name}\n{text}\n".encode()
 
     async def _unready(self, name: str) -> list[str]:
-        """Why a process is not ready."""
         address = self._pages[name]
         try:
             response = await read_response(address, READY_PATH, timeout_ms=ALIVE_TIMEOUT_MS)

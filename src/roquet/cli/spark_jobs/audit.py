@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
+    TOPIC,
     As,
     SparkOptions,
     TableOptions,
-    TopicName,
     check_installed,
 )
 from roquet.cli.terminal import output
@@ -35,21 +34,15 @@ SHOWN_MAX: Final = 40
 class AuditOptions(TableOptions, SparkOptions):
     """Options of `roquet spark audit`."""
 
-    topic: TopicName
-    directory: Annotated[str, typer.Argument(metavar="TABLE", help="Its archive."), As("target")]
-    producer: Annotated[
-        str,
-        typer.Option(
-            metavar="COUNTS",
-            help="A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
-        ),
-    ] = ""
-    page: Annotated[
-        str | None, typer.Option(metavar="FILE", help="An HTML page with all of it.")
-    ] = None
-    master: Annotated[
-        str | None, typer.Option(help="Read the files on this Spark; else in this process.")
-    ] = None
+    topic: str = TOPIC
+    directory: str = argument("Its archive.", gives=As("target"), metavar="TABLE")
+    producer: str = option(
+        "A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
+        default="",
+        metavar="COUNTS",
+    )
+    page: str | None = option("An HTML page with all of it.", metavar="FILE")
+    master: str | None = option("Read the files on this Spark; else in this process.")
 
 
 def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
@@ -107,23 +100,24 @@ def _report_parts(report: "AuditReport", page: str | None) -> Iterator[Any]:
 def _findings(report: "AuditReport") -> "Table":
     from roquet.lake.audit.hourly_counts import hour_text
 
-    shown = output.table("", "broker", "hour", "queue", "offsets", "messages", "times", numbers=3)
-    for one in report.findings[:SHOWN_MAX]:
-        shown.add_row(
+    columns = ("", "broker", "hour", "queue", "offsets", "messages", "times")
+    rows = (
+        (
             one.what,
             one.broker,
             "" if one.hour is None else hour_text(one.hour),
             str(one.queue_id),
             one.offsets,
-            f"{one.messages:,}",
+            one.messages,
             str(one.times) if one.what == "doubled" else "",
         )
-    return shown
+        for one in report.findings[:SHOWN_MAX]
+    )
+    return output.table(columns, rows, numbers=3)
 
 
 @contextmanager
 def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[AuditProgress], None]]":
-    """Show a bar on stderr: files, then queues."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 

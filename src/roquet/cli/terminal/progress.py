@@ -75,4 +75,4 @@ def progress_lines(title: str, left: str, clock: Clock = SYSTEM_CLOCK) -> ShowPr
 
 
 def _nothing(*_: int) -> None:
-    """Show nothing."""
+    pass

@@ -1,34 +1,36 @@
 """On brokers: work and changes of `roquet acl` on all brokers of a cluster, or on some."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
+from roquet.admin import access
+from roquet.admin.client import AdminClient
+from roquet.cli.command_options import CommandOptions, option
 from roquet.cli.operator_command import Result, show_text
-from roquet.cli.terminal import completion, output
-
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
-    from roquet.wire.call import Call, Reply
+from roquet.cli.terminal import arguments, output
+from roquet.model.errors import CallError, RoquetError
+from roquet.wire.call import Call, Reply
 
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
-AccessBrokersOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--broker", help="Only on this one; may be repeated.", autocompletion=completion.brokers
-    ),
-]
-OneBrokerOption = Annotated[
-    str | None,
-    typer.Option("--broker", help="Ask this one.", autocompletion=completion.brokers),
-]
+BROKERS: Final = option(
+    "Only on this one; may be repeated.", "--broker", autocompletion=arguments.complete_brokers
+)
+ONE_BROKER: Final = option("Ask this one.", autocompletion=arguments.complete_brokers)
+
+
+class DeletionOptions(CommandOptions):
+    """Options of a deletion."""
+
+    broker: list[str] | None = BROKERS
+    yes: bool = option("Do not ask.", "-y")
 
 
 class AccessChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change, and how the command speaks of it."""
 
-    call: "Call[Reply]"
+    call: Call[Reply]
     done: str
     """A line that says what was done, without the brokers."""
     secret: str | None = None
@@ -41,7 +43,7 @@ class AccessChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make_change(
-    admin: "AdminClient",
+    admin: AdminClient,
     change: AccessChange,
     brokers: list[str] | None,
     *,
@@ -49,9 +51,6 @@ async def make_change(
     as_json: bool = False,
 ) -> Result:
     """Make a change on all brokers or those named, after a question if there is one."""
-    from roquet.admin import access
-    from roquet.model.errors import CallError, RoquetError
-
     addresses = await access.every_broker(admin, brokers or [])
     if change.question is not None:
         await output.confirm(change.question, yes=yes, to_stderr=as_json)
@@ -69,8 +68,6 @@ async def make_change(
     )
 
 
-async def one_broker(admin: "AdminClient", broker: str | None) -> str:
+async def one_broker(admin: AdminClient, broker: str | None) -> str:
     """The address of a broker, or of the first one by name."""
-    from roquet.admin import access
-
     return next(iter((await access.every_broker(admin, [broker] if broker else [])).values()))

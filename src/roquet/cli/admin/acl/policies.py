@@ -1,169 +1,122 @@
 """roquet acl policy: list, create, update and delete entries of policies on all brokers."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from roquet.admin import access
+from roquet.admin.client import AdminClient
 from roquet.cli.admin.acl.on_brokers import (
-    AccessBrokersOption,
+    BROKERS,
+    ONE_BROKER,
     AccessChange,
-    OneBrokerOption,
+    DeletionOptions,
     UserArgument,
     make_change,
     one_broker,
 )
+from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import CommandGroup, Result
-from roquet.cli.terminal.output import YesOption, table
+from roquet.cli.terminal.output import table
 from roquet.model.access import AccessDecision, Action, PolicyType
-
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
-    from roquet.wire.calls.access import AclInfo, PolicyEntryInfo
+from roquet.wire.calls.access import AclInfo, PolicyEntryInfo
 
 app: Final = CommandGroup("policy", "Policies of users.")
 
-ResourceOption = Annotated[
-    list[str],
-    typer.Option(
-        "--resource", "-r", help="Topic:orders, Topic:orders-*, Group:*, …; may be repeated."
-    ),
-]
-ActionOption = Annotated[
-    list[Action], typer.Option("--action", "-a", help="May be repeated.", case_sensitive=False)
-]
-SourceOption = Annotated[
-    list[str] | None,
-    typer.Option("--source", help="IP address or CIDR block; may be repeated."),
-]
-DenyOption = Annotated[bool, typer.Option("--deny", help="Deny it, and not allow it.")]
-DefaultOption = Annotated[
-    bool, typer.Option("--default", help="In the policy that counts where no other entry matches.")
-]
+DEFAULT: Final = option("In the policy that counts where no other entry matches.")
+
+
+class EntryOptions(CommandOptions):
+    """Entries of a policy, one for each resource."""
+
+    resource: list[str] = option("Topic:orders, Topic:orders-*, Group:*, …; may be repeated.", "-r")
+    action: list[Action] = option("May be repeated.", "-a", case_sensitive=False)
+    source: list[str] | None = option("IP address or CIDR block; may be repeated.")
+    deny: bool = option("Deny it, and not allow it.")
+    default: bool = DEFAULT
+    broker: list[str] | None = BROKERS
+
+
+class PolicyDeletionOptions(DeletionOptions):
+    """Options of `roquet acl policy delete`."""
+
+    resource: str | None = option("Of this entry; without it all.", "-r")
+    default: bool = DEFAULT
 
 
 @app.command("list")
 async def list_policies(
-    admin: "AdminClient",
-    part: Annotated[str, typer.Argument(metavar="[USER]", help="Part of the names.")] = "",
+    admin: AdminClient,
+    part: str = argument("Part of the names.", default="", metavar="[USER]"),
     *,
-    resource: Annotated[str, typer.Option("--resource", "-r", help="Part of resources.")] = "",
-    broker: OneBrokerOption = None,
+    resource: str = option("Part of resources.", "-r", default=""),
+    broker: str | None = ONE_BROKER,
 ) -> Result:
     """List policies, an entry in a line."""
-    from roquet.admin import access
-
     found = await access.acls(admin, await one_broker(admin, broker), part, resource)
     return Result(json=found, text=_lines(found))
 
 
-def _lines(acls: "Sequence[AclInfo]") -> Iterator[Any]:
+def _lines(acls: Sequence[AclInfo]) -> Iterator[Any]:
     rows = [
-        (info.subject or "", policy.policy_type or "", entry)
+        _cells(info.subject or "", policy.policy_type or "", entry)
         for info in acls
         for policy in info.policies or []
         for entry in policy.entries or []
     ]
-    shown = table("subject", "policy", "resource", "actions", "from", "decision")
-    for subject, kind, entry in rows:
-        cells = (subject, kind, entry.resource or "", ", ".join(entry.actions or []))
-        shown.add_row(*cells, ", ".join(entry.source_ips or ["anywhere"]), entry.decision or "")
-    yield shown if rows else "no policy"
+    columns = ("subject", "policy", "resource", "actions", "from", "decision")
+    yield table(columns, rows) if rows else "no policy"
+
+
+def _cells(subject: str, policy: str, entry: PolicyEntryInfo) -> Sequence[str]:
+    actions = ", ".join(entry.actions or [])
+    sources = ", ".join(entry.source_ips or ["anywhere"])
+    return subject, policy, entry.resource or "", actions, sources, entry.decision or ""
 
 
 @app.command("create")
-async def create_policy(  # noqa: PLR0913 - each is an option
-    admin: "AdminClient",
-    name: UserArgument,
-    *,
-    resource: ResourceOption,
-    action: ActionOption,
-    source: SourceOption = None,
-    deny: DenyOption = False,
-    default: DefaultOption = False,
-    broker: AccessBrokersOption = None,
-) -> Result:
+async def create_policy(admin: AdminClient, name: UserArgument, options: EntryOptions) -> Result:
     """Allow a user some actions on resources, or deny them, on all brokers."""
-    entries = _entries(resource, action, source, deny=deny)
-    change = _change(name, entries, _policy(default=default), create=True)
-    return await make_change(admin, change, broker)
+    return await make_change(admin, _change(name, options, create=True), options.broker)
 
 
 @app.command("update")
-async def update_policy(  # noqa: PLR0913 - each is an option
-    admin: "AdminClient",
-    name: UserArgument,
-    *,
-    resource: ResourceOption,
-    action: ActionOption,
-    source: SourceOption = None,
-    deny: DenyOption = False,
-    default: DefaultOption = False,
-    broker: AccessBrokersOption = None,
-) -> Result:
+async def update_policy(admin: AdminClient, name: UserArgument, options: EntryOptions) -> Result:
     """Put entries in the place of those with the same resources, on all brokers."""
-    entries = _entries(resource, action, source, deny=deny)
-    change = _change(name, entries, _policy(default=default), create=False)
-    return await make_change(admin, change, broker)
+    return await make_change(admin, _change(name, options, create=False), options.broker)
 
 
 @app.command("delete")
 async def delete_policy(
-    admin: "AdminClient",
-    as_json: bool,
-    name: UserArgument,
-    *,
-    resource: Annotated[
-        str | None, typer.Option("--resource", "-r", help="Of this entry; without it all.")
-    ] = None,
-    default: DefaultOption = False,
-    broker: AccessBrokersOption = None,
-    yes: YesOption = False,
+    admin: AdminClient, name: UserArgument, options: PolicyDeletionOptions, as_json: bool
 ) -> Result:
     """Delete the entry of a resource, or all policies of a user, on all brokers."""
-    from roquet.admin import access
-
-    policy, what = _policy(default=default), resource or "all policies"
+    policy, what = _policy(options.default), options.resource or "all policies"
     change = AccessChange(
-        call=access.delete_policy_call(name, resource, policy),
+        call=access.delete_policy_call(name, options.resource, policy),
         done=f"{name}: {what} deleted",
         question=f"Delete {what} of {name}?",
     )
-    return await make_change(admin, change, broker, yes=yes, as_json=as_json)
+    return await make_change(admin, change, options.broker, yes=options.yes, as_json=as_json)
 
 
-def _policy(*, default: bool) -> PolicyType:
-    return PolicyType.DEFAULT if default else PolicyType.CUSTOM
+def _policy(is_default: bool) -> PolicyType:
+    return PolicyType.DEFAULT if is_default else PolicyType.CUSTOM
 
 
-def _entries(
-    resources: list[str], actions: list[Action], sources: list[str] | None, *, deny: bool
-) -> "list[PolicyEntryInfo]":
-    """An entry for each resource."""
-    from roquet.wire.calls.access import PolicyEntryInfo
-
-    decision = AccessDecision.DENY if deny else AccessDecision.ALLOW
-    return [
+def _change(name: str, options: EntryOptions, *, create: bool) -> AccessChange:
+    decision = AccessDecision.DENY if options.deny else AccessDecision.ALLOW
+    actions = [str(action) for action in options.action]
+    entries = [
         PolicyEntryInfo(
             resource=resource,
-            actions=[str(action) for action in actions],
-            source_ips=sources or None,
+            actions=actions,
+            source_ips=options.source or None,
             decision=str(decision),
         )
-        for resource in resources
+        for resource in options.resource
     ]
-
-
-def _change(
-    name: str, entries: "list[PolicyEntryInfo]", policy: PolicyType, *, create: bool
-) -> AccessChange:
-    """The change that gives a user these entries."""
-    from roquet.admin import access
-
-    is_denied = entries[0].decision == AccessDecision.DENY
-    actions = ", ".join(entries[0].actions or [])
-    resources = ", ".join(entry.resource or "" for entry in entries)
+    verb, resources = "denied" if options.deny else "allowed", ", ".join(options.resource)
     return AccessChange(
-        call=access.policy_call(name, entries, policy, create=create),
-        done=f"{name}: {'denied' if is_denied else 'allowed'} {actions} on {resources}",
+        call=access.policy_call(name, entries, _policy(options.default), create=create),
+        done=f"{name}: {verb} {', '.join(actions)} on {resources}",
     )
