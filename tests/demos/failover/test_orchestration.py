@@ -7,10 +7,10 @@ import pytest
 
 from demos.failover.facts import checks
 from demos.failover.faults import PART
-from roquet.cli.demo.facts import failed
 from demos.failover.orchestration import DemoPace, FailoverRun
 from demos.failover.timeline import BrokerState
 from harness.processes import ProcessFailed
+from roquet.cli.demo.facts import failed
 from roquet.cli.demo.screen import Screen
 from roquet.cli.terminal.printable_console import PrintableConsole
 
