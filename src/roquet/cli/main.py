@@ -27,7 +27,7 @@ class CommandPlace(NamedTuple):
     """The module of a command, and the first sentence of its help."""
 
     module: str
-    """Below roquet.cli. It has a function of the command's name, or a group `app`."""
+    """Below roquet.cli. It has a function of the command's name, else a group `app`."""
     summary: str
 
 
@@ -41,7 +41,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandPlace]]] = MappingProxyType(
                 "servers.supervisor", "Start a name server, brokers and replicas, a process each."
             ),
             "namesrv": CommandPlace(
-                "admin.name_server",
+                "servers.name_server",
                 "Start a name server, and a controller in the same process if that is asked for.",
             ),
             "broker": CommandPlace("admin.broker", "Start a broker."),
@@ -84,7 +84,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandPlace]]] = MappingProxyType(
                 "Make a data directory of a backup, and compare its checksums; "
                 "a broker can be started on it.",
             ),
-            "support": CommandPlace("admin.support", "What others need to help."),
+            "support": CommandPlace("admin.health", "What others need to help."),
         },
         "Spark": {
             "spark": CommandPlace("spark_jobs.commands", "Jobs on Spark: topics to tables."),
@@ -118,7 +118,7 @@ class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             module = import_module(f"roquet.cli.{PLACES[name].module}")
-            self._loaded[name] = _loaded(getattr(module, "app", None) or getattr(module, name))
+            self._loaded[name] = _loaded(getattr(module, name, None) or module.app)
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -4,15 +4,13 @@ from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from tests.cli.running import roquet
-from typer.testing import CliRunner
+from tests.cli.running import invoke, roquet
 
 from roquet.admin import controllers, elect, retire
 from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import ElectedMaster
 from roquet.admin.retire import RetiredBroker
 from roquet.cli.admin import handover
-from roquet.cli.main import app
 from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
 
@@ -95,7 +93,7 @@ def test_losses_are_asked_about_before_an_unclean_election(
     elections = AsyncMock(return_value=result)
     monkeypatch.setattr(elect, "elect", elections)
     command = ("cluster", "elect", "b", "--to", "2", "--unclean", "-n", namesrv)
-    refused = CliRunner().invoke(app, list(command), input="n\n")
+    refused = invoke(*command, typed="n\n")
     assert refused.exit_code == 1
     assert "2 at h:2 lacks, are lost, 100 bytes by what is known" in refused.output
     elections.assert_not_awaited()

@@ -1,10 +1,12 @@
 import json
+import tarfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import invoke, roquet
 
 from roquet.model.errors import UsageError
 
@@ -79,3 +81,19 @@ def test_a_reason_cannot_steer_the_terminal(address: str, monkeypatch: pytest.Mo
     output = roquet("health", address).output
     assert "gone" in output
     assert "\x1b" not in output
+
+
+def test_a_bundle_is_one_private_file(tmp_path: Path) -> None:
+    log, archive = tmp_path / "broker.log", tmp_path / "bundle.tar.gz"
+    log.write_text("a line\n")
+    command = ["support", "bundle", str(archive), "--log", str(log), "--data", str(tmp_path / "no")]
+    result = invoke(*command)
+    assert result.exit_code == 0
+    assert f"{archive}: " in result.output
+    assert "left out: " in result.output
+    assert archive.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(archive) as packed:
+        assert "roquet-support/logs/broker.log" in packed.getnames()
+    facts = json.loads(invoke(*command, "--json").stdout)
+    assert "logs/broker.log" in facts["files"]
+    assert len(facts["faults"]) == 1

@@ -2,12 +2,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.running import roquet
-from typer.testing import CliRunner
+from tests.cli.running import invoke, roquet
 
 from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
 from roquet.cli.admin.topic import topic_parts
-from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -110,7 +108,7 @@ def test_wrong_use_is_an_error(namesrv: str) -> None:
 def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
     namesrv: str,
 ) -> None:
-    result = CliRunner().invoke(app, ["topic", "resize", "orders", "16385", "-n", namesrv])
+    result = invoke("topic", "resize", "orders", "16385", "-n", namesrv)
     assert isinstance(result.exception, UsageError)
     assert "16385 queues: from 1 to 16384 are possible" in str(result.exception)
     assert result.output == ""

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.running import roquet
-from typer.testing import CliRunner
+from tests.cli.running import invoke, roquet
 
-from roquet.cli.main import app
 from roquet.cli.messaging import produce
 from roquet.model.errors import UsageError
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -122,5 +120,5 @@ def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_pat
 
 def test_empty_lines_are_counted(namesrv: str) -> None:
     words = ["produce", "gaps", "-q", "-n", namesrv]
-    result = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    result = invoke(*words, typed="a\n\n\nb\n")
     assert result.stderr == "2 empty lines not sent: no message is empty\n"

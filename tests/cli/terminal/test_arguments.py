@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 import typer
+from tests.cli.running import invoke
 from typer.testing import CliRunner
 
 from roquet.cli.main import app
@@ -55,7 +56,7 @@ def test_a_wrong_address_is_an_error_that_names_its_source(monkeypatch: pytest.M
 def namesrv() -> Iterator[str]:
     with BlockingCluster(default_queue_count=1) as cluster:
         for words in (("topic", "create", "orders"), ("group", "create", "billing")):
-            CliRunner().invoke(app, [*words, "-n", cluster.namesrv_addr])
+            invoke(*words, "-n", cluster.namesrv_addr)
         yield cluster.namesrv_addr
 
 

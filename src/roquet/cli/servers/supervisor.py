@@ -9,11 +9,11 @@ controllers any of them may be the master: all are stopped at once.
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
@@ -26,7 +26,6 @@ from roquet.cli.process.child_processes import (
     stop_all,
     supervision,
 )
-from roquet.cli.servers.formation import Formation, formed
 from roquet.cli.servers.serve_plan import (
     BROKERS_MAX,
     CONTROLLERS_MAX,
@@ -51,16 +50,79 @@ from roquet.cli.terminal import output
 from roquet.cli.terminal.output import table
 from roquet.controller.config import PORT as CONTROLLER_PORT
 from roquet.metrics.exporter_settings import MetricsExporterType
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.net.address import is_specific, routable_address
 from roquet.observe.exporter import ExporterAddress
+from roquet.rules.election.handover import stand_ins
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from roquet.admin.controllers import ReplicaMember
+    from roquet.admin.client import AdminClient
+    from roquet.admin.controllers import GroupStatus, ReplicaMember
+
+
+FORMATION_TIMEOUT_S: Final = 30
+"""Longest wait: a replica whose log is damaged must not keep others from being shown."""
+
+POLL_S: Final = 0.1
+"""Between two questions to the controller."""
+
+
+class Formation(NamedTuple):
+    """Groups after a start, as far as their controllers know them."""
+
+    members: "Mapping[str, ReplicaMember]"
+    """Brokers by address."""
+    unformed: Sequence[str]
+    """Names that took no messages in time; none after a stop signal."""
+
+
+async def formed(
+    admin: "AdminClient",
+    names: Collection[str],
+    controllers: Sequence[str],
+    needed: int,
+    stop: asyncio.Event,
+) -> Formation:
+    """Wait until each name has a master with so many logs in sync, or until a stop signal."""
+    members: dict[str, ReplicaMember] = {}
+    unformed = list(names)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FORMATION_TIMEOUT_S):
+            while unformed and not stop.is_set():
+                for name in tuple(unformed):
+                    group = await _group_status(admin, name, controllers)
+                    members |= {one.address: one for one in group.members} if group else {}
+                    if group is not None and await _takes_messages(admin, group, needed):
+                        unformed.remove(name)
+                if unformed:
+                    await asyncio.sleep(POLL_S)
+    return Formation(members, [] if stop.is_set() else unformed)
+
+
+async def _group_status(
+    admin: "AdminClient", name: str, controllers: Sequence[str]
+) -> "GroupStatus | None":
+    from roquet.admin import controllers as groups
+
+    try:
+        return await groups.group(admin, name, controllers)
+    except RoquetError:  # nobody leads yet, or nobody has registered
+        return None
+
+
+async def _takes_messages(admin: "AdminClient", group: "GroupStatus", needed: int) -> bool:
+    """Whether a master leads that has enough members in sync, and that name servers know."""
+    master = group.master
+    if master is None or len(stand_ins(group.standings, master.broker_id)) + 1 < needed:
+        return False
+    try:
+        return (await admin.leaders()).get(group.broker) == master.address
+    except RoquetError:
+        return False
 
 
 class ServeOptions(MetricsOptions):
