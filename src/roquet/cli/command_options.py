@@ -6,7 +6,7 @@ A switch such as `--system` has no opposite. Without `default` a switch is off, 
 None is None, and anything else is required.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from inspect import Parameter
 from pathlib import Path
@@ -19,28 +19,37 @@ from typer.core import TyperOption
 _BY_TYPE: Final = object()
 
 
+class As(NamedTuple):
+    """The field of a struct that an option gives, and how its value is made."""
+
+    field: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+
 class Declaration(NamedTuple):
     """An option or an argument, apart from its name and type."""
 
     make: Callable[..., Any]
     names: tuple[str, ...]
     default: Any
-    gives: Any
+    gives: As | None
     settings: dict[str, Any]
 
 
 def option(
-    text: str, *names: str, default: Any = _BY_TYPE, gives: Any = None, **settings: Any
+    text: str, *names: str, default: Any = _BY_TYPE, gives: As | None = None, **settings: Any
 ) -> Any:
     """Declare an option with its help text; further settings are typer's.
 
-    Names of one letter are added to that of the parameter, others replace it. `gives` is added to
-    the annotation.
+    Names of one letter are added to that of the parameter, others replace it. `gives` is the field
+    of a struct with its value; None is the one of the same name.
     """
     return Declaration(typer.Option, names, default, gives, {"help": text, **settings})
 
 
-def argument(text: str, *, default: Any = _BY_TYPE, gives: Any = None, **settings: Any) -> Any:
+def argument(
+    text: str, *, default: Any = _BY_TYPE, gives: As | None = None, **settings: Any
+) -> Any:
     """Declare an argument with its help text; further settings are typer's."""
     return Declaration(typer.Argument, (), default, gives, {"help": text, **settings})
 
@@ -58,7 +67,8 @@ def declared(parameter: Parameter) -> Parameter:
         is_optional = type(None) in get_args(kind)
         default = False if kind is bool else None if is_optional else Parameter.empty
     made = declaration.make(*names, **declaration.settings)
-    return parameter.replace(annotation=Annotated[kind, made, declaration.gives], default=default)
+    gives = declaration.gives or As(parameter.name)
+    return parameter.replace(annotation=Annotated[kind, made, gives], default=default)
 
 
 class CommandOptions:
@@ -79,6 +89,18 @@ class CommandOptions:
 
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
+
+    def fields_of(
+        self, struct: type[msgspec.Struct], absent: Sequence[object] = (None,)
+    ) -> dict[str, Any]:
+        """The fields of a struct that options give; a value in `absent` gives none."""
+        fields: dict[str, Any] = {}
+        for one in self.declared():
+            value, target = getattr(self, one.name), one.annotation.__metadata__[-1]
+            is_field = isinstance(target, As) and target.field in struct.__struct_fields__
+            if is_field and value not in absent:
+                fields[target.field] = target.convert(value)
+        return fields
 
     @classmethod
     def declared(cls) -> list[Parameter]:

@@ -5,9 +5,9 @@ import importlib.util
 import msgspec
 import pytest
 
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.spark_jobs import job_options
-from roquet.cli.spark_jobs.job_options import As, SparkOptions, StorageOptions, millis
+from roquet.cli.spark_jobs.job_options import SparkOptions, StorageOptions, millis
 from roquet.model.errors import ConfigError, UsageError
 
 

@@ -55,8 +55,7 @@ def controller(options: ControllerOptions) -> None:
 
     With file:DIR it is the only one. Two or more share an etcd: one leads, another takes over.
     """
-    places = {name: getattr(options, name) for name in ("store", "port", "host", "advertise")}
-    settings = {**places, **options.security, **options.exporter}
+    settings = {**options.fields_of(ControllerConfig), **options.tls, **options.exporter}
     if options.etcd_ca or options.etcd_cert or options.etcd_key:
         settings["etcd_tls"] = Tls(ca=options.etcd_ca, cert=options.etcd_cert, key=options.etcd_key)
     loaded = load_settings(options.config) if options.config else ControllerConfig()

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import check_extra
 from roquet.cli.process import runtime
 from roquet.cli.servers.server_options import TLS_CERT, TLS_KEY, VerboseOptions, server_tls
@@ -52,11 +52,19 @@ class DashboardOptions(TlsOptions):
     read_only: bool = option("Refuse every change.")
     audit_file: Path | None = option("Append each change to it, as JSON lines.", metavar="FILE")
     mask: list[str] | None = option(
-        "Hide bodies, or a field of JSON bodies.", metavar="TOPIC[:FIELD]"
+        "Hide bodies, or a field of JSON bodies.",
+        gives=As("masks", tuple),
+        metavar="TOPIC[:FIELD]",
     )
-    table: list[str] | None = option("A table of an archive, for Jobs.", metavar="URL")
-    public_name: list[str] | None = option("A name by which browsers reach it.", metavar="HOST")
-    behind_tls: bool = option("A proxy before it speaks TLS with browsers.")
+    table: list[str] | None = option(
+        "A table of an archive, for Jobs.", gives=As("tables", tuple), metavar="URL"
+    )
+    public_name: list[str] | None = option(
+        "A name by which browsers reach it.", gives=As("public_names", tuple), metavar="HOST"
+    )
+    behind_tls: bool = option(
+        "A proxy before it speaks TLS with browsers.", gives=As("is_behind_tls")
+    )
 
 
 def dashboard(options: DashboardOptions) -> None:
@@ -67,16 +75,8 @@ def dashboard(options: DashboardOptions) -> None:
     check_port(options.port)
     settings = DashboardConfig(
         name_servers=namesrv_addresses(options.namesrv),
-        host=options.host,
-        port=options.port,
-        login=options.login,
-        read_only=options.read_only,
-        audit_file=options.audit_file,
-        masks=tuple(options.mask or ()),
-        tables=tuple(options.table or ()),
-        public_names=tuple(options.public_name or ()),
-        is_behind_tls=options.behind_tls,
         tls=server_tls(options.tls_cert, options.tls_key),
+        **options.fields_of(DashboardConfig),
     )
     runtime.run(serve_until_stopped(settings))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.process import runtime
 from roquet.cli.servers.controller import configured, read_file
@@ -54,7 +54,9 @@ class ProxyOptions(MetricsOptions):
     """Options of a server behind load balancers."""
 
     proxy_from: str | None = option(
-        "Load balancers whose PROXY protocol is believed.", metavar="IP[/BITS],..."
+        "Load balancers whose PROXY protocol is believed.",
+        gives=As("proxy_protocol_from", proxies),
+        metavar="IP[/BITS],...",
     )
 
 
@@ -63,7 +65,9 @@ class NameServerOptions(SecurityOptions, ProxyOptions):
 
     port: int | None = any_port(PORT)
     host: str | None = HOST
-    data: Path | None = option("Where key-value settings are; else memory.", metavar="DIR")
+    data: Path | None = option(
+        "Where key-value settings are; else memory.", gives=As("directory"), metavar="DIR"
+    )
     config: Path | None = settings_file("A namesrv.conf, with Apache's keys.")
     controller: str | None = option(
         "Run a controller, too, with its state in file:DIR, etcd:HOST:PORT[,...].", metavar="STORE"
@@ -73,14 +77,7 @@ class NameServerOptions(SecurityOptions, ProxyOptions):
 
 def start_name_server(options: NameServerOptions) -> None:
     """Start a name server, and a controller in the same process if that is asked for."""
-    settings = {
-        "port": options.port,
-        "host": options.host,
-        "directory": options.data,
-        **options.security,
-        "proxy_protocol_from": proxies(options.proxy_from),
-        **options.exporter,
-    }
+    settings = {**options.fields_of(NameServerConfig), **options.tls, **options.exporter}
     embedded = {
         "store": options.controller,
         "port": options.controller_port,

@@ -77,17 +77,12 @@ class SecurityOptions(CommandOptions):
     )
 
     @property
-    def security(self) -> dict[str, Any]:
-        """The settings that these options stand for, by name; None was not given."""
+    def tls(self) -> dict[str, ServerTls | Tls | None]:
+        """The settings of TLS by name; None was not given."""
         tls = server_tls(
             self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_mode, self.tls_client_auth
         )
-        return {
-            "access_file": self.access_file,
-            "certificate_users": self.certificate_users,
-            "tls": tls,
-            "calls": calls_tls(self.tls_ca, self.tls_cert, self.tls_key),
-        }
+        return {"tls": tls, "calls": calls_tls(self.tls_ca, self.tls_cert, self.tls_key)}
 
 
 def server_tls(

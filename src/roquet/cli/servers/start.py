@@ -11,7 +11,7 @@ from roquet import __version__
 from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.process import runtime
 from roquet.cli.servers.dashboard import PORT as DASHBOARD_PORT
 from roquet.cli.servers.dashboard import check_installed, dev_dashboard
@@ -106,12 +106,18 @@ def dev(options: DevOptions) -> None:
     runtime.run(_dev(names, config, options.dashboard_port if options.dashboard else None))
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    return parse_addresses(text, "--namesrv")
+
+
 class BrokerOptions(MetricsOptions):
     """Options of `roquet broker`."""
 
     config: Path | None = settings_file("A broker.conf, in genuine or in our own words.")
-    namesrv: str | None = option("The name servers.", "-n", metavar="HOST:PORT[;...]")
-    name: str | None = option("The broker's name in its cluster.")
+    namesrv: str | None = option(
+        "The name servers.", "-n", gives=As("name_servers", _addresses), metavar="HOST:PORT[;...]"
+    )
+    name: str | None = option("The broker's name in its cluster.", gives=As("broker_name"))
     port: int | None = option("0 takes any free one.")
     data: Path | None = DATA
     memory: bool = MEMORY
@@ -123,17 +129,9 @@ def broker(options: BrokerOptions) -> None:
     """Start a broker. Options win over the environment, and that over the file."""
     config, environ = options.config, os.environ
     loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
-    named = options.namesrv
-    settings = msgspec.structs.replace(
-        loaded,
-        name_servers=parse_addresses(named, "--namesrv") if named else loaded.name_servers,
-        broker_name=options.name or loaded.broker_name,
-        port=loaded.port if options.port is None else options.port,
-        host=options.host or loaded.host,
-        advertise=options.advertise or loaded.advertise,
-        store_dir=_store_directory(options.data, options.memory, loaded.store_dir),
-        **options.exporter,
-    )
+    chosen = options.fields_of(BrokerConfig, absent=(None, "")) | options.exporter
+    store_dir = _store_directory(options.data, options.memory, loaded.store_dir)
+    settings = msgspec.structs.replace(loaded, store_dir=store_dir, **chosen)
     check_port(settings.port)
     runtime.run(_broker(settings))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     COLUMNS,
@@ -11,7 +11,6 @@ from roquet.cli.spark_jobs.job_options import (
     NEW_KIND,
     TABLE,
     TOPIC,
-    As,
     SparkOptions,
     TableOptions,
     check_installed,

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.cli.command_options import argument, option
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     TOPIC,
-    As,
     SparkOptions,
     TableOptions,
     check_installed,

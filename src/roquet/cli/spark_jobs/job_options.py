@@ -12,12 +12,11 @@ is no parameter is the command's own.
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from roquet.cli.command_options import CommandOptions, argument, option
+from roquet.cli.command_options import As, CommandOptions, argument, option
 from roquet.cli.terminal.progress import progress_bar
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
@@ -34,13 +33,6 @@ SECRET_OPTIONS: Final[Mapping[str, str]] = {
     "securitytoken": "ROCKETMQ_SECURITY_TOKEN",
 }
 """Options of the source that hold a secret, in small letters, and the variables that give it."""
-
-
-class As(NamedTuple):
-    """The parameter of a job that an option gives, and how its value is made."""
-
-    parameter: str
-    convert: Callable[[Any], Any] = lambda value: value
 
 
 def millis(option: str) -> Callable[[str], int]:
@@ -94,18 +86,7 @@ class JobOptions(CommandOptions):
 
         An option that was not given, or that has an empty text, leaves the default.
         """
-        values: dict[str, Any] = {}
-        for one in self.declared():
-            value, target = getattr(self, one.name), _target(one)
-            is_known = target.parameter in params.__struct_fields__
-            if is_known and value is not None and value != "":
-                values[target.parameter] = target.convert(value)
-        return params(**{**values, **more})
-
-
-def _target(option: Parameter) -> As:
-    found = option.annotation.__metadata__[-1]
-    return found if isinstance(found, As) else As(option.name)
+        return params(**{**self.fields_of(params, absent=(None, "")), **more})
 
 
 class StorageOptions(JobOptions):

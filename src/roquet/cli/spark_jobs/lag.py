@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from roquet.cli.command_options import argument, option
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
     StorageOptions,
     check_installed,
     millis,

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.command_options import argument, option
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     KIND,
-    As,
     JobOptions,
     TableOptions,
     check_installed,

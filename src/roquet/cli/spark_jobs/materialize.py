@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roquet.cli.command_options import option
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     COLUMNS,
@@ -10,7 +10,6 @@ from roquet.cli.spark_jobs.job_options import (
     NEW_KIND,
     TABLE,
     TOPIC,
-    As,
     CatalogOptions,
     SparkOptions,
     check_installed,

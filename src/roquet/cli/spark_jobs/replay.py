@@ -3,11 +3,10 @@
 import re
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.command_options import argument, option
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
     KIND,
-    As,
     SparkOptions,
     TableOptions,
     check_installed,
