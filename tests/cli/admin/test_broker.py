@@ -1,18 +1,10 @@
 import json
-from collections.abc import Iterator
 
 import pytest
 from tests.cli.running import roquet
 
 from roquet.cli.admin import broker
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster() as cluster:
-        yield cluster.namesrv_addr
 
 
 def test_a_setting_is_changed_after_a_preview(namesrv: str) -> None:

@@ -17,11 +17,7 @@ from roquet.cli.terminal import output
 from roquet.model.errors import ConnectFailed, UsageError
 from roquet.testing.cluster import BlockingCluster
 
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(brokers=2) as cluster:
-        yield cluster.namesrv_addr
+CLUSTER = {"brokers": 2}
 
 
 def test_all_brokers_are_shown_in_a_line_each(namesrv: str) -> None:

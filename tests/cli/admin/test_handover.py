@@ -1,5 +1,4 @@
 import json
-from collections.abc import Iterator
 from unittest.mock import AsyncMock
 
 import msgspec
@@ -12,13 +11,6 @@ from roquet.admin.elect import ElectedMaster
 from roquet.admin.retire import RetiredBroker
 from roquet.cli.admin import handover
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(brokers=1) as cluster:
-        yield cluster.namesrv_addr
 
 
 def member(broker_id: int, log_end: int | None, *, is_in_sync: bool = True) -> ReplicaMember:

@@ -94,8 +94,6 @@ def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == '{"rows":7}\n'
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark_suite]
-
 Row = tuple[str, int, int, int, str | None, str, int]
 
 GOOD: Sequence[Row] = (
@@ -114,40 +112,39 @@ def table(spark: "SparkSession", rows: Sequence[Row]) -> "DataFrame":
     )
 
 
-def test_a_whole_table_has_no_fault(spark: "SparkSession") -> None:
-    facts = pipeline.table_facts(table(spark, GOOD))
-    assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (4, 4, 0, 0)
-    assert facts.carriers == {"UA": {5: 1, 6: 1}, "AA": {5: 2}}
+@pytest.mark.spark
+@pytest.mark.spark_suite
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        (GOOD, (4, 4, 0, 0)),
+        ([*GOOD, GOOD[0]], (5, 4, 0, 0)),
+        (GOOD[1:], (3, 3, 1, 0)),
+        ([GOOD[0], ("broker-a", 0, 4, 9, "N1", "UA", 7)], (2, 2, 3, 0)),
+        ([], (0, 0, 0, 0)),
+    ],
+)
+def test_rows_gaps_and_disorder_are_counted(
+    spark: "SparkSession", rows: Sequence[Row], counts: tuple[int, ...]
+) -> None:
+    facts = pipeline.table_facts(table(spark, rows))
+    assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == counts
+    if rows is GOOD:
+        assert facts.carriers == {"UA": {5: 1, 6: 1}, "AA": {5: 2}}
 
 
-def test_a_row_that_was_written_twice_shows(spark: "SparkSession") -> None:
-    facts = pipeline.table_facts(table(spark, [*GOOD, GOOD[0]]))
-    assert (facts.rows, facts.distinct) == (5, 4)
-
-
-def test_an_offset_that_is_missing_is_a_gap(spark: "SparkSession") -> None:
-    assert pipeline.table_facts(table(spark, GOOD[1:])).gaps == 1
-    assert (
-        pipeline.table_facts(table(spark, [GOOD[0], ("broker-a", 0, 4, 9, "N1", "UA", 7)])).gaps
-        == 3
-    )
-
-
-def test_an_aircraft_out_of_order_shows(spark: "SparkSession") -> None:
-    swapped = [("broker-a", 0, 0, 2, "N1", "UA", 5), ("broker-a", 0, 1, 0, "N1", "UA", 6)]
-    assert pipeline.disordered_aircraft(table(spark, swapped)) == 1
-
-
-def test_an_aircraft_in_two_queues_shows(spark: "SparkSession") -> None:
-    parted = [("broker-a", 0, 0, 0, "N1", "UA", 5), ("broker-a", 1, 0, 2, "N1", "UA", 6)]
-    assert pipeline.disordered_aircraft(table(spark, parted)) == 1
-
-
-def test_flights_without_an_aircraft_have_no_order(spark: "SparkSession") -> None:
-    anywhere = [("broker-a", 0, 0, 2, None, "UA", 5), ("broker-b", 1, 0, 0, None, "UA", 6)]
-    assert pipeline.disordered_aircraft(table(spark, anywhere)) == 0
-
-
-def test_an_empty_table_holds_nothing(spark: "SparkSession") -> None:
-    facts = pipeline.table_facts(table(spark, []))
-    assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (0, 0, 0, 0)
+@pytest.mark.spark
+@pytest.mark.spark_suite
+@pytest.mark.parametrize(
+    ("first", "second", "disordered"),
+    [
+        (("broker-a", 0, 0, 2, "N1", "UA", 5), ("broker-a", 0, 1, 0, "N1", "UA", 6), 1),
+        (("broker-a", 0, 0, 0, "N1", "UA", 5), ("broker-a", 1, 0, 2, "N1", "UA", 6), 1),
+        (("broker-a", 0, 0, 2, None, "UA", 5), ("broker-b", 1, 0, 0, None, "UA", 6), 0),
+    ],
+    ids=["out of order", "in two queues", "without an aircraft"],
+)
+def test_an_aircraft_has_its_flights_in_one_queue_in_order(
+    spark: "SparkSession", first: Row, second: Row, disordered: int
+) -> None:
+    assert pipeline.disordered_aircraft(table(spark, [first, second])) == disordered

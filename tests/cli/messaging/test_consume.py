@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +11,8 @@ from tests.cli.running import roquet
 from roquet.cli.terminal import output
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
 
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(default_queue_count=1) as cluster:
-        yield cluster.namesrv_addr
+CLUSTER = {"default_queue_count": 1}
 
 
 def test_a_missing_topic_is_waited_for_and_a_similar_name_is_suggested(

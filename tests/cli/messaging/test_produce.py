@@ -5,7 +5,6 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,7 @@ from roquet.model.errors import UsageError
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.cluster import BlockingCluster
 
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(default_queue_count=1) as cluster:
-        yield cluster.namesrv_addr
+CLUSTER = {"default_queue_count": 1}
 
 
 def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:

@@ -1,7 +1,6 @@
 """roquet namesrv as users start it."""
 
 import json
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Security
 from roquet.net.tls import ServerTls, Tls, TlsMode
 from roquet.observe.page_client import read_page
-from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.route import PutKV
 
 
@@ -151,10 +149,7 @@ def test_a_tls_properties_is_named_in_the_file_and_options_win(tmp_path: Path) -
     assert name_server_settings(path, {"tls": option}, {}).namesrv.tls == option
 
 
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(namesrvs=2) as cluster:
-        yield cluster.namesrv_addr
+CLUSTER = {"namesrvs": 2}
 
 
 def settings_of(namesrv: str, *more: str) -> list[dict[str, str]]:

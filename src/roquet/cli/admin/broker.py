@@ -23,7 +23,6 @@ app.callback(invoke_without_command=True)(start.broker)
 async def settings(
     admin: "AdminClient",
     broker: BrokerArgument,
-    *,
     unused: bool = option("Also Apache's settings that have no effect on it.", "--all"),
 ) -> Result:
     """Show a broker's settings."""
@@ -60,7 +59,6 @@ async def drain(
     admin: "AdminClient",
     as_json: bool,
     broker: BrokerArgument,
-    *,
     wait: int = WAIT,
     undo: bool = option("Let it take messages again."),
 ) -> Result | None:

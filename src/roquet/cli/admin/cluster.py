@@ -59,7 +59,6 @@ async def replicas(
     broker: str | None = argument(
         "Show those of this one.", autocompletion=arguments.complete_brokers
     ),
-    *,
     watch: bool = option("Show it anew every second, until Ctrl-C.", "-w"),
 ) -> Result | None:
     """Show masters and replicas: who is in sync, and how far the others are behind.

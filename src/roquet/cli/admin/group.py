@@ -34,7 +34,6 @@ async def show(admin: AdminClient, name: GroupArgument) -> Result:
 @app.command("ls")
 async def list_groups(
     admin: AdminClient,
-    *,
     system: bool = option("The system's and our tools' own, too."),
 ) -> Result:
     """List all groups, their members and lag."""
@@ -54,7 +53,6 @@ async def list_groups(
 async def create(
     admin: AdminClient,
     name: GroupArgument,
-    *,
     retries: int | None = option("How often a failed message is tried again.", min=-1),
     ordered: bool | None = option("Whether messages come in order."),
     broadcast: bool | None = option("Whether members may broadcast."),
@@ -92,7 +90,6 @@ async def reset(
     admin: AdminClient,
     approval: Approval,
     name: GroupArgument,
-    *,
     topic: str = option("Of which topic.", "-t", autocompletion=arguments.complete_topics),
     to: str = option("first, last, or a time like 2026-01-31T12:00."),
     queues: list[str] | None = option(

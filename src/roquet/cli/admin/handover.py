@@ -30,7 +30,6 @@ async def elect(
         "The name that a master shares with its replicas.",
         autocompletion=arguments.complete_brokers,
     ),
-    *,
     to: str | None = option(
         "Who is to lead; else the replica in sync with the longest log.", metavar="ID|ADDRESS"
     ),
@@ -62,7 +61,6 @@ async def retire(
         "broker-a for its master, broker-a#2 for a replica, or an address.",
         autocompletion=arguments.complete_brokers,
     ),
-    *,
     wait: int = WAIT,
     for_good: bool = option("It does not come back: wait for its end, remove its id."),
     controller: str | None = CONTROLLER,

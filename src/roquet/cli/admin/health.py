@@ -32,7 +32,6 @@ async def health(
         default=f"127.0.0.1:{EXPORTER_PORT}",
         metavar="HOST:PORT",
     ),
-    *,
     live: bool = option("Only whether it answers, not whether it is ready."),
     wait: int = option("How long to wait until it is ready.", default=0, min=0, metavar="SECONDS"),
 ) -> Result:
@@ -70,7 +69,6 @@ app: Final = CommandGroup("support", "What others need to help.")
 @app.command()
 def bundle(
     file: Path = argument("The archive to write.", default=Path("roquet-support.tar.gz")),
-    *,
     data: list[Path] | None = option("A broker's data directory.", metavar="DIR"),
     config: list[Path] | None = option("A settings file.", "-c"),
     log: list[Path] | None = option("A log file.", metavar="FILE"),

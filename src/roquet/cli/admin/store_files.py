@@ -103,7 +103,6 @@ MIB: Final = 1024 * 1024
 def backup(
     directory: Path = argument("A broker's data directory, in use or not."),
     backups: Path = argument("A directory of backups, outside of it."),
-    *,
     keep: int | None = option("Remove all but the newest ones after it.", min=1, metavar="COUNT"),
 ) -> Result:
     """Make a backup of a data directory; its broker goes on. Files that are full are shared."""
@@ -120,7 +119,6 @@ def backup(
 def restore(
     backup: Path = argument("A backup, or a directory of backups for its newest one."),
     directory: Path | None = argument("The data directory to make; missing or empty."),
-    *,
     check: bool = option("Compare all checksums, and restore nothing."),
 ) -> Result:
     """Make a data directory of a backup, and compare its checksums; a broker can be started on it.

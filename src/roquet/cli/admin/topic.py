@@ -34,7 +34,6 @@ ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated
 @app.command("ls")
 async def list_topics(
     admin: AdminClient,
-    *,
     system: bool = option("Retry, dead-letter and system topics, too."),
 ) -> Result:
     """List the topics."""
@@ -53,7 +52,6 @@ async def show(admin: AdminClient, name: TopicArgument) -> Result:
 async def create(
     admin: AdminClient,
     name: TopicArgument,
-    *,
     queues: int = option("On each broker.", default=8, min=1),
     brokers: list[str] | None = BROKERS,
     permission: str | None = PERMISSION,
@@ -99,7 +97,6 @@ async def resize(
     approval: Approval,
     name: TopicArgument,
     queues: int = argument("How many, on each broker."),
-    *,
     settle: float = option(
         "Seconds to wait for producers to refresh their routes.", default=35.0, min=0
     ),

@@ -37,7 +37,6 @@ LabDirectoryArgument = Annotated[
 @app.command()
 def run(
     as_json: bool,
-    *,
     scenario: list[str] = option("A name, a JSON file, or all; may be given several times."),
     out: Path = option("A new directory, or one to go on with.", metavar="DIR"),
     histories: str = option("Of each scenario: 1_000_000.", default="10_000"),
@@ -74,7 +73,6 @@ def run(
 def report(
     as_json: bool,
     directory: LabDirectoryArgument,
-    *,
     open_: bool = option("In the browser.", "--open/--no-open", default=True),
 ) -> None:
     """Write the page of a finished run again, and open it."""

@@ -47,7 +47,6 @@ class QueryFailed(RoquetError):
 @app.command()
 def query(
     sql: str = argument("One SELECT, in DuckDB's SQL."),
-    *,
     table: list[str] = option(
         "A table, and where it is: a directory or s3://BUCKET/PATH. May be repeated.",
         metavar="NAME=PATH",

@@ -51,7 +51,6 @@ async def list_groups(namesrv: str) -> Result:
 async def show(
     namesrv: str,
     group: GroupArgument,
-    *,
     limit: int = option("How many, the newest ones.", default=SHOWN, min=1),
 ) -> Result:
     """Show a group's newest dead letters."""

@@ -24,7 +24,6 @@ app: Final = CommandGroup("message", "Single messages.")
 async def show(
     admin: AdminClient,
     message_id: str = argument("Of either kind.", metavar="ID"),
-    *,
     topic: str | None = option(
         "Needed for ids that producers made.", "-t", autocompletion=arguments.complete_topics
     ),
@@ -39,7 +38,6 @@ async def find(
     admin: AdminClient,
     namesrv: str,
     topic: TopicArgument,
-    *,
     key: str | None = option("With this key."),
     begin: str | None = option("Stored then or later: 2026-01-31T12:00.", "--from"),
     end: str | None = option("Stored before then.", "--to"),

@@ -40,7 +40,6 @@ async def retry(
     namesrv: str,
     approval: Approval,
     message_ids: list[str] | None = argument("As `ls` shows them.", metavar="ID…"),
-    *,
     everything: bool = option("All that no earlier --all has put back.", "--all"),
 ) -> Result:
     """Put messages back to the work of their services; the copies stay until they expire.

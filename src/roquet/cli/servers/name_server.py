@@ -165,7 +165,6 @@ app.callback(invoke_without_command=True)(start_name_server)
 @app.command()
 async def settings(
     admin: "AdminClient",
-    *,
     unused: bool = option("Also Apache's settings that have no effect on them.", "--all"),
 ) -> Result:
     """Show the settings of the name servers, and which of them may change while they run."""

@@ -71,7 +71,6 @@ async def import_access(
 @app.command()
 def migrate(
     file: Path = argument("plain_acl.yml of Apache RocketMQ 4."),
-    *,
     to: Path | None = option("File to write for `import`; it must not exist."),
 ) -> Iterator[str]:
     """Make users and policies of plain_acl.yml, and say what has no equal; asks no broker."""
@@ -93,7 +92,6 @@ async def why(
     name: UserArgument,
     action: Action = argument("What is done.", case_sensitive=False),
     resource: str = argument("Topic:orders, Group:billing, Cluster:…"),
-    *,
     source: str = option("The IP address that it is done from.", default="127.0.0.1"),
     broker: str | None = ONE_BROKER,
 ) -> Result:

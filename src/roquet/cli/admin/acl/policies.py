@@ -47,7 +47,6 @@ class PolicyDeletionOptions(DeletionOptions):
 async def list_policies(
     admin: AdminClient,
     part: str = argument("Part of the names.", default="", metavar="[USER]"),
-    *,
     resource: str = option("Part of resources.", "-r", default=""),
     broker: str | None = ONE_BROKER,
 ) -> Result:
