@@ -2,6 +2,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 import typer
 from tests.cli.test_main import imported_by
@@ -9,6 +10,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from roquet.cli.command_options import (
+    As,
     CommandOptions,
     PlainConversion,
     argument,
@@ -26,8 +28,8 @@ class Common(CommandOptions):
 
 
 class Greeting(Common):
-    name: str = argument("Who.")
-    times: int = option("How often.", default=1, min=1)
+    name: Annotated[str, typer.Argument()]
+    times: int = option("How often.", default=1, gives=As("count", lambda n: 10 * n), min=1)
     place: str | None = option("In which city.")
 
 
@@ -88,6 +90,18 @@ def test_options_of_a_derived_class_come_first_and_one_declared_anew_keeps_its_p
     assert (values.name, values.times, values.loud, values.place) == ("Ann", 1, False, None)
 
 
+class Greeted(msgspec.Struct):
+    name: str
+    count: int = 7
+    place: str = "here"
+
+
+def test_options_give_the_fields_of_a_struct_by_their_names_or_by_others() -> None:
+    assert Greeting(name="Ann").fields_of(Greeted) == {"name": "Ann", "count": 10}
+    given = Greeting(name="", times=2, place="there")
+    assert given.fields_of(Greeted, absent=("",)) == {"count": 20, "place": "there"}
+
+
 def run(*arguments: str) -> str:
     return CliRunner().invoke(group, list(arguments)).output
 
@@ -122,8 +136,7 @@ def test_options_with_bounds_keep_their_own_conversion() -> None:
 
     @app.command()
     def command(
-        free: Annotated[int, typer.Option()] = 1,
-        bound: Annotated[int, typer.Option(min=1)] = 1,
+        free: Annotated[int, typer.Option()] = 1, bound: Annotated[int, typer.Option(min=1)] = 1
     ) -> None:
         """Do nothing."""
 

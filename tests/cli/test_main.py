@@ -114,10 +114,7 @@ def test_an_unknown_command_is_wrong_use() -> None:
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    code: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
     def fail() -> None:
         raise error

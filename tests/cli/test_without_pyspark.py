@@ -95,12 +95,7 @@ def table(tmp_path: Path) -> str:
     write_status(
         tmp_path,
         JobStatus(
-            job="archive",
-            topic="orders",
-            number=3,
-            committed_ms=1_500,
-            offsets={},
-            points=(point,),
+            job="archive", topic="orders", number=3, committed_ms=1_500, offsets={}, points=(point,)
         ),
     )
     return str(tmp_path)

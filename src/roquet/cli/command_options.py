@@ -67,8 +67,8 @@ def declared(parameter: Parameter) -> Parameter:
         is_optional = type(None) in get_args(kind)
         default = False if kind is bool else None if is_optional else Parameter.empty
     made = declaration.make(*names, **declaration.settings)
-    gives = declaration.gives or As(parameter.name)
-    return parameter.replace(annotation=Annotated[kind, made, gives], default=default)
+    typed = Annotated[kind, made, declaration.gives]
+    return parameter.replace(annotation=typed, default=default)
 
 
 class CommandOptions:
@@ -97,9 +97,9 @@ class CommandOptions:
         fields: dict[str, Any] = {}
         for one in self.declared():
             value, target = getattr(self, one.name), one.annotation.__metadata__[-1]
-            is_field = isinstance(target, As) and target.field in struct.__struct_fields__
-            if is_field and value not in absent:
-                fields[target.field] = target.convert(value)
+            field, convert = target if isinstance(target, As) else As(one.name)
+            if field in struct.__struct_fields__ and value not in absent:
+                fields[field] = convert(value)
         return fields
 
     @classmethod
@@ -112,12 +112,7 @@ class CommandOptions:
         return list(found.values())
 
 
-_KINDS: Final = {
-    str: "a text",
-    int: "a whole number",
-    bool: "a switch",
-    Path: "a path",
-}
+_KINDS: Final = {str: "a text", int: "a whole number", bool: "a switch", Path: "a path"}
 
 
 class PlainConversion(msgspec.Struct, frozen=True):

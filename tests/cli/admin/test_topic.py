@@ -105,9 +105,7 @@ def test_wrong_use_is_an_error(namesrv: str) -> None:
         roquet("topic", "create", "o2", "--attribute", "message.type=FIFO", "-n", namesrv)
 
 
-def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
-    namesrv: str,
-) -> None:
+def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(namesrv: str) -> None:
     result = invoke("topic", "resize", "orders", "16385", "-n", namesrv)
     assert isinstance(result.exception, UsageError)
     assert "16385 queues: from 1 to 16384 are possible" in str(result.exception)

@@ -10,12 +10,7 @@ import pytest
 from tests.cli.servers.test_start import ENVIRON, command, started
 from tests.controller.state_store.real_etcd import running_etcd
 
-from roquet.cli.servers.controller import (
-    DEFAULT_STORE,
-    configured,
-    load_settings,
-    read_file,
-)
+from roquet.cli.servers.controller import DEFAULT_STORE, configured, load_settings, read_file
 from roquet.controller.config import ControllerConfig
 from roquet.model.errors import CallError, ConfigError
 from roquet.net.channel import Channel
@@ -53,10 +48,7 @@ async def first_group(port: int) -> None:
     """Register one broker at a controller, and let it lead."""
     async with await Channel.connect("127.0.0.1", port) as channel:
         apply = ApplyBrokerId(
-            cluster_name="C",
-            broker_name="bc",
-            applied_broker_id=1,
-            register_check_code="h:1;17",
+            cluster_name="C", broker_name="bc", applied_broker_id=1, register_check_code="h:1;17"
         )
         await channel.call(apply)
         await channel.call(ElectMaster(cluster_name="C", broker_name="bc", broker_id=1))

@@ -94,12 +94,7 @@ async def test_logins_that_can_be_read_on_their_way_are_warned_of(
 def test_notes_beside_a_table_are_read(tmp_path: Path) -> None:
     point = LagPoint(at_ms=2_000, committed=90, waiting=10, oldest_ms=1_000)
     status = JobStatus(
-        job="archive",
-        topic="orders",
-        number=3,
-        committed_ms=1_500,
-        offsets={},
-        points=(point,),
+        job="archive", topic="orders", number=3, committed_ms=1_500, offsets={}, points=(point,)
     )
     write_status(tmp_path, status)
     assert table_source() is job_rows

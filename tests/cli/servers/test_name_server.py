@@ -47,10 +47,7 @@ def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
 async def test_the_page_of_a_name_server_says_whether_the_controller_in_it_leads() -> None:
     local: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
     shown: dict[str, Any] = {"metrics_exporter": MetricsExporterType.PROM, "metrics_port": 0}
-    async with (
-        NameServer(NameServerConfig(**local, **shown)) as names,
-        AsyncExitStack() as servers,
-    ):
+    async with NameServer(NameServerConfig(**local, **shown)) as names, AsyncExitStack() as servers:
         await name_server.embed_controller(servers, names, ControllerConfig(**local))
         address = f"127.0.0.1:{names.metrics_port}"
         page = parsed(await read_page(address, "/metrics", timeout_ms=5_000))

@@ -12,13 +12,7 @@ from roquet.model.errors import UsageError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.observe.exporter import ExporterAddress
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    STACKS_PATH,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, STACKS_PATH, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer
 from roquet.observe.page_client import read_page, read_response
 

@@ -33,8 +33,7 @@ async def show(admin: AdminClient, name: GroupArgument) -> Result:
 
 @app.command("ls")
 async def list_groups(
-    admin: AdminClient,
-    system: bool = option("The system's and our tools' own, too."),
+    admin: AdminClient, system: bool = option("The system's and our tools' own, too.")
 ) -> Result:
     """List all groups, their members and lag."""
     summaries, failed = await groups.listed(admin, system=system)

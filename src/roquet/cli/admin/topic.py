@@ -33,8 +33,7 @@ ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated
 
 @app.command("ls")
 async def list_topics(
-    admin: AdminClient,
-    system: bool = option("Retry, dead-letter and system topics, too."),
+    admin: AdminClient, system: bool = option("Retry, dead-letter and system topics, too.")
 ) -> Result:
     """List the topics."""
     names = await topics.list_names(admin, system=system)

@@ -75,11 +75,7 @@ def _rates(journey: DemoTimeline, moments: Sequence[PlotEvent]) -> str:
         for name, notes in journey.books.items()
     ]
     return plots.line_plot(
-        [series("sent", sent)],
-        stacked=areas,
-        x="seconds",
-        y="messages a second",
-        moments=moments,
+        [series("sent", sent)], stacked=areas, x="seconds", y="messages a second", moments=moments
     )
 
 

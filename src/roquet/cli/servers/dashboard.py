@@ -52,9 +52,7 @@ class DashboardOptions(TlsOptions):
     read_only: bool = option("Refuse every change.")
     audit_file: Path | None = option("Append each change to it, as JSON lines.", metavar="FILE")
     mask: list[str] | None = option(
-        "Hide bodies, or a field of JSON bodies.",
-        gives=As("masks", tuple),
-        metavar="TOPIC[:FIELD]",
+        "Hide bodies, or a field of JSON bodies.", gives=As("masks", tuple), metavar="TOPIC[:FIELD]"
     )
     table: list[str] | None = option(
         "A table of an archive, for Jobs.", gives=As("tables", tuple), metavar="URL"

@@ -22,13 +22,7 @@ from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX
 from roquet.observe.exporter import PATH, ExporterAddress
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    STACKS_PATH,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, STACKS_PATH, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer, PageUnavailable
 from roquet.observe.page_client import read_page, read_response
 

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
-from roquet.cli.spark_jobs.job_options import (
-    TOPIC,
-    SparkOptions,
-    TableOptions,
-    check_installed,
-)
+from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
 from roquet.cli.terminal.progress import live_bar
 

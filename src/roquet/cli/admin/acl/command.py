@@ -9,12 +9,7 @@ from roquet.access.translation import AccessDocument, decode_document, document_
 from roquet.admin import access
 from roquet.admin.client import AdminClient
 from roquet.cli.admin.acl import policies, users
-from roquet.cli.admin.acl.on_brokers import (
-    BROKERS,
-    ONE_BROKER,
-    UserArgument,
-    one_broker,
-)
+from roquet.cli.admin.acl.on_brokers import BROKERS, ONE_BROKER, UserArgument, one_broker
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
