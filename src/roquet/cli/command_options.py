@@ -67,8 +67,7 @@ def declared(parameter: Parameter) -> Parameter:
         is_optional = type(None) in get_args(kind)
         default = False if kind is bool else None if is_optional else Parameter.empty
     made = declaration.make(*names, **declaration.settings)
-    typed = Annotated[kind, made, declaration.gives]
-    return parameter.replace(annotation=typed, default=default)
+    return parameter.replace(annotation=Annotated[kind, made, declaration.gives], default=default)
 
 
 class CommandOptions:

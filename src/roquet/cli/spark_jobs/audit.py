@@ -1,15 +1,16 @@
 """roquet spark audit: compares an archive with its topic."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from rich.progress import TimeElapsedColumn
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
-from roquet.cli.terminal.progress import live_bar
+from roquet.cli.terminal.printable_console import counted_bar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,11 @@ def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
     from roquet.spark.jobs.audit import audit_job
 
     params = options.params(audit_job.Params, options=options.source(namesrv))
-    with _progress_bar(quiet=as_json) as tell:
+    with counted_bar("files", TimeElapsedColumn(), quiet=as_json) as update:
+
+        def tell(done: "AuditProgress") -> None:
+            update(description=done.what, completed=done.done, total=done.total)
+
         report = audit_job.run(params, _spark(params.master), tell)
     if options.page is not None:
         Path(options.page).write_text(html(report), "utf-8")
@@ -108,26 +113,3 @@ def _findings(report: "AuditReport") -> "Table":
         for one in report.findings[:SHOWN_MAX]
     )
     return output.table(columns, rows, numbers=3)
-
-
-@contextmanager
-def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[AuditProgress], None]]":
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    from roquet.cli.terminal.printable_console import PrintableColumn
-
-    bar = Bar(
-        PrintableColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=output.console(to_stderr=True, quiet=quiet),
-    )
-    with live_bar(bar):
-        task = bar.add_task("files", total=None)
-
-        def tell(done: "AuditProgress") -> None:
-            bar.update(task, description=done.what, completed=done.done, total=done.total)
-
-        yield tell

@@ -1,11 +1,11 @@
 """roquet spark lag: samples and forecasts the lag of groups; with --table, the lag of archives."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from rich.progress import TimeRemainingColumn
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
@@ -18,7 +18,7 @@ from roquet.cli.spark_jobs.job_options import (
     stop_event,
 )
 from roquet.cli.terminal import output
-from roquet.cli.terminal.progress import live_bar
+from roquet.cli.terminal.printable_console import PrintableColumn, counted_bar
 from roquet.model.errors import UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK
@@ -82,7 +82,14 @@ def lag(options: LagOptions, namesrv: str, as_json: bool) -> Result:
     from roquet.lake.lag.lag_page import is_late
 
     params = options.params(lag_job.Params, namesrv=namesrv)
-    with _progress_bar(quiet=as_json) as tell:
+    behind = PrintableColumn("{task.fields[lag]:,} behind{task.fields[silent]}")
+    columns = (behind, TimeRemainingColumn())
+    with counted_bar("samples", *columns, quiet=as_json, lag=0, silent="") as update:
+
+        def tell(done: "LagProgress") -> None:
+            silent = f"; no answer: {', '.join(done.silent)}" if done.silent else ""
+            update(completed=done.samples, total=done.wanted, lag=done.lag, silent=silent)
+
         done = lag_job.run(params, tell, stop_event().is_set)
     is_failed = any(is_late(one) for one in done.standings)
     return Result(json=[done], text=_report_parts(done), is_failed=is_failed)
@@ -125,32 +132,6 @@ def _table(done: "LagReport") -> "Table":
         for one in done.standings
     )
     return output.table(columns, rows, numbers=5)
-
-
-@contextmanager
-def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[LagProgress], None]]":
-    """Show a bar on stderr: samples, and the lag of all groups together."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from roquet.cli.terminal.printable_console import PrintableColumn
-
-    bar = Bar(
-        PrintableColumn("samples"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        PrintableColumn("{task.fields[lag]:,} behind{task.fields[silent]}"),
-        TimeRemainingColumn(),
-        console=output.console(to_stderr=True, quiet=quiet),
-    )
-    with live_bar(bar):
-        task = bar.add_task("samples", total=None, lag=0, silent="")
-
-        def tell(done: "LagProgress") -> None:
-            silent = f"; no answer: {', '.join(done.silent)}" if done.silent else ""
-            bar.update(task, completed=done.samples, total=done.wanted, lag=done.lag, silent=silent)
-
-        yield tell
 
 
 def lag_of_tables(

@@ -8,8 +8,8 @@ from typing import Final
 from roquet.access.translation import AccessDocument, decode_document, document_of, tables_of
 from roquet.admin import access
 from roquet.admin.client import AdminClient
-from roquet.cli.admin.acl import policies, users
-from roquet.cli.admin.acl.on_brokers import BROKERS, ONE_BROKER, UserArgument, one_broker
+from roquet.cli.admin.acl import changes
+from roquet.cli.admin.acl.changes import BROKERS, ONE_BROKER, UserArgument, one_broker
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
@@ -24,8 +24,8 @@ from roquet.wire.fastjson import codec
 from roquet.wire.plain_acl import decode_plain_acl
 
 app: Final = CommandGroup("acl", "Users and what they may do.")
-app.add_typer(users.app)
-app.add_typer(policies.app)
+app.add_typer(changes.users)
+app.add_typer(changes.policies)
 
 
 @app.command("export")
@@ -134,7 +134,7 @@ def read_tables(path: Path) -> AccessTables:
 
 
 def read_accounts(path: Path) -> MigratedAccess:
-    """Read plain_acl.yml of Apache RocketMQ 4 as users and policies. Raises UsageError."""
+    """Read plain_acl.yml of Apache RocketMQ 4 as users and changes. Raises UsageError."""
     try:
         return plain_acl.migrate(decode_plain_acl(path.read_bytes()))
     except (FieldError, AccessChangeRefused) as error:
