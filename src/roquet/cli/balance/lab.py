@@ -1,24 +1,35 @@
 """roquet lab run, report, scenarios: balance strategies over millions of simulated histories."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup, Result, check_extra
 from roquet.cli.spark_jobs.job_options import MASTER
 from roquet.cli.terminal import output
+from roquet.cli.terminal.printable_console import PrintableColumn
+from roquet.lab import scenario
+from roquet.lab.scenario import FLIGHTS, LabScenario
+from roquet.lab.study import Study, StudyDirectory, write_atomically
 from roquet.model.errors import UsageError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.executors import require_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roquet.lab.invariants import InvariantResult
-    from roquet.lab.scenario import LabScenario
-    from roquet.lab.study import Study, StudyDirectory
     from roquet.lab.summary import StudySummary
 
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
@@ -77,8 +88,6 @@ def report(
 ) -> None:
     """Write the page of a finished run again, and open it."""
     check_extra("spark", NEEDED)
-    from roquet.lab.study import StudyDirectory
-
     place = StudyDirectory(directory)
     study = place.study()
     if study is None:
@@ -98,8 +107,6 @@ def scenarios(
     name: str | None = argument("Show this one, as JSON to start from."),
 ) -> Result | None:
     """List the scenarios, or show one in full."""
-    from roquet.lab import scenario
-
     if name is not None:
         output.echo_lines(output.json_text(scenario.preset(name), pretty=True))
         return None
@@ -107,15 +114,13 @@ def scenarios(
     return Result(json=presets, text=_scenario_table(presets))
 
 
-def _scenario_table(presets: "Sequence[LabScenario]") -> Iterator[Any]:
+def _scenario_table(presets: Sequence[LabScenario]) -> Iterator[Any]:
     rows = ((one.name, one.about, one.describe()) for one in presets)
     yield output.table(("scenario", "what happens", "its numbers"), rows)
 
 
-def scenarios_of(name: str) -> "Sequence[LabScenario]":
+def scenarios_of(name: str) -> Sequence[LabScenario]:
     """The scenarios that --scenario means."""
-    from roquet.lab import scenario
-
     if name == ALL:
         return [scenario.validated(one) for one in scenario.PRESETS.values()]
     if name.endswith(".json") or Path(name).is_file():
@@ -123,10 +128,8 @@ def scenarios_of(name: str) -> "Sequence[LabScenario]":
     return [_with_trace(scenario.validated(scenario.preset(name)))]
 
 
-def _with_trace(scenario: "LabScenario") -> "LabScenario":
+def _with_trace(scenario: LabScenario) -> LabScenario:
     """The scenario with key weights and hours of the flights, if it is theirs and has none."""
-    from roquet.lab.scenario import FLIGHTS
-
     if scenario.name != FLIGHTS or scenario.key_weights:
         return scenario
     from roquet.cli.demo.flights import archive_path
@@ -151,10 +154,8 @@ def _count(text: str) -> int:
     return int(plain)
 
 
-def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet: bool) -> None:
+def _play(study: Study, place: StudyDirectory, master: str | None, *, quiet: bool) -> None:
     from roquet.lab import spark_job
-    from roquet.net.clock import SYSTEM_CLOCK
-    from roquet.spark.executors import require_context
     from roquet.spark.jobs.job_runner import spark_for
 
     with _hushed(), _progress(study, quiet=quiet) as progress:
@@ -182,10 +183,8 @@ def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet:
 
 
 @contextmanager
-def _hushed() -> "Iterator[None]":
+def _hushed() -> Iterator[None]:
     """Silence py4j's log of Ctrl-C; real errors are raised as well."""
-    import logging
-
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.CRITICAL)
@@ -196,17 +195,7 @@ def _hushed() -> "Iterator[None]":
 
 
 @contextmanager
-def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]]":
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from roquet.cli.terminal.printable_console import PrintableColumn
-
+def _progress(study: Study, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     bar = Progress(
         PrintableColumn("histories"),
         BarColumn(),
@@ -220,12 +209,9 @@ def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]
         yield lambda done: bar.update(task, completed=min(done, study.histories))
 
 
-def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
+def _summed_up(study: Study, place: StudyDirectory) -> "StudySummary":
     """The summary of all histories; writes it and its page beside the table."""
-    import msgspec
-
     from roquet.lab.report import html
-    from roquet.lab.study import write_atomically
     from roquet.lab.summary import summarize
 
     summary = summarize(study, place)
@@ -234,13 +220,13 @@ def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
     return summary
 
 
-def _result(summary: "StudySummary", place: "StudyDirectory") -> Result:
+def _result(summary: "StudySummary", place: StudyDirectory) -> Result:
     failed = [claim for claim in summary.claims if not claim.holds]
     return Result(json=[summary], text=_lines(summary, failed, place), is_failed=bool(failed))
 
 
 def _lines(
-    summary: "StudySummary", failed: "Sequence[InvariantResult]", place: "StudyDirectory"
+    summary: "StudySummary", failed: "Sequence[InvariantResult]", place: StudyDirectory
 ) -> Iterator[Any]:
     yield _choices(summary)
     for claim in failed:

@@ -32,6 +32,7 @@ from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.address import LOOPBACK, check_port
+from roquet.store.filesystem.libc import keep_memory
 from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
@@ -139,7 +140,6 @@ def broker(options: BrokerOptions) -> None:
 async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: int | None) -> None:
     from roquet.broker.app import BrokerServer
     from roquet.namesrv.app import NameServer
-    from roquet.store.filesystem.libc import keep_memory
 
     keep_memory(MALLOC_TRIM_THRESHOLD)
     stop = runtime.stop_signal()
@@ -173,7 +173,6 @@ def _warn_of_refusal(server: "BrokerServer") -> None:
 
 async def _broker(config: BrokerConfig) -> None:
     from roquet.broker.app import BrokerServer
-    from roquet.store.filesystem.libc import keep_memory
 
     keep_memory(MALLOC_TRIM_THRESHOLD)
     stop = runtime.stop_signal()

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
@@ -71,8 +73,6 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
     The table keeps its own offsets: the same command continues where it stopped. Days are in UTC.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.archive import archive_job
 
     if options.once and options.every:

@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import TimeElapsedColumn
+from rich.table import Table
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
 from roquet.cli.terminal.printable_console import counted_bar
+from roquet.spark import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from rich.table import Table
 
     from roquet.lake.audit.audit_report import AuditReport
     from roquet.spark.jobs.audit.audit_job import AuditProgress
@@ -64,13 +65,12 @@ def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
 
 def _spark(master: str | None) -> "Callable[[], SparkSession] | None":
     """Makes the Spark session of --master or spark-submit; None reads files in this process."""
-    from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided, spark_for
 
     if master is None and not is_session_provided(None):
         return None
     if master is not None:
-        java_home()
+        java.java_home()
     return lambda: spark_for("roquet audit", master)
 
 
@@ -96,7 +96,7 @@ def _report_parts(report: "AuditReport", page: str | None) -> Iterator[Any]:
         yield Path(page).absolute().as_uri()
 
 
-def _findings(report: "AuditReport") -> "Table":
+def _findings(report: "AuditReport") -> Table:
     from roquet.lake.audit.hourly_counts import hour_text
 
     columns = ("", "broker", "hour", "queue", "offsets", "messages", "times")

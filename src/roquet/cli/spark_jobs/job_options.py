@@ -9,6 +9,7 @@ An option goes to the parameter of its own name, or to the one that `As` names. 
 is no parameter is the command's own.
 """
 
+import importlib.util
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from roquet.cli.terminal.printable_console import progress_bar
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark import java
 
 P = TypeVar("P", bound=msgspec.Struct)
 D = TypeVar("D")
@@ -147,8 +149,6 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
 
 def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark") -> None:
     """Raise UsageError, with the command that installs them, when packages are missing."""
-    import importlib.util
-
     from roquet.spark.versions import OWN_SPARK, find_spark
 
     find_spark()
@@ -161,11 +161,10 @@ def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark
 
 def check_java(master: str | None) -> None:
     """Raise ConfigError without a Java, unless a Spark master was given elsewhere."""
-    from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided
 
     if not is_session_provided(master):
-        java_home()
+        java.java_home()
 
 
 def run_on_spark(

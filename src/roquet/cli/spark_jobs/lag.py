@@ -1,11 +1,12 @@
 """roquet spark lag: samples and forecasts the lag of groups; with --table, the lag of archives."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.progress import TimeRemainingColumn
+from rich.table import Table
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
@@ -24,8 +25,6 @@ from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from roquet.lake.lag.lag_job import LagProgress
     from roquet.lake.lag.lag_summary import LagReport
     from roquet.lake.lag.table_lag import TableLag
@@ -95,15 +94,6 @@ def lag(options: LagOptions, namesrv: str, as_json: bool) -> Result:
     return Result(json=[done], text=_report_parts(done), is_failed=is_failed)
 
 
-def _lag_of_tables(options: LagOptions) -> Result:
-    check_installed(("pyarrow", "numpy"), "arrow")
-    from roquet.cli.spark_jobs.lag import lag_of_tables
-
-    storage = parse_pairs(options.storage_option, "--storage-option")
-    retention_ms = parse_millis(options.retention, "--retention") if options.retention else None
-    return lag_of_tables(options.table or (), storage, retention_ms)
-
-
 def _report_parts(done: "LagReport") -> Iterator[Any]:
     from roquet.lake.lag.lag_page import verdict
 
@@ -114,7 +104,7 @@ def _report_parts(done: "LagReport") -> Iterator[Any]:
     yield f"{output.quantity(done.samples, 'sample')}; {page}"
 
 
-def _table(done: "LagReport") -> "Table":
+def _table(done: "LagReport") -> Table:
     from roquet.lake.lag.lag_page import is_late, time_text
 
     columns = ("group", "topic", "is", "caught up", "cut off", "lag", "come/s", "handled/s")
@@ -134,18 +124,19 @@ def _table(done: "LagReport") -> "Table":
     return output.table(columns, rows, numbers=5)
 
 
-def lag_of_tables(
-    tables: Sequence[str], storage: Mapping[str, str], retention_ms: int | None
-) -> Result:
+def _lag_of_tables(options: LagOptions) -> Result:
     """The lag of each table; a failure when one of them has an alert."""
+    check_installed(("pyarrow", "numpy"), "arrow")
     from roquet.lake.lag.table_lag import table_lag
     from roquet.lake.status import read_statuses
 
+    storage = parse_pairs(options.storage_option, "--storage-option")
+    retention_ms = parse_millis(options.retention, "--retention") if options.retention else None
     now_ms = SYSTEM_CLOCK.now_ms()
     default_s = None if retention_ms is None else retention_ms / 1000
     lags = [
         table_lag(table, status, now_ms, default_s)
-        for table in tables
+        for table in options.table or ()
         for status in read_statuses(table, storage if "://" in table else {})
     ]
     return Result(

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
@@ -16,6 +18,7 @@ from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 from roquet.model.printable_text import size_text
 from roquet.model.settings import parse_millis
+from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from roquet.lake.maintain.maintenance import MaintenanceReport
@@ -68,10 +71,7 @@ def maintain(options: MaintainOptions) -> Result:
     Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
     """
     check_installed()
-    import msgspec
-
     from roquet.lake.maintain import maintenance
-    from roquet.net.clock import SYSTEM_CLOCK
     from roquet.spark.jobs.job_runner import run_task_set, spark_for
 
     if options.preview and options.yes:

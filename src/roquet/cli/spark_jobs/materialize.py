@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
@@ -59,8 +61,6 @@ def materialize(options: MaterializeOptions, namesrv: str, as_json: bool) -> Res
     check_installed()
     if options.kind != "iceberg":
         check_installed(("deltalake",), "delta")
-    import msgspec
-
     from roquet.spark.jobs.materialize import materialize_job as job
 
     source = options.source(namesrv, startingOffsets=options.start)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
@@ -41,8 +43,6 @@ def repair(options: RepairOptions, namesrv: str, as_json: bool) -> None:
     The table knows which were resent: the same command sends nothing twice, whatever is killed.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.repair import repair_job as job
 
     params = options.params(job.Params, options=options.source(namesrv))

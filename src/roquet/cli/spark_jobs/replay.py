@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
@@ -62,8 +64,6 @@ def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
     the rest.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.replay import replay_job
 
     params = options.params(replay_job.Params, options=options.source(namesrv))
