@@ -83,13 +83,7 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
         _clean(params)
         return None
     done, seconds = run_on_spark(
-        archive_job.run,
-        params,
-        lambda done: (done.rows, done.lag),
-        stop_event().is_set,
-        title=params.topic,
-        app="roquet archive",
-        quiet=as_json,
+        "archive", params.topic, archive_job.run, params, stop_event().is_set, quiet=as_json
     )
     place = {"topic": params.topic, "table": params.target, "kind": params.kind}
     fields = msgspec.to_builtins(done)

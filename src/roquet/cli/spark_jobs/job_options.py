@@ -167,15 +167,19 @@ def check_java(master: str | None) -> None:
         java.java_home()
 
 
+def _rows_and_lag(done: Any) -> tuple[int, int]:
+    return done.rows, done.lag
+
+
 def run_on_spark(
+    name: str,
+    title: str,
     job: Callable[..., D],
     params: Any,
-    count: Callable[[D], tuple[int, int]],
     *more: Any,
-    title: str,
-    app: str,
     quiet: bool,
     left: str = "behind",
+    count: Callable[[D], tuple[int, int]] = _rows_and_lag,
 ) -> tuple[D, float]:
     """Run a job on Spark, and show its progress; returns what it did, and how many seconds it took.
 
@@ -190,7 +194,7 @@ def run_on_spark(
         def tell(done: D) -> None:
             show(*count(done))
 
-        done = job(params, lambda: spark_for(app, params.master), tell, *more)
+        done = job(params, lambda: spark_for(f"roquet {name}", params.master), tell, *more)
     return done, (SYSTEM_CLOCK.monotonic_ms() - began_ms) / 1000
 
 

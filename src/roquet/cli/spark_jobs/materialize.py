@@ -66,13 +66,7 @@ def materialize(options: MaterializeOptions, namesrv: str, as_json: bool) -> Res
     source = options.source(namesrv, startingOffsets=options.start)
     params = options.params(job.Params, options=source)
     done, seconds = run_on_spark(
-        job.run,
-        params,
-        lambda done: (done.rows, done.lag),
-        stop_event().is_set,
-        title=params.topic,
-        app="roquet materialize",
-        quiet=as_json,
+        "materialize", params.topic, job.run, params, stop_event().is_set, quiet=as_json
     )
     fields = msgspec.to_builtins(done)
     del fields["merged"], fields["unknown_fields"]  # an archive's alone

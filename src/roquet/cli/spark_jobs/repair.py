@@ -48,13 +48,13 @@ def repair(options: RepairOptions, namesrv: str, as_json: bool) -> None:
     params = options.params(job.Params, options=options.source(namesrv))
     job.check_params(params)
     done, _ = run_on_spark(
+        "repair",
+        params.group,
         job.run,
         params,
-        lambda done: (done.new + done.sent, 0),
-        title=params.group,
-        app="roquet repair",
         quiet=as_json,
         left="left",
+        count=lambda done: (done.new + done.sent, 0),
     )
     rows = job.count_letters(params).to_pylist()
     place = {"group": params.group, "table": params.directory}

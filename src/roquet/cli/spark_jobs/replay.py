@@ -68,13 +68,13 @@ def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
 
     params = options.params(replay_job.Params, options=options.source(namesrv))
     done, seconds = run_on_spark(
+        "replay",
+        params.topic,
         replay_job.run,
         params,
-        lambda done: (done.rows, done.left),
-        title=params.topic,
-        app="roquet replay",
         quiet=as_json,
         left="left",
+        count=lambda done: (done.rows, done.left),
     )
     place = {"table": params.source, "topic": params.topic}
     fields = {**place, **msgspec.to_builtins(done), "seconds": seconds}
