@@ -259,7 +259,7 @@ DOORS = {
     "src/roquet/cli/terminal/output.py": {"typer.echo"},
     "src/roquet/cli/terminal/printable_console.py": {"Console", "TextColumn"},
     "src/roquet/cli/messaging/dlq.py": {"typer.progressbar"},  # of a text that is ours
-    "src/roquet/cli/demo/member.py": {"print"},  # JSON for the process that started it
+    "src/roquet/cli/demo/consumer_group.py": {"print"},  # JSON for the process that started it
     "src/roquet/cli/demo/pipeline.py": {"print"},
     "src/roquet/pictures/escaping.py": {"escape"},
 }

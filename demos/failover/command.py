@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from roquet.cli.demo.command import check_installed
+from roquet.cli.operator_command import check_extra
 from roquet.cli.terminal import output
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.cli.terminal.output import JsonOption
@@ -46,7 +46,7 @@ def failover_demo(
     json: JsonOption = False,
 ) -> None:
     """Kill, freeze and cut off the master of three brokers under load; nothing is lost."""
-    check_installed(NEEDED)
+    check_extra("demo", NEEDED)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
     if not html.absolute().parent.is_dir():
@@ -65,6 +65,7 @@ def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
     """Run the demo and write its page; False if a check failed. With `json` steps go to stderr."""
     from demos.failover import facts, report
     from demos.failover.orchestration import DemoPace, FailoverRun
+    from roquet.cli.demo.facts import failed
     from roquet.cli.demo.screen import Screen
     from roquet.cli.terminal.printable_console import PrintableConsole
     from roquet.net import loop
@@ -73,7 +74,7 @@ def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
     with log_to(directory / "producer.log"):
         counted, seen = loop.run(FailoverRun(directory, DemoPace(rate=rate), screen).run())
     html.write_text(report.html(counted, seen), "utf-8")
-    succeeded = not facts.failed(counted)
+    succeeded = not failed(facts.checks(counted))
     screen.results(
         facts.checks(counted),
         [

@@ -6,7 +6,7 @@ import msgspec
 
 from demos.failover.flight_table import TableCounts
 from demos.failover.timeline import MasterFault
-from roquet.cli.demo.facts import DemoCheck
+from roquet.cli.demo.facts import DemoCheck, failed
 
 
 class FailoverFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,15 +49,6 @@ def checks(facts: FailoverFacts) -> list[DemoCheck]:
     ]
 
 
-def failed(facts: FailoverFacts) -> list[str]:
-    """Failed checks in words; empty when all is well."""
-    return [
-        f"{check.name}: {check.actual:,} instead of {check.expected:,}"
-        for check in checks(facts)
-        if not check.holds
-    ]
-
-
 def pauses_text(faults: Sequence[MasterFault]) -> str:
     """Pauses in seconds, by fault."""
     return ", ".join(f"{fault.name} {fault.pause_ms / 1000:.1f} s" for fault in faults)
@@ -65,7 +56,7 @@ def pauses_text(faults: Sequence[MasterFault]) -> str:
 
 def verdict(facts: FailoverFacts) -> str:
     """The result in one sentence."""
-    if wrong := failed(facts):
+    if wrong := failed(checks(facts)):
         return "FAILED: " + "; ".join(wrong)
     return (
         f"{facts.sent:,} sent = {facts.stored - facts.repeated:,} stored = {facts.table.rows:,} "

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from demos.failover.facts import FailoverFacts, checks, failed, verdict
+from demos.failover.facts import FailoverFacts, checks, verdict
 from demos.failover.timeline import (
     BrokerState,
     FailoverTimeline,
@@ -12,6 +12,8 @@ from demos.failover.timeline import (
     state_spans,
 )
 from roquet.cli.demo import event_log
+from roquet.cli.demo.facts import failed
+from roquet.cli.demo.report import books, series
 from roquet.pictures import plots
 from roquet.pictures.page import Cell, Section, page, table
 from roquet.pictures.plots import OwnershipSpan, PlotEvent, PlotSeries
@@ -25,7 +27,7 @@ def html(facts: FailoverFacts, seen: FailoverTimeline) -> str:
     moments = [PlotEvent(ms / 1000, name) for ms, name in seen.moments]
     return page(
         "Roquet: a master killed, frozen and parted",
-        Cell(verdict(facts), not failed(facts)),
+        Cell(verdict(facts), not failed(checks(facts))),
         [
             Section(title="The books", text=_BOOKS, content=_books(facts)),
             Section(title="How long senders waited", text=_PAUSES, content=_pauses(facts.faults)),
@@ -60,18 +62,11 @@ _CONFIRMED = (
 
 
 def _books(facts: FailoverFacts) -> str:
-    rows = [
-        [
-            check.name,
-            check.expected,
-            Cell(check.actual, check.holds),
-            "" if check.holds else "wrong",
-        ]
-        for check in checks(facts)
+    counts = [
+        ("stored a second time: the answer was lost", facts.repeated),
+        ("tries that were refused or not answered", facts.failures),
     ]
-    rows.append(["stored a second time: the answer was lost", "any", facts.repeated, ""])
-    rows.append(["tries that were refused or not answered", "any", facts.failures, ""])
-    return table(["", "wanted", "found", ""], rows)
+    return books(checks(facts), counts)
 
 
 def _pauses(faults: Sequence[MasterFault]) -> str:
@@ -97,9 +92,9 @@ def _rates(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
     areas = []
     for broker in seen.brokers:
         times = (one.at_ms for one in seen.acknowledged if one.broker == broker)
-        areas.append(_series(broker, event_log.rate(times, seen.end_ms)))
+        areas.append(series(broker, event_log.rate(times, seen.end_ms)))
     return plots.line_plot(
-        [_series("arriving", event_log.rate(seen.arrived_ms, seen.end_ms))],
+        [series("arriving", event_log.rate(seen.arrived_ms, seen.end_ms))],
         stacked=areas,
         x="seconds",
         y="flights a second",
@@ -128,7 +123,3 @@ def _confirmed(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
         points = confirmed_curve(seen.samples, broker)
         curves.append(PlotSeries(name=broker, x=[x for x, _ in points], y=[y for _, y in points]))
     return plots.line_plot(curves, x="seconds", y="flights", moments=moments)
-
-
-def _series(name: str, curve: event_log.TimeCurve) -> PlotSeries:
-    return PlotSeries(name=name, x=curve.at, y=curve.values)

@@ -48,7 +48,10 @@ def test_help_names_every_command_and_imports_no_spark() -> None:
 
 def test_servers_import_neither_spark_nor_a_client_nor_libraries_for_display() -> None:
     modules = imported_by(
-        "import roquet.cli.main, roquet.broker.app, roquet.namesrv.app, roquet.cli.process.runtime"
+        "import roquet.broker.app, roquet.namesrv.app, roquet.cli.process.runtime\n"
+        "from roquet.cli.main import COMMANDS, LazyCommands\n"
+        "commands = LazyCommands()\n"
+        "print([commands[name] for name in COMMANDS['Servers']])"
     )
     assert not {name for name in modules if name.split(".")[0] in HEAVY}
     assert not {name for name in modules if name.startswith("roquet.client")}
@@ -64,9 +67,13 @@ def test_without_a_command_the_help_is_printed() -> None:
     assert "Servers:" in CliRunner().invoke(main.app, []).output
 
 
-def test_every_command_is_in_one_section_of_the_help() -> None:
-    sections = [name for names in main.SECTIONS.values() for name in names]
-    assert sorted(sections) == sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
+def test_a_command_is_in_one_section_of_the_help_with_the_first_sentence_of_its_own() -> None:
+    sections = [name for names in main.COMMANDS.values() for name in names]
+    commands = get_command(main.app).commands  # type: ignore[attr-defined]
+    assert sections == list(commands)
+    summaries = {name: one.get_short_help_str(1_000) for name, one in commands.items()}
+    assert summaries == {name: place.summary for name, place in main.PLACES.items()}
+    assert [one.name for one in commands.values()] == sections
 
 
 def options(command: Any, name: str = "roquet") -> Iterator[tuple[str, Any]]:
@@ -107,10 +114,7 @@ def test_an_unknown_command_is_wrong_use() -> None:
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    code: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
     def fail() -> None:
         raise error

@@ -47,7 +47,7 @@ main()
 PAGES = """
 import asyncio, re
 import httpx
-from roquet.cli.servers.table_notes import table_source
+from roquet.cli.servers.dashboard import table_source
 from roquet.client.producer import Producer
 from roquet.dashboard import app
 from roquet.dashboard.config import DashboardConfig
@@ -95,12 +95,7 @@ def table(tmp_path: Path) -> str:
     write_status(
         tmp_path,
         JobStatus(
-            job="archive",
-            topic="orders",
-            number=3,
-            committed_ms=1_500,
-            offsets={},
-            points=(point,),
+            job="archive", topic="orders", number=3, committed_ms=1_500, offsets={}, points=(point,)
         ),
     )
     return str(tmp_path)

@@ -1,81 +1,148 @@
 """roquet: the root command and its command tree.
 
-A command imports what it needs when it runs: `roquet dev` imports no Spark, no client and no rich,
-and `roquet --help` no server either.
+A module of commands is imported when one of them is named: `roquet dev` imports no Spark, no client
+and no rich, and `roquet --help` imports no command at all.
 """
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.main import get_command, get_group
 
 from roquet import __version__
-from roquet.cli.admin import (
-    backups,
-    broker,
-    cluster,
-    group,
-    health,
-    name_server,
-    store_files,
-    support,
-    topic,
-)
-from roquet.cli.admin.acl import command as acl
-from roquet.cli.balance import command as balance
-from roquet.cli.balance import lab
-from roquet.cli.demo import command as demo
-from roquet.cli.lake import query
-from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.operator_command import CommandGroup, as_command, command_name
-from roquet.cli.servers import controller, dashboard, start, supervisor
-from roquet.cli.spark_jobs import commands
+from roquet.cli.command_options import convert_plainly
+from roquet.cli.operator_command import CommandGroup, as_command
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
-from roquet.cli.terminal.plain_options import convert_plainly
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
-COMMANDS: Final[Mapping[str, Sequence[Callable[..., Any] | CommandGroup]]] = MappingProxyType(
+
+class CommandPlace(NamedTuple):
+    """The module of a command, and the first sentence of its help."""
+
+    module: str
+    """Below roquet.cli. It has a function of the command's name, else a group `app`."""
+    summary: str
+
+
+COMMANDS: Final[Mapping[str, Mapping[str, CommandPlace]]] = MappingProxyType(
     {
-        "Servers": (
-            start.dev,
-            supervisor.serve,
-            name_server.app,
-            broker.app,
-            controller.controller,
-            dashboard.dashboard,
-        ),
-        "Messages": (produce.produce, consume.consume, lookup.app, dlq.app, set_aside.app),
-        "Operation": (
-            topic.app,
-            group.app,
-            cluster.app,
-            acl.app,
-            store_files.dump,
-            store_files.check,
-            health.health,
-            backups.backup,
-            backups.restore,
-            support.app,
-        ),
-        "Spark": (commands.app, query.app),
-        "Trying out": (demo.demo, balance.balance, lab.app),
+        "Servers": {
+            "dev": CommandPlace(
+                "servers.start", "Start a name server and a broker in one process, for developers."
+            ),
+            "serve": CommandPlace(
+                "servers.supervisor", "Start a name server, brokers and replicas, a process each."
+            ),
+            "namesrv": CommandPlace(
+                "servers.name_server",
+                "Start a name server, and a controller in the same process if that is asked for.",
+            ),
+            "broker": CommandPlace("admin.broker", "Start a broker."),
+            "controller": CommandPlace(
+                "servers.controller",
+                "Start a controller, which elects masters of brokers that replicate.",
+            ),
+            "dashboard": CommandPlace(
+                "servers.dashboard", "Show a cluster as web pages, and change it there."
+            ),
+        },
+        "Messages": {
+            "produce": CommandPlace(
+                "messaging.produce", "Send messages; each receipt is printed: id, queue, offset."
+            ),
+            "consume": CommandPlace(
+                "messaging.consume", "Print a topic's messages as they come, until Ctrl-C."
+            ),
+            "message": CommandPlace("messaging.lookup", "Single messages."),
+            "dlq": CommandPlace("messaging.dlq", "Messages that groups gave up."),
+            "set-aside": CommandPlace(
+                "messaging.set_aside", "Messages that a broker's services cannot handle."
+            ),
+        },
+        "Operation": {
+            "topic": CommandPlace("admin.topic", "Topics and their queues."),
+            "group": CommandPlace("admin.group", "Consumer groups."),
+            "cluster": CommandPlace("admin.cluster", "Brokers, their status and their roles."),
+            "acl": CommandPlace("admin.acl.command", "Users and what they may do."),
+            "dump": CommandPlace(
+                "admin.store_files", "Print the contents of a store file, one entry a line."
+            ),
+            "check": CommandPlace("admin.store_files", "Check a data directory for damage."),
+            "health": CommandPlace("admin.health", "Ask whether a server with --metrics is ready."),
+            "backup": CommandPlace(
+                "admin.store_files", "Make a backup of a data directory; its broker goes on."
+            ),
+            "restore": CommandPlace(
+                "admin.store_files",
+                "Make a data directory of a backup, and compare its checksums; "
+                "a broker can be started on it.",
+            ),
+            "support": CommandPlace("admin.health", "What others need to help."),
+        },
+        "Spark": {
+            "spark": CommandPlace("spark_jobs.commands", "Jobs on Spark: topics to tables."),
+            "lake": CommandPlace("lake.query", "Tables of archives, without Spark."),
+        },
+        "Trying out": {
+            "demo": CommandPlace(
+                "demo.command",
+                "Send real flights through brokers, consumers and Spark, to a table and a report.",
+            ),
+            "balance": CommandPlace(
+                "balance.command", "Compare strategies: who has which queue, and what moves."
+            ),
+            "lab": CommandPlace(
+                "balance.lab", "Try balance strategies over simulated histories, on Spark."
+            ),
+        },
     }
 )
-"""Headings of `roquet --help`, and the commands and groups below each."""
+"""The headings of `roquet --help`, and the commands below each."""
 
-SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
-    {title: [command_name(one) for one in found] for title, found in COMMANDS.items()}
-)
-"""The names of the commands below each heading."""
+PLACES: Final = {name: one for section in COMMANDS.values() for name, one in section.items()}
+
+
+class LazyCommands(Mapping[str, Any]):
+    """Commands by name; the module of a command is imported when that command is asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            module = import_module(f"roquet.cli.{PLACES[name].module}")
+            self._loaded[name] = _loaded(getattr(module, name, None) or module.app)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+def _loaded(command: CommandGroup | Callable[..., Any]) -> Any:
+    """A group of commands, or a function that is one, as the root command takes it."""
+    if isinstance(command, CommandGroup):
+        return get_group(command)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command()(as_command(command))
+    return get_command(alone)
 
 
 class RootCommand(HelpfulGroup):
     """The root command; its help lists the commands in sections."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = LazyCommands()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before the command's name."""
@@ -85,16 +152,21 @@ class RootCommand(HelpfulGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; servers are started without libraries that they do not need."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None and cmd_name in SECTIONS["Servers"]:
+        if command is not None and cmd_name in COMMANDS["Servers"]:
             convert_plainly(command, ctx)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
         """Write a list for each section, in columns of one width."""
-        width = max(map(len, self.commands))
-        for title, names in SECTIONS.items():
+        width = max(map(len, PLACES))
+        for title, section in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), self.summary(name)) for name in names])
+                rows = [(name.ljust(width), place.summary) for name, place in section.items()]
+                formatter.write_dl(rows)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's
+        """The names of all commands; none is imported."""
+        return list(PLACES)
 
 
 app: Final = typer.Typer(
@@ -104,11 +176,6 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _command in (one for found in COMMANDS.values() for one in found):
-    if isinstance(_command, CommandGroup):
-        app.add_typer(_command)
-    else:
-        app.command()(as_command(_command))
 
 
 def _show_version(wanted: bool) -> None:

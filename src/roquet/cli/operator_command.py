@@ -15,19 +15,21 @@ Parameters that are no arguments or options are given by the command, which has 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import wraps
+from importlib.util import find_spec
 from inspect import Parameter, Signature, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_origin
 
 import msgspec
 import typer
 
+from roquet.cli.command_options import CommandOptions, declared
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED
-from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
 from roquet.cli.terminal.output import DryRunOption, YesOption
-from roquet.model.errors import RoquetError
+from roquet.model.errors import RoquetError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,7 +112,7 @@ class CommandGroup(typer.Typer):
         settings = {"no_args_is_help": True, "cls": HelpfulGroup, **settings}
         if about is not None:
             settings["help"] = about
-        super().__init__(name=name, rich_markup_mode=None, **settings)
+        super().__init__(name=name, rich_markup_mode=None, add_completion=False, **settings)
 
     def command(
         self, name: str | None = None, *, json_help: str = JSON_HELP, **settings: Any
@@ -123,33 +125,23 @@ class CommandGroup(typer.Typer):
 
         return register
 
+    def callback(self, **settings: Any) -> Callable[[F], F]:
+        """Make a function the command that a group is without the name of one of its commands."""
 
-class CommandOptions:
-    """Options of a command as one value: its fields are declared like parameters of a function.
+        def register(function: F) -> F:
+            command = as_command(function)
 
-    Those of a derived class come before those of its bases.
-    """
+            @wraps(function)
+            def alone(context: typer.Context, **values: Any) -> None:
+                if context.invoked_subcommand is None:
+                    command(**values)
 
-    def __init__(self, **values: Any) -> None:
-        vars(self).update(values)
+            context = _option("context", typer.Context, default=Parameter.empty)
+            options = [context, *signature(command).parameters.values()]
+            super(CommandGroup, self).callback(**settings)(_with_options(alone, options))
+            return function
 
-    @classmethod
-    def declared(cls) -> list[Parameter]:
-        """The options, in the order of the help."""
-        hints = get_type_hints(cls, include_extras=True)
-        names = [name for one in cls.__mro__ for name in vars(one).get("__annotations__", ())]
-        in_order = [*dict.fromkeys(reversed(names))]  # one that is declared anew keeps its place
-        return [
-            _option(name, hints[name], default=getattr(cls, name, Parameter.empty))
-            for name in reversed(in_order)
-        ]
-
-
-def command_name(command: CommandGroup | Callable[..., Any]) -> str:
-    """The name of a group, or of a function on the command line."""
-    if isinstance(command, CommandGroup):
-        return str(command.info.name)
-    return command.__name__.replace("_", "-")
+        return register
 
 
 def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Callable[..., None]:
@@ -157,14 +149,15 @@ def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Call
 
     One without such parameters and without a result is returned as it is.
     """
-    declared = signature(function)
-    parameters = declared.parameters
+    parameters = {one.name: declared(one) for one in signature(function).parameters.values()}
+    _settle(function, parameters.values())
     own = [one for one in parameters.values() if _is_on_the_command_line(one)]
     grouped = parameters["options"].annotation if "options" in parameters else CommandOptions
     names = {one.name for one in own}
     given = parameters.keys() - names
-    has_json = declared.return_annotation in (Result, Result | None)
-    if not given and not has_json and declared.return_annotation in (None, Signature.empty):
+    returned = signature(function).return_annotation
+    has_json = returned in (Result, Result | None)
+    if not given and not has_json and returned in (None, Signature.empty):
         return function
     shared = _shared_options(given, json_help, has_json=has_json)
     options = [*own, *grouped.declared(), *(one for one in shared if one.name not in names)]
@@ -180,9 +173,24 @@ def as_command(function: Callable[..., Any], json_help: str = JSON_HELP) -> Call
         elif result is not None:
             show_text(result)
 
-    vars(command)["__signature__"] = Signature(options)
-    command.__annotations__ = {one.name: one.annotation for one in options}
-    return command
+    return _with_options(command, options)
+
+
+def _settle(function: Callable[..., Any], parameters: Iterable[Parameter]) -> None:
+    """Give a function the annotations and defaults that it declares, as its callers see them."""
+    target: Any = function
+    plain = [one for one in parameters if one.default is not Parameter.empty]
+    positional = [one for one in plain if one.kind is not Parameter.KEYWORD_ONLY]
+    target.__defaults__ = tuple(one.default for one in positional)
+    target.__kwdefaults__ = {one.name: one.default for one in plain if one not in positional}
+    target.__annotations__ |= {one.name: one.annotation for one in parameters}
+
+
+def _with_options(function: Callable[..., Any], options: Iterable[Parameter]) -> Callable[..., Any]:
+    in_order = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
+    vars(function)["__signature__"] = Signature(in_order)
+    function.__annotations__ = {one.name: one.annotation for one in in_order}
+    return function
 
 
 def _is_on_the_command_line(parameter: Parameter) -> bool:
@@ -208,7 +216,6 @@ def _option(name: str, annotation: Any, *, default: object) -> Parameter:
 def _given(
     names: Set[str], values: Mapping[str, Any], grouped: type[CommandOptions]
 ) -> dict[str, Any]:
-    """Values of the given parameters."""
     given: dict[str, Any] = {}
     if "approval" in names:
         dry_run, yes = values["dry_run"], values["yes"]
@@ -245,3 +252,10 @@ def show_text(parts: "Iterable[RenderableType]") -> None:
             output.echo(part)
         else:
             output.console().print(part)
+
+
+def check_extra(extra: str, needed: Sequence[str]) -> None:
+    """Raise UsageError when packages of an extra are missing, with the command that installs it."""
+    missing = [name for name in needed if find_spec(name.replace("-", "_")) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[{extra}]'")

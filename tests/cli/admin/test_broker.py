@@ -1,26 +1,10 @@
 import json
-from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
 
 from roquet.cli.admin import broker
-from roquet.cli.main import app
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster() as cluster:
-        yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, typed: str | None = None) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_setting_is_changed_after_a_preview(namesrv: str) -> None:

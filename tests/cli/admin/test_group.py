@@ -3,14 +3,16 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
-from roquet.admin.group_info import GroupInfo
-from roquet.cli.main import app
+from roquet.admin.group_info import BrokerDecision, GroupInfo, GroupQueueInfo
+from roquet.admin.offset_reset import QueueReset
+from roquet.cli.admin import group as group_commands
 from roquet.client import blocking
 from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.queue import MessageQueue
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -24,13 +26,6 @@ def namesrv() -> Iterator[str]:
         reading = ("consume", "orders", "--group", "billing", "--count", "2")
         assert roquet(*reading, "-n", cluster.namesrv_addr).output == "a\nb\n"
         yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_group_is_shown_queue_by_queue(namesrv: str) -> None:
@@ -196,3 +191,56 @@ def test_a_group_that_is_switched_off_says_so_and_how_to_switch_it_on(namesrv: s
     assert ["resting", "0", "0", "0", "disabled"] in [line.split() for line in lines]
     roquet("group", "create", "resting", "--enabled", "-n", namesrv)
     assert roquet("group", "show", "resting", "-n", namesrv).exit_code == 0
+
+
+def group(**fields: object) -> GroupInfo:
+    queue = GroupQueueInfo(
+        topic="orders",
+        broker="broker-a",
+        queue_id=0,
+        owners=[],
+        committed=2,
+        end=3,
+        lag=1,
+        fault="no owner",
+    )
+    known = {
+        "name": "billing",
+        "message_model": None,
+        "consume_type": None,
+        "lag": 1_000,
+        "members": [],
+        "queues": [queue],
+        "assignments": [BrokerDecision(topic="orders", strategy="MACHINE", number=7)],
+        "problems": ["orders broker-a queue 0 has no owner"],
+    }
+    return GroupInfo(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def test_a_group_is_shown_with_its_decisions_and_problems() -> None:
+    first, decision, table, problem = group_commands.group_parts(group())
+    assert first == "billing  0 members  lag 1,000"
+    assert decision == "orders: MACHINE, decision 7 of its broker"
+    assert table.row_count == 1
+    assert str(problem) == "! orders broker-a queue 0 has no owner"
+
+
+def test_the_headline_of_a_group_names_its_message_model() -> None:
+    line = group_commands.headline(group(message_model="BROADCASTING"))
+    assert line == "billing  BROADCASTING  0 members  lag 1,000"
+
+
+def test_a_move_has_the_same_fields_in_text_and_json() -> None:
+    queue = MessageQueue("orders", "broker-a", 1)
+    move = QueueReset(queue=queue, committed=None, target=3, begin=1, end=3, time_ms=-1)
+    assert group_commands.reset_fields(move) == {
+        "topic": "orders",
+        "broker": "broker-a",
+        "queue": 1,
+        "now": None,
+        "then": 3,
+        "again": 0,
+        "skipped": 2,
+    }
+    cells = [list(column.cells) for column in group_commands.reset_table([move]).columns]
+    assert cells == [["broker-a"], ["1"], ["-"], ["3"], ["0"], ["2"]]

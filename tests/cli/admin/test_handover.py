@@ -1,32 +1,16 @@
 import json
-from collections.abc import Iterator
 from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import invoke, roquet
 
 from roquet.admin import controllers, elect, retire
 from roquet.admin.controllers import GroupStatus, ReplicaMember
 from roquet.admin.elect import ElectedMaster
 from roquet.admin.retire import RetiredBroker
 from roquet.cli.admin import handover
-from roquet.cli.main import app
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
-
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(brokers=1) as cluster:
-        yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def member(broker_id: int, log_end: int | None, *, is_in_sync: bool = True) -> ReplicaMember:
@@ -101,7 +85,7 @@ def test_losses_are_asked_about_before_an_unclean_election(
     elections = AsyncMock(return_value=result)
     monkeypatch.setattr(elect, "elect", elections)
     command = ("cluster", "elect", "b", "--to", "2", "--unclean", "-n", namesrv)
-    refused = CliRunner().invoke(app, list(command), input="n\n")
+    refused = invoke(*command, typed="n\n")
     assert refused.exit_code == 1
     assert "2 at h:2 lacks, are lost, 100 bytes by what is known" in refused.output
     elections.assert_not_awaited()

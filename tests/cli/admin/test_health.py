@@ -1,12 +1,13 @@
 import json
+import tarfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import invoke, roquet
 
-from roquet.cli.main import app
 from roquet.model.errors import UsageError
 
 
@@ -38,13 +39,6 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
-
-
-def roquet(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_server_that_is_not_ready_ends_with_code_1_and_the_reason(address: str) -> None:
@@ -87,3 +81,19 @@ def test_a_reason_cannot_steer_the_terminal(address: str, monkeypatch: pytest.Mo
     output = roquet("health", address).output
     assert "gone" in output
     assert "\x1b" not in output
+
+
+def test_a_bundle_is_one_private_file(tmp_path: Path) -> None:
+    log, archive = tmp_path / "broker.log", tmp_path / "bundle.tar.gz"
+    log.write_text("a line\n")
+    command = ["support", "bundle", str(archive), "--log", str(log), "--data", str(tmp_path / "no")]
+    result = invoke(*command)
+    assert result.exit_code == 0
+    assert f"{archive}: " in result.output
+    assert "left out: " in result.output
+    assert archive.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(archive) as packed:
+        assert "roquet-support/logs/broker.log" in packed.getnames()
+    facts = json.loads(invoke(*command, "--json").stdout)
+    assert "logs/broker.log" in facts["files"]
+    assert len(facts["faults"]) == 1

@@ -2,11 +2,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import invoke, roquet
 
 from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
 from roquet.cli.admin.topic import topic_parts
-from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
@@ -20,13 +19,6 @@ def namesrv() -> Iterator[str]:
             for _ in range(4):
                 producer.send("orders", b"x")
         yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, typed: str | None = None) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments), input=typed)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_topic_is_shown_with_its_brokers_and_queues(namesrv: str) -> None:
@@ -113,10 +105,8 @@ def test_wrong_use_is_an_error(namesrv: str) -> None:
         roquet("topic", "create", "o2", "--attribute", "message.type=FIFO", "-n", namesrv)
 
 
-def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
-    namesrv: str,
-) -> None:
-    result = CliRunner().invoke(app, ["topic", "resize", "orders", "16385", "-n", namesrv])
+def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(namesrv: str) -> None:
+    result = invoke("topic", "resize", "orders", "16385", "-n", namesrv)
     assert isinstance(result.exception, UsageError)
     assert "16385 queues: from 1 to 16384 are possible" in str(result.exception)
     assert result.output == ""

@@ -3,23 +3,18 @@
 import json
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli import running
 
-from roquet.cli.main import app
 from roquet.model.errors import UsageError
+
+roquet = partial(running.roquet, environ={"COLUMNS": "80", "NO_COLOR": "1"})
 
 TOPIC = Path(__file__).resolve().parents[3] / "docs" / "topics" / "balance.md"
 TYPED = re.findall(r"^\$ roquet (balance.*)$", TOPIC.read_text("utf-8"), re.MULTILINE)
-
-
-def roquet(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80", "NO_COLOR": "1"})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_the_effect_of_a_fourth_consumer_is_shown() -> None:

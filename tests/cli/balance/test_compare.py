@@ -1,7 +1,5 @@
 """Strategies' answers side by side."""
 
-from typing import Any
-
 import pytest
 
 from roquet.cli.balance.compare import (
@@ -17,14 +15,6 @@ from roquet.model.errors import UsageError
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES
 
 
-def situation_of(**changes: Any) -> Situation:
-    defaults: dict[str, Any] = {
-        "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
-        "who": None,
-    }  # fmt: skip
-    return build_situation(**{**defaults, **changes})
-
-
 def only(situation: Situation, name: str) -> StrategyResult:
     (result,) = compare(situation, [name])
     return result
@@ -32,7 +22,7 @@ def only(situation: Situation, name: str) -> StrategyResult:
 
 def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
     results = {
-        r.name: r for r in compare(situation_of(then=MemberChange.JOIN), strategy_names("all"))
+        r.name: r for r in compare(build_situation(then=MemberChange.JOIN), strategy_names("all"))
     }
     assert {name: len(results[name].moved) for name in ("AVG", "AVG_BY_CIRCLE", "STICKY")} == {
         "AVG": 5,
@@ -49,7 +39,7 @@ def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
 def test_every_strategy_gives_each_queue_an_owner_or_lists_it_without_one(
     name: str, then: MemberChange | None
 ) -> None:
-    situation = situation_of(
+    situation = build_situation(
         queues=11, brokers=3, members=4, then=then, lag=",".join("31415926535")
     )
     result = only(situation, name)
@@ -62,15 +52,15 @@ def test_every_strategy_gives_each_queue_an_owner_or_lists_it_without_one(
 
 
 def test_queues_without_an_owner_make_an_assignment_uneven() -> None:
-    result = only(situation_of(members=2, then=MemberChange.LEAVE), "CONFIG")
+    result = only(build_situation(members=2, then=MemberChange.LEAVE), "CONFIG")
     assert [queue.queue_id for queue in result.unowned] == [4, 5, 6, 7]
     assert not result.is_even
-    situation = situation_of(members=2, then=MemberChange.LEAVE)
+    situation = build_situation(members=2, then=MemberChange.LEAVE)
     assert [owner for _, owner in owners_in_order(situation, result.after)] == 4 * [0] + 4 * [None]
 
 
 def test_rooms_keep_their_queues() -> None:
-    situation = situation_of(brokers=2, members=4)
+    situation = build_situation(brokers=2, members=4)
     for member, share in only(situation, "MACHINE_ROOM_NEARBY-AVG").before.items():
         assert {q.broker_name.partition("@")[0] for q in share} == {
             situation.room_of_member(member)
@@ -78,7 +68,7 @@ def test_rooms_keep_their_queues() -> None:
 
 
 def test_waiting_messages_are_weighed() -> None:
-    result = only(situation_of(queues=4, members=2, lag="90,10,50,40"), "LAG_WEIGHTED")
+    result = only(build_situation(queues=4, members=2, lag="90,10,50,40"), "LAG_WEIGHTED")
     assert (result.waiting.least, result.waiting.most) == (90, 100)
 
 
@@ -93,7 +83,7 @@ def test_names_are_found_in_any_case() -> None:
 
 
 def test_json_has_every_name() -> None:
-    situation = situation_of(queues=3, members=2, then=MemberChange.JOIN, lag="1,2,3")
+    situation = build_situation(queues=3, members=2, then=MemberChange.JOIN, lag="1,2,3")
     fields = json_fields(situation, compare(situation, ["AVG"]))
     assert fields["then"] == {"what": "join", "who": "c3"}
     assert fields["lag"]["Orders@room1@broker-a:2"] == 3
@@ -106,7 +96,7 @@ def test_json_has_every_name() -> None:
 
 
 def test_json_of_a_quiet_group_has_no_moves() -> None:
-    situation = situation_of()
+    situation = build_situation()
     fields = json_fields(situation, compare(situation, ["AVG"]))
     assert fields["then"] is None
     assert set(fields["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}

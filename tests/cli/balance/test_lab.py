@@ -11,16 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from tests.cli.running import invoke
+from typer.testing import Result
 
 from roquet.cli.balance import lab
-from roquet.cli.main import app
 from roquet.lab import spark_job
 from roquet.lab.scenario import PRESETS, preset_names
 from roquet.lab.study import Study, StudyDirectory
 from roquet.spark.jobs import job_runner
-
-run = CliRunner().invoke
 
 SMALL = {"like": "churn", "messages": 40}
 
@@ -65,6 +63,11 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_job, "run", run_in_process)
 
 
+def lab_run(scenario: str, out: Path, words: str) -> Result:
+    """`roquet lab run` of one scenario, with more words."""
+    return invoke("lab", "run", "--scenario", scenario, "--out", out, *words.split())
+
+
 @pytest.fixture
 def scenario(tmp_path: Path) -> str:
     path = tmp_path / "small.json"
@@ -76,9 +79,7 @@ def test_a_run_recommends_a_strategy_and_writes_a_table_and_a_page(
     scenario: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    result = run(
-        app, ["lab", "run", "--scenario", scenario, "--histories", "3_0", "--out", str(out)]
-    )
+    result = lab_run(scenario, out, "--histories 3_0")
     assert result.exit_code == 0, result.output
     assert "claims hold; file://" in result.output
     assert "few moves" in result.output
@@ -89,9 +90,8 @@ def test_a_run_recommends_a_strategy_and_writes_a_table_and_a_page(
 
 @pytest.mark.slow
 def test_without_a_master_that_of_spark_submit_is_used(scenario: str, tmp_path: Path) -> None:
-    words = ["lab", "run", "--scenario", scenario, "--histories", "2"]
-    run(app, [*words, "--out", str(tmp_path / "given")])
-    run(app, [*words, "--out", str(tmp_path / "said"), "--master", "spark://spark:7077"])
+    lab_run(scenario, tmp_path / "given", "--histories 2")
+    lab_run(scenario, tmp_path / "said", "--histories 2 --master spark://spark:7077")
     assert MASTERS[-2:] == [None, "spark://spark:7077"]
 
 
@@ -99,28 +99,15 @@ def test_without_a_master_that_of_spark_submit_is_used(scenario: str, tmp_path: 
 def test_the_same_command_again_simulates_nothing(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [
-        "lab",
-        "run",
-        "--scenario",
-        scenario,
-        "--histories",
-        "8",
-        "--out",
-        str(tmp_path / "o"),
-    ]
-    first = run(app, [*command, "--json"])
+    first = lab_run(scenario, tmp_path / "o", "--histories 8 --json")
     monkeypatch.setattr(spark_job, "run", None)
-    assert run(app, [*command, "--json"]).stdout == first.stdout
-    assert run(app, [*command, "--seed", "2"]).exit_code != 0
+    assert lab_run(scenario, tmp_path / "o", "--histories 8 --json").stdout == first.stdout
+    assert lab_run(scenario, tmp_path / "o", "--histories 8 --seed 2").exit_code != 0
 
 
 def test_json_is_one_object_with_every_figure(scenario: str, tmp_path: Path) -> None:
-    result = run(
-        app,
-        ["lab", "run", "--scenario", scenario, "--histories", "8", "--strategies", "avg,pop",
-         "--out", str(tmp_path / "out"), "--json"],
-    )  # fmt: skip
+    words = "--histories 8 --strategies avg,pop --json"
+    result = lab_run(scenario, tmp_path / "out", words)
     summary = json.loads(result.stdout)
     assert summary["study"]["strategies"] == ["AVG", "POP"]
     assert summary["parts"][0]["figures"]["AVG"]["moved"]["count"] == 8
@@ -128,11 +115,8 @@ def test_json_is_one_object_with_every_figure(scenario: str, tmp_path: Path) -> 
 
 
 def test_several_scenarios_are_shown_side_by_side(scenario: str, tmp_path: Path) -> None:
-    result = run(
-        app,
-        ["lab", "run", "--scenario", scenario, "--scenario", "churn", "--histories", "4",
-         "--strategies", "AVG,STICKY", "--out", str(tmp_path / "out"), "--json"],
-    )  # fmt: skip
+    words = "--scenario churn --histories 4 --strategies AVG,STICKY --json"
+    result = lab_run(scenario, tmp_path / "out", words)
     assert [part["name"] for part in json.loads(result.stdout)["parts"]] == ["small", "churn"]
 
 
@@ -153,7 +137,7 @@ def test_without_the_flights_package_the_error_says_what_to_install(
     from roquet.cli.demo import flights
 
     monkeypatch.setattr(flights, "PACKAGE", "no-such-package-here")
-    wrong = run(app, ["lab", "run", "--scenario", "flights", "--out", str(tmp_path / "o")])
+    wrong = invoke("lab", "run", "--scenario", "flights", "--out", tmp_path / "o")
     assert "pip install 'roquet[demo]'" in str(wrong.exception)
 
 
@@ -165,7 +149,7 @@ def test_ctrl_c_reports_the_finished_parts_and_stops_spark(
 
     monkeypatch.setattr(spark_job, "run", interrupted)
     before, out = NoSpark.stopped, tmp_path / "o"
-    result = run(app, ["lab", "run", "--scenario", scenario, "--histories", "4", "--out", str(out)])
+    result = lab_run(scenario, out, "--histories 4")
     assert result.exit_code != 0
     assert "0 of 1 parts are kept, and the same command goes on from there" in result.stderr
     assert NoSpark.stopped == before + 1
@@ -191,14 +175,14 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
     tmp_path: Path, wrong: list[str], message: str
 ) -> None:
     out = tmp_path / "out"
-    result = run(app, ["lab", "run", *wrong, "--out", str(out)])
+    result = invoke("lab", "run", *wrong, "--out", str(out))
     assert message in str(result.exception)
     assert not out.exists()
 
 
 def test_a_scenario_and_a_directory_have_to_be_given() -> None:
-    assert run(app, ["lab", "run", "--out", "x"]).exit_code == 2
-    assert run(app, ["lab", "run", "--scenario", "crash"]).exit_code == 2
+    assert invoke("lab", "run", "--out", "x").exit_code == 2
+    assert invoke("lab", "run", "--scenario", "crash").exit_code == 2
 
 
 @pytest.mark.slow
@@ -207,23 +191,23 @@ def test_a_report_is_written_again_and_opened(
 ) -> None:
     out, opened = tmp_path / "out", list[str]()
     monkeypatch.setattr("typer.launch", opened.append)
-    run(app, ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(out)])
+    lab_run(scenario, out, "--histories 8")
     page = (out / "report.html").read_bytes()
     (out / "report.html").unlink()
-    assert run(app, ["lab", "report", str(out), "--no-open"]).exit_code == 0
+    assert invoke("lab", "report", str(out), "--no-open").exit_code == 0
     assert (out / "report.html").read_bytes() == page
     assert opened == []
-    assert run(app, ["lab", "report", str(out)]).exit_code == 0
+    assert invoke("lab", "report", str(out)).exit_code == 0
     assert opened == [(out / "report.html").resolve().as_uri()]
 
 
 def test_there_is_no_report_of_an_empty_or_unfinished_run(scenario: str, tmp_path: Path) -> None:
-    assert "holds no study" in str(run(app, ["lab", "report", str(tmp_path)]).exception)
+    assert "holds no study" in str(invoke("lab", "report", str(tmp_path)).exception)
     out = tmp_path / "out"
-    run(app, ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(out)])
+    lab_run(scenario, out, "--histories 8")
     (out / "histories" / "part=00000" / "00.parquet").unlink()
     (out / "histories" / "part=00000").rmdir()
-    assert "1 of 1 parts are missing" in str(run(app, ["lab", "report", str(out)]).exception)
+    assert "1 of 1 parts are missing" in str(invoke("lab", "report", str(out)).exception)
 
 
 def test_a_claim_that_does_not_hold_is_an_exit_code(
@@ -233,19 +217,16 @@ def test_a_claim_that_does_not_hold_is_an_exit_code(
 
     monkeypatch.setattr(invariants, "TOLERANCE", -1.0)
     monkeypatch.setattr(invariants, "EVEN_STRATEGIES", ("CONSISTENT_HASH",))
-    result = run(
-        app,
-        ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(tmp_path / "o")],
-    )
+    result = lab_run(scenario, tmp_path / "o", "--histories 8")
     assert result.exit_code == 1
     assert "does not hold: CONSISTENT_HASH: members' shares differ" in result.output
 
 
 def test_scenarios_are_listed_and_one_is_shown_to_start_from() -> None:
-    listed = run(app, ["lab", "scenarios"]).stdout
+    listed = invoke("lab", "scenarios").stdout
     assert all(name in listed for name in preset_names())
-    assert json.loads(run(app, ["lab", "scenarios", "crash"]).stdout)["crashes"] == 1
-    lines = run(app, ["lab", "scenarios", "--json"]).stdout.splitlines()
+    assert json.loads(invoke("lab", "scenarios", "crash").stdout)["crashes"] == 1
+    lines = invoke("lab", "scenarios", "--json").stdout.splitlines()
     assert [json.loads(line)["name"] for line in lines] == preset_names()
 
 
@@ -253,7 +234,7 @@ def test_without_spark_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lab, "NEEDED", ("no_such_module_here",))
-    wrong = run(app, ["lab", "run", "--scenario", "crash", "--out", str(tmp_path / "out")])
+    wrong = invoke("lab", "run", "--scenario", "crash", "--out", str(tmp_path / "out"))
     assert "pip install 'roquet[spark]'" in str(wrong.exception)
 
 

@@ -12,7 +12,7 @@ from roquet.cli.balance.situation import MemberChange, Situation, build_situatio
 
 def situation_of(then: MemberChange | None) -> Situation:
     lag = "1,2,3,4,5,6,7,8" if then is MemberChange.KILL else ""
-    return build_situation(queues=8, brokers=1, members=3, rooms=None, lag=lag, then=then, who=None)
+    return build_situation(lag=lag, then=then)
 
 
 @pytest.mark.parametrize("then", [None, *MemberChange])

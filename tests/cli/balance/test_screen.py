@@ -13,11 +13,7 @@ from roquet.cli.balance.situation import MemberChange, build_situation
 def screen_of(
     strategy: str = "all", *, colour: bool = False, width: int = 80, **changes: Any
 ) -> str:
-    defaults: dict[str, Any] = {
-        "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
-        "who": None,
-    }  # fmt: skip
-    situation = build_situation(**{**defaults, **changes})
+    situation = build_situation(**changes)
     text = io.StringIO()
     console = Console(
         file=text,

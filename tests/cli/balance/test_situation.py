@@ -4,20 +4,12 @@ from typing import Any
 
 import pytest
 
-from roquet.cli.balance.situation import MemberChange, Situation, build_situation
+from roquet.cli.balance.situation import MemberChange, build_situation
 from roquet.model.errors import UsageError
 
 
-def situation_of(**changes: Any) -> Situation:
-    defaults: dict[str, Any] = {
-        "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
-        "who": None,
-    }  # fmt: skip
-    return build_situation(**{**defaults, **changes})
-
-
 def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
-    situation = situation_of(queues=5, brokers=2)
+    situation = build_situation(queues=5, brokers=2)
     assert [str(queue) for queue in situation.queues] == [
         "Orders@room1@broker-a:0",
         "Orders@room1@broker-a:1",
@@ -35,29 +27,29 @@ def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
 
 
 def test_one_broker_is_one_machine_room_and_needs_no_letter() -> None:
-    situation = situation_of(queues=1, members=1)
+    situation = build_situation(queues=1, members=1)
     assert situation.label(situation.queues[0]) == "0"
     assert situation.summary() == "1 queue on 1 broker, 1 member"
 
 
 def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
-    situation = situation_of(members=9, then=MemberChange.JOIN)
+    situation = build_situation(members=9, then=MemberChange.JOIN)
     assert situation.changed_member == "c10"
     assert situation.remaining == [f"c{n:02}" for n in range(1, 11)]
     assert situation.summary().endswith("9 members; then c10 joins")
 
 
 def test_the_last_member_leaves_unless_another_is_named() -> None:
-    assert situation_of(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
-    killed = situation_of(then=MemberChange.KILL, who="c1")
+    assert build_situation(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
+    killed = build_situation(then=MemberChange.KILL, who="c1")
     assert killed.remaining == ["c2", "c3"]
     assert killed.all_members == ["c1", "c2", "c3"]
     assert killed.summary().endswith("then c1 is killed")
-    assert situation_of(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
+    assert build_situation(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
 
 
 def test_lag_is_in_the_order_of_the_queues() -> None:
-    situation = situation_of(queues=3, lag="5,0, 9")
+    situation = build_situation(queues=3, lag="5,0, 9")
     assert [situation.lag[queue] for queue in situation.queues] == [5, 0, 9]
 
 
@@ -76,4 +68,4 @@ def test_lag_is_in_the_order_of_the_queues() -> None:
 )
 def test_impossible_numbers_are_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        situation_of(**changes)
+        build_situation(**changes)

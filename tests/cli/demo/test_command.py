@@ -1,10 +1,9 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.running import invoke
 
 from roquet.cli.demo import command
-from roquet.cli.main import app
 from roquet.model.errors import UsageError
 
 
@@ -28,7 +27,7 @@ def test_the_exit_code_says_whether_everything_added_up(
         return succeeded
 
     monkeypatch.setattr(command, "run_demo", run)
-    result = CliRunner().invoke(app, ["demo", "--flights", "7", "--html", "x.html"])
+    result = invoke("demo", "--flights", "7", "--html", "x.html")
     assert result.exit_code == code
     ((directory, count, html),) = seen
     assert (count, html) == (7, Path("x.html"))
@@ -37,7 +36,7 @@ def test_the_exit_code_says_whether_everything_added_up(
 
 def test_the_directory_of_keep_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(command, "run_demo", lambda directory, *_: bool(directory / "x"))
-    CliRunner().invoke(app, ["demo", "--keep", str(tmp_path)])
+    invoke("demo", "--keep", str(tmp_path))
     assert tmp_path.exists()
 
 

@@ -21,7 +21,7 @@ def with_table(**changes: int) -> DemoFacts:
 
 
 def test_facts_that_add_up_are_a_success() -> None:
-    assert facts.failed(GOOD) == []
+    assert facts.failed(facts.checks(GOOD)) == []
     assert facts.verdict(GOOD).startswith("4 sent = 4 stored = 4 rows: nothing lost")
 
 
@@ -43,10 +43,10 @@ def test_a_message_handled_twice_is_reported_and_is_no_failure() -> None:
     ],
 )
 def test_whatever_does_not_add_up_is_named(counted: DemoFacts, words: str) -> None:
-    assert any(words in line for line in facts.failed(counted))
+    assert any(words in line for line in facts.failed(facts.checks(counted)))
     assert facts.verdict(counted).startswith("FAILED: ")
     assert words in facts.verdict(counted)
 
 
 def test_one_row_lost_and_one_doubled_do_not_cancel_out() -> None:
-    assert facts.failed(with_table(rows=4, distinct=3))
+    assert facts.failed(facts.checks(with_table(rows=4, distinct=3)))

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from roquet.cli.demo import flights
-from roquet.cli.demo.facts import TableFacts, failed
+from roquet.cli.demo.facts import TableFacts, checks, failed
 from roquet.cli.demo.orchestration import DemoRun
 from roquet.cli.demo.screen import Screen
 from roquet.cli.process.child_processes import ChildProcessFailed
@@ -33,7 +33,7 @@ async def test_every_flight_is_sent_stored_and_handled_though_members_come_and_g
     terminal = io.StringIO()
     stage = WithoutSpark(tmp_path, COUNT, Screen(Console(file=terminal, width=120)))
     facts, journey = await stage.run()
-    assert failed(facts) == []
+    assert failed(checks(facts)) == []
     assert [name for _, name in journey.moments] == ["consumer-3 joins", "consumer-1 is killed"]
     assert set(journey.books) == {"consumer-1", "consumer-2", "consumer-3"} == set(journey.ends_ms)
     assert len(journey.sent_ms) == COUNT

@@ -1,19 +1,20 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from roquet.cli.demo import audit, pipeline
+from roquet.cli.demo import pipeline
 from roquet.cli.demo.pipeline import PipelineSettings, RowsWritten
 from roquet.client import blocking
 from roquet.model.message import Message
 from roquet.testing.cluster import BlockingCluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 FLIGHT = {"tailnum": "N1", "carrier": "UA", "hour": 5, "origin": "EWR", "dest": "IAH"}
 
@@ -64,7 +65,7 @@ def test_a_stream_that_was_stopped_in_the_middle_ends_with_every_row_once(
     rest = msgspec.structs.replace(whole, before=first[-1].rows)
     pipeline.follow(pipeline.stream(spark, rest), rest)
     table = spark.read.parquet(whole.table)
-    facts = audit.table_facts(table)
+    facts = pipeline.table_facts(table)
     assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == (100, 100, 0, 0)
     assert tuple(table.columns) == pipeline.COLUMNS
 
@@ -91,3 +92,59 @@ def test_settings_travel_on_a_command_line() -> None:
 def test_progress_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.say(RowsWritten(7))
     assert capsys.readouterr().out == '{"rows":7}\n'
+
+
+Row = tuple[str, int, int, int, str | None, str, int]
+
+GOOD: Sequence[Row] = (
+    ("broker-a", 0, 0, 0, "N1", "UA", 5),
+    ("broker-a", 0, 1, 2, "N1", "UA", 6),
+    ("broker-b", 0, 0, 1, "N2", "AA", 5),
+    ("broker-b", 0, 1, 3, None, "AA", 5),
+)
+
+
+def table(spark: "SparkSession", rows: Sequence[Row]) -> "DataFrame":
+    return spark.createDataFrame(
+        list(rows),
+        "broker string, queue_id int, queue_offset bigint, row bigint, tailnum string, "
+        "carrier string, hour int",
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.spark_suite
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        (GOOD, (4, 4, 0, 0)),
+        ([*GOOD, GOOD[0]], (5, 4, 0, 0)),
+        (GOOD[1:], (3, 3, 1, 0)),
+        ([GOOD[0], ("broker-a", 0, 4, 9, "N1", "UA", 7)], (2, 2, 3, 0)),
+        ([], (0, 0, 0, 0)),
+    ],
+)
+def test_rows_gaps_and_disorder_are_counted(
+    spark: "SparkSession", rows: Sequence[Row], counts: tuple[int, ...]
+) -> None:
+    facts = pipeline.table_facts(table(spark, rows))
+    assert (facts.rows, facts.distinct, facts.gaps, facts.disordered) == counts
+    if rows is GOOD:
+        assert facts.carriers == {"UA": {5: 1, 6: 1}, "AA": {5: 2}}
+
+
+@pytest.mark.spark
+@pytest.mark.spark_suite
+@pytest.mark.parametrize(
+    ("first", "second", "disordered"),
+    [
+        (("broker-a", 0, 0, 2, "N1", "UA", 5), ("broker-a", 0, 1, 0, "N1", "UA", 6), 1),
+        (("broker-a", 0, 0, 0, "N1", "UA", 5), ("broker-a", 1, 0, 2, "N1", "UA", 6), 1),
+        (("broker-a", 0, 0, 2, None, "UA", 5), ("broker-b", 1, 0, 0, None, "UA", 6), 0),
+    ],
+    ids=["out of order", "in two queues", "without an aircraft"],
+)
+def test_an_aircraft_has_its_flights_in_one_queue_in_order(
+    spark: "SparkSession", first: Row, second: Row, disordered: int
+) -> None:
+    assert pipeline.disordered_aircraft(table(spark, [first, second])) == disordered

@@ -1,20 +1,10 @@
 import msgspec
+from tests.cli.demo.test_facts import GOOD
 
 from roquet.cli.demo import report
 from roquet.cli.demo.event_log import HandledFlight, QueuesOwned
-from roquet.cli.demo.facts import DemoFacts, TableFacts, verdict
+from roquet.cli.demo.facts import verdict
 from roquet.cli.demo.report import DemoTimeline
-
-GOOD = DemoFacts(
-    flights=4,
-    sent=4,
-    stored=4,
-    handled=4,
-    twice=1,
-    table=TableFacts(
-        rows=4, distinct=4, gaps=0, disordered=0, carriers={"UA": {5: 3}, "AA": {6: 1}}
-    ),
-)
 
 JOURNEY = DemoTimeline(
     sent_ms=[0, 100, 200, 900],

@@ -11,13 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from tests.cli.running import invoke
 
 from roquet.cli.lake import query
-from roquet.cli.main import app
 from roquet.model.errors import ConfigError, UsageError
-
-run = CliRunner().invoke
 
 ROWS = pa.table(
     {
@@ -49,7 +46,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_a_result_is_a_table(answered: dict[str, Any]) -> None:
-    result = run(app, ["lake", "query", "select 1", "--table", "flights=lake/flights"])
+    result = invoke("lake", "query", "select 1", "--table", "flights=lake/flights")
     assert result.exit_code == 0, result.output
     assert answered["places"] == {"flights": "lake/flights"}
     head, first, second, _ = result.stdout.splitlines()
@@ -68,13 +65,13 @@ def test_a_result_is_a_table(answered: dict[str, Any]) -> None:
 
 def test_a_long_table_is_cut(answered: dict[str, Any]) -> None:
     answered["rows"] = pa.table({"n": list(range(300))})
-    lines = run(app, ["lake", "query", "x", "--table", "t=p"]).stdout.splitlines()
+    lines = invoke("lake", "query", "x", "--table", "t=p").stdout.splitlines()
     assert len(lines) == 202
     assert lines[-1] == "and more: these are the first 200; --csv and --json print all"
 
 
 def test_a_result_is_json_for_programs(answered: dict[str, Any]) -> None:
-    lines = run(app, ["lake", "query", "x", "--table", "t=p", "--json"]).stdout.splitlines()
+    lines = invoke("lake", "query", "x", "--table", "t=p", "--json").stdout.splitlines()
     rows = [json.loads(line) for line in lines]
     assert rows[0] == {
         "carrier": "UA",
@@ -88,7 +85,7 @@ def test_a_result_is_json_for_programs(answered: dict[str, Any]) -> None:
 
 
 def test_a_result_is_csv_for_spreadsheets(answered: dict[str, Any]) -> None:
-    lines = run(app, ["lake", "query", "x", "--table", "t=p", "--csv"]).stdout.splitlines()
+    lines = invoke("lake", "query", "x", "--table", "t=p", "--csv").stdout.splitlines()
     assert lines[0] == "carrier,flights,delay,body,day,at"
     assert lines[2] == ",7,,ff,2026-01-31,2026-01-31 00:00:00+00:00"
     assert lines[3].startswith('"a,b",3,nan,,')
@@ -97,7 +94,7 @@ def test_a_result_is_csv_for_spreadsheets(answered: dict[str, Any]) -> None:
 def test_hostile_text_is_escaped(answered: dict[str, Any]) -> None:
     answered["rows"] = pa.table({"t\x1b[31m": ["\x1b]0;owned\x07"]})
     for form in ([], ["--csv"], ["--json"]):
-        shown = run(app, ["lake", "query", "x", "--table", "t=p", *form]).stdout
+        shown = invoke("lake", "query", "x", "--table", "t=p", *form).stdout
         assert not {"\x1b", "\x07"} & set(shown)
 
 
@@ -110,7 +107,7 @@ def test_hostile_text_is_escaped(answered: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_options_are_one_error(answered: dict[str, Any], words: list[str], text: str) -> None:
-    error = run(app, ["lake", "query", "x", *words]).exception
+    error = invoke("lake", "query", "x", *words).exception
     assert isinstance(error, ConfigError | UsageError)
     assert text in str(error)
 
@@ -120,7 +117,7 @@ def test_without_duckdb_the_command_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "duckdb" else find(name)
     )
-    error = run(app, ["lake", "query", "select 1", "--table", "t=p"]).exception
+    error = invoke("lake", "query", "select 1", "--table", "t=p").exception
     assert isinstance(error, UsageError)
     assert str(error) == "this needs duckdb: pip install 'roquet[lake]'"
 

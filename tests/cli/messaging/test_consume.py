@@ -3,30 +3,16 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
 
-from roquet.cli.main import app
 from roquet.cli.terminal import output
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
-from roquet.testing.cluster import BlockingCluster
 
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(default_queue_count=1) as cluster:
-        yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, text: str | None = None) -> Result:
-    result = CliRunner().invoke(app, list(arguments), input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+CLUSTER = {"default_queue_count": 1}
 
 
 def test_a_missing_topic_is_waited_for_and_a_similar_name_is_suggested(
@@ -55,7 +41,7 @@ def test_a_missing_topic_is_waited_for_and_a_similar_name_is_suggested(
 
 
 def test_a_group_continues_at_its_progress(namesrv: str) -> None:
-    roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", text="a\nb\nc\n")
+    roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", typed="a\nb\nc\n")
     read = ("consume", "grouped", "--group", "g", "-n", namesrv)
     assert roquet(*read, "--count", "2").stdout.split() == ["a", "b"]
     assert roquet(*read, "--count", "1").stdout.split() == ["c"]
@@ -118,7 +104,7 @@ def test_from_last_follows_a_topic(namesrv: str) -> None:
 
 
 def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
-    roquet("produce", "bytes", "-q", "-n", namesrv, text="x")
+    roquet("produce", "bytes", "-q", "-n", namesrv, typed="x")
     from roquet.client import blocking
 
     with blocking.Producer(namesrv) as producer:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import invoke, roquet
+from typer.testing import Result
 
 from roquet.admin import dead_letters
-from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import RoquetError, UsageError
 from roquet.net.blocking import BlockingChannel
@@ -23,12 +23,8 @@ def running() -> Iterator[BlockingCluster]:
         yield cluster
 
 
-def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -> Result:
-    arguments = ("dlq", *arguments, "-n", running.namesrv_addr)
-    result = CliRunner().invoke(app, list(arguments), input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def dlq(running: BlockingCluster, *arguments: str, typed: str | None = None) -> Result:
+    return roquet("dlq", *arguments, "-n", running.namesrv_addr, typed=typed)
 
 
 def make_dead_letters(
@@ -58,16 +54,16 @@ def messages_of_topic(running: BlockingCluster, group: str) -> list[dict[str, An
     with blocking.PullConsumer(running.namesrv_addr, group="look") as reader:
         (queue,) = reader.queues(f"{group}-topic")
         count = str(reader.max_offset(queue))
-    lines = CliRunner().invoke(app, [*arguments, "--count", count]).output.splitlines()
+    lines = invoke(*arguments, "--count", count).output.splitlines()
     return [json.loads(line) for line in lines]
 
 
 def test_groups_and_their_counts_are_listed(running: BlockingCluster) -> None:
     make_dead_letters(running, "listed", b"1", b"2")
-    output = roquet(running, "ls").output
+    output = dlq(running, "ls").output
     assert output.splitlines()[0].split() == ["group", "queue", "letters", "not", "resent"]
     assert ["listed", "broker-a:0", "2", "2"] in [line.split() for line in output.splitlines()]
-    letters = [json.loads(line) for line in roquet(running, "ls", "--json").output.splitlines()]
+    letters = [json.loads(line) for line in dlq(running, "ls", "--json").output.splitlines()]
     assert {
         "group": "listed", "broker": "broker-a", "queue": 0, "letters": 2, "not_resent": 2,
         "fault": None,
@@ -78,12 +74,12 @@ def test_letters_are_shown_in_a_line_each(running: BlockingCluster) -> None:
     (first, second) = make_dead_letters(
         running, "shown", b"one\nline", b"x" * 100, keys=("k1", "k2")
     )
-    lines = roquet(running, "show", "shown").output.splitlines()
+    lines = dlq(running, "show", "shown").output.splitlines()
     assert lines[0].startswith(first)
     assert "from shown-topic  key k1 k2  failed 1  one line" in lines[0]
     assert lines[1].startswith(second)
     assert lines[1].endswith("…")
-    limited = roquet(running, "show", "shown", "--limit", "1", "--json")
+    limited = dlq(running, "show", "shown", "--limit", "1", "--json")
     assert limited.stderr == "the newest 1 of 2; --limit shows more\n"
     letter = json.loads(limited.stdout)
     assert (letter["message_id"], letter["body"]) == (second, "x" * 100)
@@ -92,13 +88,13 @@ def test_letters_are_shown_in_a_line_each(running: BlockingCluster) -> None:
 
 def test_a_body_that_is_no_text_is_base64_in_json(running: BlockingCluster) -> None:
     make_dead_letters(running, "raw", b"\xff\x00")
-    letter = json.loads(roquet(running, "show", "raw", "--json").output)
+    letter = json.loads(dlq(running, "show", "raw", "--json").output)
     assert letter["body_base64"] == "/wA="
 
 
 def test_a_dry_run_sends_nothing(running: BlockingCluster) -> None:
     (one,) = make_dead_letters(running, "dry", b"1")
-    output = roquet(running, "resend", "dry", "--all", "--dry-run").output
+    output = dlq(running, "resend", "dry", "--all", "--dry-run").output
     assert one in output
     assert "1 to topic dry-topic" in output
     assert len(messages_of_topic(running, "dry")) == 1
@@ -108,7 +104,7 @@ def test_a_dry_run_sends_nothing(running: BlockingCluster) -> None:
 def test_the_user_has_to_confirm(running: BlockingCluster, answer: str, count: int) -> None:
     group = f"asked{count}{len(answer)}"
     make_dead_letters(running, group, b"1")
-    result = roquet(running, "resend", group, "--all", text=answer)
+    result = dlq(running, "resend", group, "--all", typed=answer)
     assert "Send 1 message again?" in result.output
     assert result.exit_code == (0 if count == 2 else 1)
     assert len(messages_of_topic(running, group)) == count
@@ -116,7 +112,7 @@ def test_the_user_has_to_confirm(running: BlockingCluster, answer: str, count: i
 
 def test_one_letter_is_sent_by_its_id(running: BlockingCluster) -> None:
     ids = make_dead_letters(running, "by-id", b"1", b"2", b"3")
-    output = roquet(running, "resend", "by-id", "--id", ids[1], "--yes").output
+    output = dlq(running, "resend", "by-id", "--id", ids[1], "--yes").output
     assert "1 sent" in output
     assert "%DLQ%by-id" in output
     letters = messages_of_topic(running, "by-id")
@@ -127,20 +123,20 @@ def test_one_letter_is_sent_by_its_id(running: BlockingCluster) -> None:
 def test_letters_are_sent_by_key_and_tag(running: BlockingCluster) -> None:
     make_dead_letters(running, "picked", b"1", tag="red", keys=("a",))
     make_dead_letters(running, "picked", b"2", tag="blue", keys=("a",))
-    roquet(running, "resend", "picked", "--tag", "blue", "--key", "a", "-y")
+    dlq(running, "resend", "picked", "--tag", "blue", "--key", "a", "-y")
     assert [one["body"] for one in messages_of_topic(running, "picked")] == ["1", "2", "2"]
 
 
 def test_all_letters_are_sent_once_unless_again_is_given(running: BlockingCluster) -> None:
     make_dead_letters(running, "all", *[b"%d" % number for number in range(30)])
-    result = roquet(running, "resend", "all", "--all", "--yes")
+    result = dlq(running, "resend", "all", "--all", "--yes")
     assert "and 10 more" in result.output
     assert "30 sent" in result.output
     with pytest.raises(RoquetError, match="--again"):
-        roquet(running, "resend", "all", "--all", "--yes")
+        dlq(running, "resend", "all", "--all", "--yes")
     make_dead_letters(running, "all", b"new")
-    assert "1 sent" in roquet(running, "resend", "all", "--all", "--yes").output
-    assert "31 sent" in roquet(running, "resend", "all", "--all", "--again", "--yes").output
+    assert "1 sent" in dlq(running, "resend", "all", "--all", "--yes").output
+    assert "31 sent" in dlq(running, "resend", "all", "--all", "--again", "--yes").output
     assert len(messages_of_topic(running, "all")) == 31 + 30 + 1 + 31
 
 
@@ -155,14 +151,14 @@ def test_letters_that_cannot_be_sent_are_left_out(running: BlockingCluster) -> N
                 properties="RETRY_TOPIC\x01odd-topic\x02", body=b"not compressed at all",
             )
         )  # fmt: skip
-    assert roquet(running, "resend", "odd", "--all", "--dry-run").exit_code == 1
-    result = roquet(running, "resend", "odd", "--all", "--yes")
+    assert dlq(running, "resend", "odd", "--all", "--dry-run").exit_code == 1
+    result = dlq(running, "resend", "odd", "--all", "--yes")
     assert "2 letters cannot be sent:" in result.output
     assert "does not say what topic it came from" in result.output
     assert "has no whole body to send" in result.output
     assert "1 sent" in result.output
     assert result.exit_code == 1, "scripts can tell"
-    assert "from ?" in roquet(running, "show", "odd").output
+    assert "from ?" in dlq(running, "show", "odd").output
 
 
 @pytest.mark.parametrize(
@@ -180,28 +176,28 @@ def test_wrong_use_is_an_error(
 ) -> None:
     make_dead_letters(running, "wrong", b"1")
     with pytest.raises(UsageError, match=complaint):
-        roquet(running, *arguments)
+        dlq(running, *arguments)
 
 
 def test_an_address_without_a_server_is_an_error() -> None:
     for words in (["ls"], ["show", "g"], ["resend", "g", "--all"]):
-        result = CliRunner().invoke(app, ["dlq", *words, "-n", "127.0.0.1:1"])
+        result = invoke("dlq", *words, "-n", "127.0.0.1:1")
         assert isinstance(result.exception, RoquetError)
         assert "no name server answered" in str(result.exception)
 
 
 def test_a_cluster_without_dead_letters_says_so() -> None:
     with BlockingCluster() as running:
-        assert "no group has dead letters" in roquet(running, "ls").output
+        assert "no group has dead letters" in dlq(running, "ls").output
 
 
 def test_resent_letters_are_printed_as_json(running: BlockingCluster) -> None:
     ids = make_dead_letters(running, "json", b"1", b"2")
     resend = ("resend", "json", "--all", "--json")
-    dry = roquet(running, *resend, "--dry-run")
+    dry = dlq(running, *resend, "--dry-run")
     assert [json.loads(line)["sent"] for line in dry.stdout.splitlines()] == [False, False]
     assert "2 to topic json-topic" in dry.stderr
-    done = roquet(running, *resend, "--yes")
+    done = dlq(running, *resend, "--yes")
     receipts = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["message_id"], one["sent"]) for one in receipts] == [
         (ids[0], True),
@@ -213,9 +209,9 @@ def test_resent_letters_are_printed_as_json(running: BlockingCluster) -> None:
 def test_a_choice_without_letters_is_no_wrong_use(running: BlockingCluster) -> None:
     make_dead_letters(running, "picky", b"1")
     with pytest.raises(RoquetError, match="group 'picky' has no dead letter with --") as error:
-        roquet(running, "resend", "picky", "--key", "none")
+        dlq(running, "resend", "picky", "--key", "none")
     assert not isinstance(error.value, UsageError)
-    CliRunner().invoke(app, ["group", "create", "healthy", "-n", running.namesrv_addr])
+    invoke("group", "create", "healthy", "-n", running.namesrv_addr)
     with pytest.raises(RoquetError, match="group 'healthy' has no dead letters") as none:
-        roquet(running, "show", "healthy")
+        dlq(running, "show", "healthy")
     assert not isinstance(none.value, UsageError)

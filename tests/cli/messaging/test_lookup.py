@@ -3,9 +3,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
 
-from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
 from roquet.model.message import Message
@@ -24,13 +23,6 @@ def sent() -> Iterator[tuple[str, SendReceipt]]:
             receipt = producer.send("orders", b"a\nb", keys=("k1",), tag="T", properties={"p": "v"})
             producer.send("orders", b"\xff")
         yield cluster.namesrv_addr, receipt
-
-
-def roquet(*arguments: str) -> Result:
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_a_message_is_shown_with_everything_known(sent: tuple[str, SendReceipt]) -> None:

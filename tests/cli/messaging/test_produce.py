@@ -5,31 +5,18 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import invoke, roquet
 
-from roquet.cli.main import app
 from roquet.cli.messaging import produce
 from roquet.model.errors import UsageError
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.cluster import BlockingCluster
 
-
-@pytest.fixture(scope="module")
-def namesrv() -> Iterator[str]:
-    with BlockingCluster(default_queue_count=1) as cluster:
-        yield cluster.namesrv_addr
-
-
-def roquet(*arguments: str, text: str | None = None) -> Result:
-    result = CliRunner().invoke(app, list(arguments), input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+CLUSTER = {"default_queue_count": 1}
 
 
 def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(namesrv: str) -> None:
@@ -42,7 +29,7 @@ def test_one_message_is_sent_with_its_key_and_tag_and_its_receipt_is_printed(nam
 
 
 def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
-    sent = roquet("produce", "lines", "-q", "-n", namesrv, text="one\n\ntwo\r\nthree")
+    sent = roquet("produce", "lines", "-q", "-n", namesrv, typed="one\n\ntwo\r\nthree")
     assert sent.stdout == ""
     got = roquet("consume", "lines", "--count", "3", "-n", namesrv).output
     assert sorted(got.split()) == ["one", "three", "two"]
@@ -128,5 +115,5 @@ def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_pat
 
 def test_empty_lines_are_counted(namesrv: str) -> None:
     words = ["produce", "gaps", "-q", "-n", namesrv]
-    result = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    result = invoke(*words, typed="a\n\n\nb\n")
     assert result.stderr == "2 empty lines not sent: no message is empty\n"

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli.running import roquet
+from typer.testing import Result
 
-from roquet.cli.main import app
 from roquet.model.errors import RoquetError, UsageError
 from roquet.store.store import Draft
 from roquet.testing.cluster import BlockingCluster
@@ -22,18 +22,15 @@ def running() -> Iterator[BlockingCluster]:
         yield cluster
 
 
-def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -> Result:
-    result = CliRunner().invoke(app, [*arguments, "-n", running.namesrv_addr], input=text)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def in_cluster(running: BlockingCluster, *arguments: str, typed: str | None = None) -> Result:
+    return roquet(*arguments, "-n", running.namesrv_addr, typed=typed)
 
 
 def wait_for_listed(running: BlockingCluster, count: int) -> list[dict[str, Any]]:
     """Wait until so many messages are set aside, and return their fields."""
     lines: list[str] = []
     for _ in range(500):
-        lines = roquet(running, "set-aside", "ls", "--json").stdout.splitlines()
+        lines = in_cluster(running, "set-aside", "ls", "--json").stdout.splitlines()
         if len(lines) >= count:
             break
         time.sleep(0.02)
@@ -52,11 +49,11 @@ def poison(running: BlockingCluster, *properties: bytes) -> None:
 
 
 def test_messages_set_aside_are_listed_and_put_back(running: BlockingCluster) -> None:
-    result = roquet(running, "set-aside", "ls")
+    result = in_cluster(running, "set-aside", "ls")
     assert (result.stdout, result.stderr) == ("", "no message is set aside\n")
-    assert roquet(running, "cluster", "show").stderr == ""
+    assert in_cluster(running, "cluster", "show").stderr == ""
     with pytest.raises(RoquetError, match="no message is set aside"):
-        roquet(running, "set-aside", "retry", "--all")
+        in_cluster(running, "set-aside", "retry", "--all")
     nowhere = encode_properties({"TIMER_OUT_MS": "1000", "REAL_TOPIC": "../etc"})
     poison(running, b"\xff\x01\x1b[2J\x02", nowhere)
     first, second = wait_for_listed(running, 2)
@@ -64,27 +61,27 @@ def test_messages_set_aside_are_listed_and_put_back(running: BlockingCluster) ->
     assert first["place"].startswith(f"{TIMER}/0/0/")
     assert first["reason"].startswith("MessageIllegal: a timed message has no delivery time")
     assert "cannot be the name of a directory" in second["reason"]
-    lines = roquet(running, "set-aside", "ls").stdout.splitlines()
+    lines = in_cluster(running, "set-aside", "ls").stdout.splitlines()
     assert [line.split()[0] for line in lines] == [first["message_id"], second["message_id"]]
-    assert "has set 2 messages aside" in roquet(running, "cluster", "show").stderr
-    dry = roquet(running, "set-aside", "retry", first["message_id"].lower(), "--dry-run")
+    assert "has set 2 messages aside" in in_cluster(running, "cluster", "show").stderr
+    dry = in_cluster(running, "set-aside", "retry", first["message_id"].lower(), "--dry-run")
     assert dry.stdout.splitlines()[0] == lines[0]
-    result = roquet(running, "set-aside", "retry", first["message_id"], "--yes", "--json")
+    result = in_cluster(running, "set-aside", "retry", first["message_id"], "--yes", "--json")
     assert [json.loads(line)["put_back"] for line in result.stdout.splitlines()] == [True]
     wait_for_listed(running, 3)  # it cannot be handled this time either
-    assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
+    assert in_cluster(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
     wait_for_listed(running, 6)
-    assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
+    assert in_cluster(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
 
 
 def test_putting_back_needs_a_choice_of_messages(running: BlockingCluster) -> None:
     for arguments in ([], ["--all", "0A"]):
         with pytest.raises(UsageError, match="say which"):
-            roquet(running, "set-aside", "retry", *arguments)
+            in_cluster(running, "set-aside", "retry", *arguments)
     poison(running, b"\xff")
     wait_for_listed(running, 1)
     with pytest.raises(UsageError, match="0A is not the id"):
-        roquet(running, "set-aside", "retry", "0A", "-y")
+        in_cluster(running, "set-aside", "retry", "0A", "-y")
 
 
 def test_a_message_that_cannot_be_put_back_is_reported(running: BlockingCluster) -> None:
@@ -95,7 +92,7 @@ def test_a_message_that_cannot_be_put_back_is_reported(running: BlockingCluster)
         raise ValueError("odd")
 
     running.brokers[0].broker.delivery.set_aside.retry = refuse  # type: ignore[method-assign]
-    result = roquet(running, "set-aside", "retry", "--all", "-y")
+    result = in_cluster(running, "set-aside", "retry", "--all", "-y")
     assert result.exit_code == 1
     assert f"{first['message_id']}: code 1: Put message back to its service failed. odd" in (
         result.stderr

@@ -10,8 +10,11 @@ import pytest
 from tests.cli.servers.test_start import ENVIRON, command, started
 from tests.controller.state_store.real_etcd import running_etcd
 
-from roquet.model.errors import CallError
+from roquet.cli.servers.controller import DEFAULT_STORE, configured, load_settings, read_file
+from roquet.controller.config import ControllerConfig
+from roquet.model.errors import CallError, ConfigError
 from roquet.net.channel import Channel
+from roquet.net.tls import ServerTls, Tls, TlsMode
 from roquet.wire.calls.controller import (
     ApplyBrokerId,
     ElectMaster,
@@ -45,10 +48,7 @@ async def first_group(port: int) -> None:
     """Register one broker at a controller, and let it lead."""
     async with await Channel.connect("127.0.0.1", port) as channel:
         apply = ApplyBrokerId(
-            cluster_name="C",
-            broker_name="bc",
-            applied_broker_id=1,
-            register_check_code="h:1;17",
+            cluster_name="C", broker_name="bc", applied_broker_id=1, register_check_code="h:1;17"
         )
         await channel.call(apply)
         await channel.call(ElectMaster(cluster_name="C", broker_name="bc", broker_id=1))
@@ -155,3 +155,29 @@ async def test_nobody_answers_once_it_was_stopped(tmp_path: Path) -> None:
         port = port_of(printed)
     with pytest.raises(CallError):
         await metadata(port)
+
+
+def test_a_store_that_nobody_named_survives_a_restart() -> None:
+    assert configured(ControllerConfig(), {"store": None}).store == DEFAULT_STORE
+    assert configured(ControllerConfig(), {"store": "memory"}).store == "memory"
+    loaded = ControllerConfig(store="etcd:h:1", port=7)
+    assert configured(loaded, {"port": None}) == loaded
+    assert configured(loaded, {"port": 8}).port == 8
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none: cannot be read"):
+        read_file(tmp_path / "none")
+    path = tmp_path / "c"
+    path.write_text("listenPort=3\n")
+    assert load_settings(path).port == 3
+
+
+def test_a_file_may_have_the_keys_of_tls(tmp_path: Path) -> None:
+    path = tmp_path / "controller.conf"
+    path.write_text("listenPort=5\ntls.server.certPath=/c.pem\ntls.enable=true\n")
+    loaded = load_settings(path)
+    assert (loaded.port, loaded.tls) == (
+        5, ServerTls(cert=Path("/c.pem"), mode=TlsMode.PERMISSIVE)
+    )  # fmt: skip
+    assert loaded.calls == Tls(check_host=False, verify=False)

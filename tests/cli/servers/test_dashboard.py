@@ -9,15 +9,20 @@ from urllib.request import urlopen
 import pytest
 from tests.cli.servers.test_start import failing, started
 
+from roquet.cli import operator_command
 from roquet.cli.servers import dashboard
+from roquet.cli.servers.dashboard import job_rows, table_source
 from roquet.dashboard.config import DashboardConfig
+from roquet.lake.status import JobStatus, LagPoint, write_status
 from roquet.model.errors import ConfigError, UsageError
 
 
 def test_a_dashboard_that_is_not_installed_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(
+        operator_command, "find_spec", lambda name: None if name == "jinja2" else name
+    )
     with pytest.raises(UsageError, match=r"jinja2 not installed: pip install 'roquet\[dashboard"):
         dashboard.check_installed()
 
@@ -62,7 +67,7 @@ def test_it_shows_a_cluster_until_it_is_stopped(tmp_path: Path) -> None:
 
 def test_a_wrong_port_is_one_clear_sentence() -> None:
     with pytest.raises(ConfigError, match="is no port"):
-        dashboard.dashboard(port=70_000)
+        dashboard.dashboard(dashboard.DashboardOptions(port=70_000))
 
 
 @pytest.mark.parametrize("is_behind_tls", [False, True])
@@ -84,3 +89,20 @@ async def test_logins_that_can_be_read_on_their_way_are_warned_of(
     printed = capsys.readouterr()
     assert "dashboard ready at URL" in printed.out
     assert ("passwords and cookies" in printed.err) is not is_behind_tls
+
+
+def test_notes_beside_a_table_are_read(tmp_path: Path) -> None:
+    point = LagPoint(at_ms=2_000, committed=90, waiting=10, oldest_ms=1_000)
+    status = JobStatus(
+        job="archive", topic="orders", number=3, committed_ms=1_500, offsets={}, points=(point,)
+    )
+    write_status(tmp_path, status)
+    assert table_source() is job_rows
+    (row,) = job_rows(str(tmp_path))
+    assert (row.topic, row.commits, row.lag, row.lag_s) == ("orders", 3, 10, 1.0)
+    assert row.overtaken_s is None
+
+
+def test_a_directory_without_notes_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no status"):
+        job_rows(str(tmp_path))

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from roquet.cli.servers.server_options import (
+    MetricsOptions,
     calls_tls,
-    exporter_options,
     metrics_address,
     proxies,
     server_tls,
@@ -51,8 +51,8 @@ def test_proxies_are_addresses_and_blocks() -> None:
 
 
 def test_metrics_are_an_address_or_a_port_alone() -> None:
-    assert exporter_options(None) == {}
-    assert exporter_options("5557") == {
+    assert MetricsOptions().exporter == {}
+    assert MetricsOptions(metrics="5557").exporter == {
         "metrics_exporter": MetricsExporterType.PROM,
         "metrics_port": 5557,
         "metrics_host": "",

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.running import roquet
 
 from roquet import __version__
-from roquet.cli.main import app
 from roquet.cli.servers import start
 from roquet.client import blocking
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -176,12 +175,12 @@ def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, wor
 
 def test_a_number_that_is_no_port_of_a_broker_is_named() -> None:
     with pytest.raises(ConfigError, match="70000 is no port: choose one"):
-        CliRunner().invoke(app, ["broker", "--memory", "--port", "70000"], catch_exceptions=False)
+        roquet("broker", "--memory", "--port", "70000")
 
 
 def test_memory_and_a_directory_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="leave --data or --memory out"):
-        start.dev(memory=True, data=Path("x"))
+        start.dev(start.DevOptions(memory=True, data=Path("x")))
 
 
 def test_ctrl_c_ends_a_server_in_good_order_and_is_an_exit_code(tmp_path: Path) -> None:

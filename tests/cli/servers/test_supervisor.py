@@ -10,31 +10,34 @@ from random import randrange
 from typing import NamedTuple
 
 import pytest
-from tests.cli.servers.test_supervised_process import FakeChild
+from tests.admin.elected_group import operate
+from tests.cli.process.test_child_processes import FakeChild
+from tests.cli.running import invoke, roquet
+from tests.conversation.failover_group import CONTROLLER, Group, group
 from tests.metrics.prometheus_text import parsed
-from typer.testing import CliRunner
 
 from harness.ports import free_port
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient
-from roquet.cli.main import app
-from roquet.cli.process import runtime, systemd
+from roquet.cli.process import child_processes, runtime
 from roquet.cli.process.child_processes import ChildProcess
-from roquet.cli.servers import supervised_process, supervisor
-from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
-from roquet.cli.servers.formation import Formation
+from roquet.cli.servers import supervisor
 from roquet.cli.servers.serve_plan import (
     PORT_STEP,
     REPLICA_PORT_STEP,
     BrokerProcess,
+    ControllerPlan,
+    ControllerProcess,
     broker_processes,
 )
 from roquet.cli.servers.server_processes import ServerProcesses
+from roquet.cli.servers.supervisor import FORMATION_TIMEOUT_S, Formation, formed
 from roquet.client import ProducerConfig, Tls
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused, UsageError
 from roquet.net.channel import Channel, Security
 from roquet.observe.page_client import read_page
+from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.route import GetRoute
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
@@ -76,7 +79,7 @@ async def test_a_name_server_that_dies_while_a_broker_recovers_is_started_again(
 ) -> None:
     stop, names = asyncio.Event(), [FakeChild("namesrv"), FakeChild("namesrv")]
     monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
-    monkeypatch.setattr(supervised_process, "PAUSE_MIN_S", 0.01)
+    monkeypatch.setattr(child_processes, "PAUSE_MIN_S", 0.01)
     begun: list[FakeChild] = []
 
     class Recovering(ServerProcesses):
@@ -124,7 +127,7 @@ async def test_a_name_that_takes_no_messages_in_time_is_a_line_with_its_logs(
     async def no_wait(_stop: asyncio.Event) -> None: ...
 
     monkeypatch.setattr(supervisor, "formed", nothing_forms)
-    monkeypatch.setattr(systemd, "serve_until", no_wait)
+    monkeypatch.setattr(runtime, "serve_until", no_wait)
     await supervisor.run_servers(
         Unformed(brokers=plan, controllers=controllers, namesrv_port=2, data=tmp_path)
     )
@@ -299,9 +302,7 @@ def test_a_file_for_all_cannot_name_one_master(tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("haMasterAddress=10.0.0.1:10912\n")
     with pytest.raises(UsageError, match="each finds its own by the name server"):
-        CliRunner().invoke(
-            app, ["serve", "--replicas", "1", "-c", str(config)], catch_exceptions=False
-        )
+        roquet("serve", "--replicas", "1", "-c", str(config))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
@@ -338,12 +339,46 @@ def _command(pid: int) -> str:
 
 
 def test_wrong_use_is_an_error() -> None:
-    runner = CliRunner()
     with pytest.raises(UsageError, match="ports up to 65541 are needed"):
-        runner.invoke(app, ["serve", "--brokers", "3", "--port", "65520"], catch_exceptions=False)
+        roquet("serve", "--brokers", "3", "--port", "65520")
     with pytest.raises(UsageError, match="a host alone"):
-        runner.invoke(app, ["serve", "--advertise", "here:1"], catch_exceptions=False)
+        roquet("serve", "--advertise", "here:1")
     for option in ("--port", "--namesrv-port"):
         with pytest.raises(UsageError, match="fixed ones"):
-            runner.invoke(app, ["serve", option, "0"], catch_exceptions=False)
-    assert runner.invoke(app, ["serve", "--brokers", "0"]).exit_code == 2
+            roquet("serve", option, "0")
+    assert invoke("serve", "--brokers", "0").exit_code == 2
+
+
+CONTROLLERS = [f"{CONTROLLER}:9878"]
+
+
+async def formation(running: Group, *names: str, stopped: bool = False) -> Formation:
+    stop = asyncio.Event()
+    if stopped:
+        stop.set()
+    return await operate(running, lambda admin: formed(admin, names, CONTROLLERS, 2, stop))
+
+
+@in_virtual_time
+async def test_it_ends_once_messages_are_taken() -> None:
+    async with group(3) as running:
+        members, unformed = await formation(running, "g")
+        assert [one.is_master for one in members.values()] == [True, False, False]
+        assert unformed == []
+        assert (await running.send("a")).code == 0
+
+
+@in_virtual_time
+async def test_a_group_that_does_not_form_is_waited_for_so_long() -> None:
+    async with group(1) as running:
+        began = running.loop.time()
+        members, unformed = await formation(running, "h", "g")
+        assert running.loop.time() - began == pytest.approx(FORMATION_TIMEOUT_S, abs=1)
+        assert [one.broker_id for one in members.values()] == [1], "g is asked about all the same"
+        assert unformed == ["h", "g"]
+
+
+@in_virtual_time
+async def test_a_stop_signal_ends_the_wait() -> None:
+    async with group(1) as running:
+        assert await formation(running, "h", stopped=True) == ({}, [])

@@ -12,15 +12,13 @@ from roquet.model.errors import UsageError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.observe.exporter import ExporterAddress
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    STACKS_PATH,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, STACKS_PATH, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer
 from roquet.observe.page_client import read_page, read_response
+
+CONFIG = NameServerConfig(
+    host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
+)
 
 
 def test_each_process_has_a_port_above_that_of_all() -> None:
@@ -39,10 +37,7 @@ def test_a_port_without_room_above_it_is_refused(port: int) -> None:
 async def test_pages_of_all_processes_are_one_and_a_dead_one_is_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config = NameServerConfig(
-        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
-    )
-    async with NameServer(config) as one, NameServer(config) as two:
+    async with NameServer(CONFIG) as one, NameServer(CONFIG) as two:
         pages = {
             "one": f"127.0.0.1:{one.metrics_port}",
             "two": f"127.0.0.1:{two.metrics_port}",
@@ -61,10 +56,7 @@ async def test_pages_of_all_processes_are_one_and_a_dead_one_is_shown(
 
 
 async def test_all_processes_are_ready_or_the_reasons_say_which_is_not() -> None:
-    config = NameServerConfig(
-        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
-    )
-    async with NameServer(config) as names:
+    async with NameServer(CONFIG) as names:
         pages = {"names": f"127.0.0.1:{names.metrics_port}"}
         for dead in ({}, {"dead": "127.0.0.1:1"}):
             metrics = SupervisorMetrics(ExporterAddress("127.0.0.1", 0), {**pages, **dead})
@@ -92,10 +84,7 @@ async def test_processes_that_stand_still_are_named_and_hold_up_no_page_for_long
     frozen: str, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.setattr(supervisor_metrics, "ALIVE_TIMEOUT_MS", 300)
-    config = NameServerConfig(
-        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
-    )
-    async with NameServer(config) as names:
+    async with NameServer(CONFIG) as names:
         pages = {"names": f"127.0.0.1:{names.metrics_port}"}
         pages |= {f"frozen{number}": frozen for number in range(9)}
         metrics = SupervisorMetrics(ExporterAddress("127.0.0.1", 0), pages)

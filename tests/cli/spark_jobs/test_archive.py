@@ -3,13 +3,13 @@
 import importlib.util
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, refuse_java, spark
 
-from roquet.cli.main import app
 from roquet.model.errors import ConfigError, UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.jobs.archive import archive_job
@@ -17,31 +17,15 @@ from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.admin.topic import CreateTopic
 
-run = CliRunner().invoke
-
-
-class FakeJob:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(topic="", target="")
-        self.done = ArchiveProgress(rows=1200, commits=2, number=7)
-
-    def __call__(self, params: Params, *_: object) -> ArchiveProgress:
-        self.params = params
-        return self.done
-
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
-    fake = FakeJob()
-    monkeypatch.setattr(archive_job, "run", fake)
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return fake
+    done = ArchiveProgress(rows=1200, commits=2, number=7)
+    return FakeJob(monkeypatch, archive_job, Params(topic="", target=""), done)
 
 
 def test_few_options_are_required(job: FakeJob) -> None:
-    result = run(app, ["spark", "archive", "orders", "/lake/orders"])
+    result = spark("archive", "orders", "/lake/orders")
     assert (result.exit_code, result.stdout) == (
         0,
         "orders: 1,200 messages to /lake/orders; commit 7, 0 behind\n",
@@ -56,7 +40,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
     words += " --storage-option AWS_REGION=eu-west-1 --partition-by hour --sort-by key,stored_at"
     words += " --body-format json --infer --body-prefix b_ --body-schema"
-    result = run(app, ["spark", "archive", "orders", "lake", *words.split(), "id int, name string"])
+    result = spark("archive", "orders", "lake", *words.split(), "id int, name string")
     assert result.exit_code == 0, result.output
     assert job.params == Params(
         topic="orders",
@@ -80,19 +64,19 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
 
 
 def test_a_run_may_have_an_end(job: FakeJob) -> None:
-    run(app, ["spark", "archive", "orders", "lake", "--once", "--until", "2026-01-31T12:00"])
+    spark("archive", "orders", "lake", "--once", "--until", "2026-01-31T12:00")
     assert job.params.options["endingOffsets"] == "2026-01-31T12:00"
 
 
 def test_lost_rows_and_merged_files_are_printed(job: FakeJob) -> None:
     job.done = ArchiveProgress(rows=1, skipped=20, merged=3, lag=4, number=5)
-    assert run(app, ["spark", "archive", "orders", "lake"]).stdout == (
+    assert spark("archive", "orders", "lake").stdout == (
         "orders: 1 message to lake; 20 were gone; 3 small files merged; commit 5, 4 behind\n"
     )
 
 
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
-    line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
+    line = json.loads(spark("archive", "orders", "lake", "--json").stdout)
     assert line.pop("seconds") >= 0
     assert line == {
         "topic": "orders",
@@ -111,7 +95,7 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
 def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: FakeJob) -> None:
     counts = Counter({f"f{number:02}": number for number in range(1, 12)} | {"cr\new": 87_115})
     job.done = ArchiveProgress(rows=1, unknown_fields=counts)
-    [_, line] = run(app, ["spark", "archive", "orders", "lake"]).stdout.splitlines()
+    [_, line] = spark("archive", "orders", "lake").stdout.splitlines()
     assert line.startswith(
         "fields without a column, and bodies that have them: cr\\new 87,115, f11 11, f10 10, "
     )
@@ -119,23 +103,18 @@ def test_fields_without_a_column_are_named_the_most_frequent_ones_first(job: Fak
         "f03 3 and 2 more; --body-schema 'COLUMN=FIELD TYPE' adds one, and `roquet spark maintain "
         "--refill COLUMN` fills it for the rows that are there"
     )
-    line = json.loads(run(app, ["spark", "archive", "orders", "lake", "--json"]).stdout)
+    line = json.loads(spark("archive", "orders", "lake", "--json").stdout)
     assert line["unknown_fields"] == counts
 
 
 def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    def running(
-        params: Params,
-        _spark: object,
-        tell: Callable[[ArchiveProgress], object],
-        ended: Callable[[], bool],
-    ) -> ArchiveProgress:
+    def running(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         assert not ended()
         return ArchiveProgress(rows=15)
 
     monkeypatch.setattr(archive_job, "run", running)
-    result = run(app, ["spark", "archive", "orders", "lake"])
+    result = spark("archive", "orders", "lake")
     assert "15 messages" in result.stdout
     assert "10 behind" in result.stderr
 
@@ -153,7 +132,7 @@ def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.Mon
 def test_impossible_options_are_an_error_before_anything_runs(
     job: FakeJob, words: list[str], says: str
 ) -> None:
-    result = run(app, ["spark", "archive", "orders", "lake", *words])
+    result = spark("archive", "orders", "lake", *words)
     assert isinstance(result.exception, ConfigError | UsageError)
     assert says in str(result.exception)
     assert job.params.topic == ""
@@ -161,7 +140,7 @@ def test_impossible_options_are_an_error_before_anything_runs(
 
 @pytest.mark.parametrize("name", ["secretKey", "SECRETKEY", "securityToken"])
 def test_a_secret_is_no_option_of_a_command(job: FakeJob, name: str) -> None:
-    result = run(app, ["spark", "archive", "orders", "lake", "--option", f"{name}=hunter2"])
+    result = spark("archive", "orders", "lake", "--option", f"{name}=hunter2")
     assert isinstance(result.exception, ConfigError)
     says = str(result.exception)
     assert says.startswith(f"--option {name}: every user of the machine sees the words")
@@ -170,25 +149,26 @@ def test_a_secret_is_no_option_of_a_command(job: FakeJob, name: str) -> None:
     assert job.params.topic == ""
 
 
-def test_watching_groups_needs_pictures_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
-    )
-    result = run(app, ["spark", "lag", "lag"])
-    assert isinstance(result.exception, UsageError)
-    assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(result.exception)
+@pytest.mark.parametrize(
+    ("package", "words", "says"),
+    [
+        ("matplotlib", "lag lag", r"needs matplotlib: pip install 'roquet\[spark,pictures\]'"),
+        ("numpy", "lag --table lake", r"needs numpy: pip install 'roquet\[arrow\]'"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, package: str, words: str, says: str
+) -> None:
+    find = importlib.util.find_spec
+    missing = lambda name: None if name == package else find(name)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+    with pytest.raises(UsageError, match=says):
+        raise spark(*words.split()).exception or AssertionError
 
 
 def test_without_java_nothing_starts(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> Path:
-        raise ConfigError("no Java 17 found: install it")
-
-    monkeypatch.setattr("roquet.spark.java.java_home", none)
-    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
-        monkeypatch.delenv(name, raising=False)
-    result = run(app, ["spark", "archive", "orders", "lake"])
-    assert "no Java 17" in str(result.exception)
+    refuse_java(monkeypatch)
+    assert "no Java 17" in str(spark("archive", "orders", "lake").exception)
     assert job.params.topic == ""
 
 
@@ -202,7 +182,7 @@ def namesrv() -> Iterator[str]:
 
 def test_a_missing_topic_is_an_error(tmp_path: Path, namesrv: str) -> None:
     table = tmp_path / "lake"
-    result = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
+    result = spark("archive", "odrers", str(table), "--namesrv", namesrv)
     assert "topic 'odrers' is unknown" in str(result.exception)
     assert not result.stderr.strip(), "no empty bar above the error"
     assert not table.exists()
@@ -211,28 +191,23 @@ def test_a_missing_topic_is_an_error(tmp_path: Path, namesrv: str) -> None:
 def test_progress_before_an_error_stays_on_the_screen(
     job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(
-        params: Params,
-        _spark: object,
-        tell: Callable[[ArchiveProgress], object],
-        ended: Callable[[], bool],
-    ) -> ArchiveProgress:
+    def failing(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         raise ConfigError("the disk is full")
 
     monkeypatch.setattr(archive_job, "run", failing)
-    result = run(app, ["spark", "archive", "orders", "lake"])
+    result = spark("archive", "orders", "lake")
     assert "5 rows" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_cleaning_needs_no_broker_and_no_spark(tmp_path: Path, kind: str) -> None:
-    words = ["spark", "archive", "orders", str(tmp_path), "--kind", kind, "--clean"]
-    assert run(app, words).exit_code == 0
+    words = ["archive", "orders", str(tmp_path), "--kind", kind, "--clean"]
+    assert spark(*words).exit_code == 0
     home = next(path for path in tmp_path.rglob("_roquet"))
     attempt = home / "staging" / "attempt"
     attempt.mkdir()
     (attempt / "roquet-1.parquet").write_bytes(b"left behind")
-    result = run(app, words)
+    result = spark(*words)
     assert result.stdout == f"{tmp_path} is clean, at commit 0\n"
     assert not attempt.exists()

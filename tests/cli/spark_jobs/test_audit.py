@@ -1,22 +1,18 @@
 """roquet spark audit: options become parameters; findings are printed, and are the exit code."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, spark
 
-from roquet.cli.main import app
 from roquet.cli.spark_jobs.audit import SHOWN_MAX
 from roquet.lake.audit.audit_report import AuditReport, RowGap
 from roquet.lake.audit.findings import AuditFinding, CountDifference
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.audit.audit_job import AuditProgress, Params
-
-run = CliRunner().invoke
 
 NOON = 491_628
 GONE = AuditFinding(what="missing", broker="broker-a", queue_id=3, start=5, end=8, hour=NOON)
@@ -31,33 +27,15 @@ def report(**changes: Any) -> AuditReport:
     return AuditReport(**{**fields, **changes})
 
 
-class FakeJob:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(topic="", target="")
-        self.spark: Any = None
-        self.report = report()
-
-    def __call__(
-        self, params: Params, spark: object, tell: Callable[[AuditProgress], object]
-    ) -> AuditReport:
-        self.params, self.spark = params, spark
-        tell(AuditProgress(done=1, total=3, what="files"))
-        return self.report
-
-
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
-    fake = FakeJob()
-    monkeypatch.setattr(audit_job, "run", fake)
-    for name in ("NAMESRV_ADDR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
-        monkeypatch.delenv(name, raising=False)
+    fake = FakeJob(monkeypatch, audit_job, Params(topic="", target=""), report())
+    fake.progress = AuditProgress(done=1, total=3, what="files")
     return fake
 
 
 def test_few_options_are_required(job: FakeJob) -> None:
-    result = run(app, ["spark", "audit", "orders", "lake"])
+    result = spark("audit", "orders", "lake")
     assert (result.exit_code, result.stdout) == (
         0,
         "orders: 1,200 rows in lake: nothing is missing or doubled\n",
@@ -71,7 +49,7 @@ def test_every_parameter_has_an_option(job: FakeJob, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("roquet.spark.java.java_home", lambda: Path("/java"))
     words = "--producer counts.json --table lake.orders --catalog type=rest --master local[2]"
     words += " --option timeout=5s --namesrv there:1"
-    run(app, ["spark", "audit", "orders", "lake", *words.split()])
+    spark("audit", "orders", "lake", *words.split())
     assert job.params == Params(
         topic="orders",
         target="lake",
@@ -85,8 +63,8 @@ def test_every_parameter_has_an_option(job: FakeJob, monkeypatch: pytest.MonkeyP
 
 
 def test_findings_are_printed_and_set_the_exit_code(job: FakeJob) -> None:
-    job.report = report(findings=(GONE, TWICE), waiting=2)
-    result = run(app, ["spark", "audit", "orders", "lake"])
+    job.done = report(findings=(GONE, TWICE), waiting=2)
+    result = spark("audit", "orders", "lake")
     assert result.exit_code == 1
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0].endswith("3 missing, 1 doubled; 2 wait in the topic")
@@ -95,33 +73,33 @@ def test_findings_are_printed_and_set_the_exit_code(job: FakeJob) -> None:
 
 
 def test_the_first_of_very_many_findings_are_printed(job: FakeJob) -> None:
-    job.report = report(findings=(GONE,) * (SHOWN_MAX + 2))
-    assert "and 2 more: see --page" in run(app, ["spark", "audit", "orders", "lake"]).stdout
+    job.done = report(findings=(GONE,) * (SHOWN_MAX + 2))
+    assert "and 2 more: see --page" in spark("audit", "orders", "lake").stdout
 
 
 def test_differences_to_other_sources_are_printed(job: FakeJob) -> None:
-    job.report = report(
+    job.done = report(
         begin_known=False,
         producer=(CountDifference(first=NOON, last=NOON + 1, more=-3),),
         row_gaps=(RowGap(what="missing", writer="q/1/0", start=4, end=9),),
     )
-    result = run(app, ["spark", "audit", "orders", "lake"]).stdout
+    result = spark("audit", "orders", "lake").stdout
     assert "2026-01-31 12:00 to 2026-01-31 13:00: -3 against the producer's count" in result
     assert "missing: rows 4..8 of q/1/0" in result
     assert "where the table began is not known" in result
 
 
 def test_a_page_is_written_where_it_is_wanted(job: FakeJob, tmp_path: Path) -> None:
-    job.report = report(findings=(GONE,))
+    job.done = report(findings=(GONE,))
     page = tmp_path / "audit.html"
-    result = run(app, ["spark", "audit", "orders", "lake", "--page", str(page)])
+    result = spark("audit", "orders", "lake", "--page", str(page))
     assert page.as_uri() in result.stdout
     assert "5..7" in page.read_text("utf-8")
 
 
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
-    job.report = report(findings=(GONE,))
-    result = run(app, ["spark", "audit", "orders", "lake", "--json"])
+    job.done = report(findings=(GONE,))
+    result = spark("audit", "orders", "lake", "--json")
     assert (result.exit_code, result.stderr) == (1, "")
     [finding] = json.loads(result.stdout)["findings"]
     assert (finding["what"], finding["queue_id"], finding["start"], finding["end"]) == (
@@ -133,10 +111,10 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
 
 
 def test_progress_is_printed_while_it_runs(job: FakeJob) -> None:
-    assert "1/3" in run(app, ["spark", "audit", "orders", "lake"]).stderr
+    assert "1/3" in spark("audit", "orders", "lake").stderr
 
 
 def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
-    result = run(app, ["spark", "audit", "orders", str(tmp_path / "lake")])
+    result = spark("audit", "orders", str(tmp_path / "lake"))
     assert isinstance(result.exception, ConfigError)
     assert "there is no" in str(result.exception)

@@ -1,14 +1,13 @@
 """Options of jobs become their parameters."""
 
 import importlib.util
-from typing import Annotated
 
 import msgspec
 import pytest
-import typer
 
+from roquet.cli.command_options import As, option
 from roquet.cli.spark_jobs import job_options
-from roquet.cli.spark_jobs.job_options import As, SparkOptions, StorageOptions, millis
+from roquet.cli.spark_jobs.job_options import SparkOptions, StorageOptions, millis
 from roquet.model.errors import ConfigError, UsageError
 
 
@@ -21,10 +20,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Options(StorageOptions, SparkOptions):
-    topic: Annotated[str, typer.Argument()]
-    every: Annotated[str | None, typer.Option(), As("every_ms", millis("--every"))] = None
-    columns: job_options.ColumnsOption = None
-    page: Annotated[str | None, typer.Option()] = None
+    topic: str = job_options.TOPIC
+    every: str | None = option("", gives=As("every_ms", millis("--every")))
+    columns: str | None = job_options.COLUMNS
+    page: str | None = option("")
 
 
 def test_texts_become_values_and_an_option_of_no_parameter_is_left_out() -> None:

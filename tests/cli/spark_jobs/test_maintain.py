@@ -1,19 +1,15 @@
 """roquet spark maintain: a preview unless --yes, in lines or as JSON."""
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, spark
 
-from roquet.cli.main import app
 from roquet.lake.maintain import maintenance
 from roquet.lake.maintain.maintenance import MaintenanceReport, Params
 from roquet.lake.maintain.refill import RefillCounts
 from roquet.model.errors import ConfigError, UsageError
-
-run = CliRunner().invoke
 
 REPORT = MaintenanceReport(
     topic="orders",
@@ -33,27 +29,13 @@ REPORT = MaintenanceReport(
 )
 
 
-class FakeMaintenance:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(target="")
-        self.report = REPORT
-
-    def __call__(self, params: Params, *_: Any) -> MaintenanceReport:
-        self.params = params
-        return self.report
-
-
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> FakeMaintenance:
-    fake = FakeMaintenance()
-    monkeypatch.setattr(maintenance, "run", fake)
-    return fake
+def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
+    return FakeJob(monkeypatch, maintenance, Params(target=""), REPORT)
 
 
-def test_it_says_what_it_would_do(job: FakeMaintenance) -> None:
-    result = run(app, ["spark", "maintain", "lake", "--keep", "90d"])
+def test_it_says_what_it_would_do(job: FakeJob) -> None:
+    result = spark("maintain", "lake", "--keep", "90d")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "lake: archive of orders, 1,200 files, 5.0 GiB",
@@ -65,10 +47,10 @@ def test_it_says_what_it_would_do(job: FakeMaintenance) -> None:
     assert job.params == Params(target="lake", keep_days=90)
 
 
-def test_it_says_what_columns_get_from_bodies(job: FakeMaintenance) -> None:
+def test_it_says_what_columns_get_from_bodies(job: FakeJob) -> None:
     counts = RefillCounts(files=2, filled=87_115, unfit=1)
-    job.report = msgspec.structs.replace(REPORT, refilled=counts)
-    result = run(app, ["spark", "maintain", "lake", "--refill", "crew", "--refill", "gate"])
+    job.done = msgspec.structs.replace(REPORT, refilled=counts)
+    result = spark("maintain", "lake", "--refill", "crew", "--refill", "gate")
     assert result.stdout.splitlines()[2:4] == [
         "  87,115 values from bodies would be written to 2 files",
         "  1 value of another type than the column left in the body",
@@ -76,9 +58,9 @@ def test_it_says_what_columns_get_from_bodies(job: FakeMaintenance) -> None:
     assert job.params == Params(target="lake", refill=("crew", "gate"))
 
 
-def test_it_does_it_when_told_so(job: FakeMaintenance) -> None:
+def test_it_does_it_when_told_so(job: FakeJob) -> None:
     words = "--yes --snapshots 12h --kind iceberg --table lake.orders --catalog http://lake"
-    result = run(app, ["spark", "maintain", "s3://lake/orders", *words.split()])
+    result = spark("maintain", "s3://lake/orders", *words.split())
     assert result.exit_code == 0, result.output
     assert "  40 small files, 3.0 MiB, merged in 2 groups\n" in result.stdout
     assert result.stdout.endswith("  1,161 files left\n")
@@ -92,14 +74,14 @@ def test_it_does_it_when_told_so(job: FakeMaintenance) -> None:
     )
 
 
-def test_a_table_in_order_has_nothing_to_do(job: FakeMaintenance) -> None:
-    job.report = MaintenanceReport(topic="orders", kind="delta", files=1, bytes=0)
-    result = run(app, ["spark", "maintain", "lake"])
+def test_a_table_in_order_has_nothing_to_do(job: FakeJob) -> None:
+    job.done = MaintenanceReport(topic="orders", kind="delta", files=1, bytes=0)
+    result = spark("maintain", "lake")
     assert result.stdout == "lake: archive of orders, 1 file, 0 bytes\n  nothing to do\n"
 
 
-def test_json_has_all_numbers(job: FakeMaintenance) -> None:
-    result = run(app, ["spark", "maintain", "lake", "--json"])
+def test_json_has_all_numbers(job: FakeJob) -> None:
+    result = spark("maintain", "lake", "--json")
     line = json.loads(result.stdout)
     assert line["table"] == "lake"
     assert line["preview"] is True
@@ -114,8 +96,8 @@ def test_json_has_all_numbers(job: FakeMaintenance) -> None:
         ("--preview --yes", "--preview or --yes"),
     ],
 )
-def test_bad_words_are_a_sentence(job: FakeMaintenance, words: str, says: str) -> None:
-    result = run(app, ["spark", "maintain", "lake", *words.split()])
+def test_bad_words_are_a_sentence(job: FakeJob, words: str, says: str) -> None:
+    result = spark("maintain", "lake", *words.split())
     assert result.exit_code
     assert isinstance(result.exception, UsageError | ConfigError | SystemExit)
     assert says in f"{result.output}{result.exception}"

@@ -3,38 +3,21 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, spark
 
-from roquet.cli.main import app
 from roquet.model.errors import ConfigError
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.materialize.materialize_job import MaterializeProgress, Params
 
-run = CliRunner().invoke
-
-
-class FakeJob:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(topic="", target="")
-        self.done = MaterializeProgress(rows=1200, changed=90, deleted=2, number=7)
-
-    def __call__(self, params: Params, *_: object) -> MaterializeProgress:
-        self.params = params
-        return self.done
-
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
-    fake = FakeJob()
-    monkeypatch.setattr(materialize_job, "run", fake)
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    return fake
+    done = MaterializeProgress(rows=1200, changed=90, deleted=2, number=7)
+    return FakeJob(monkeypatch, materialize_job, Params(topic="", target=""), done)
 
 
 def test_few_options_are_required(job: FakeJob) -> None:
-    result = run(app, ["spark", "materialize", "accounts", "/lake/accounts"])
+    result = spark("materialize", "accounts", "/lake/accounts")
     assert (result.exit_code, result.stdout) == (
         0,
         "accounts: 1,200 changes to /lake/accounts; 90 rows written, 2 deleted; "
@@ -48,7 +31,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--key property:id --deletes keep --null-keys quarantine --buckets 64 --every 10s"
     words += " --start latest --columns key,broker --option timeout=5s --master local[2]"
     words += " --storage-option AWS_REGION=eu-west-1 --namesrv there:1"
-    result = run(app, ["spark", "materialize", "accounts", "s3://lake/a", *words.split()])
+    result = spark("materialize", "accounts", "s3://lake/a", *words.split())
     assert result.exit_code == 0, result.output
     assert job.params == Params(
         topic="accounts",
@@ -67,14 +50,14 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
 
 def test_what_is_unusual_is_printed(job: FakeJob) -> None:
     job.done = MaterializeProgress(rows=5, changed=1, null_keys=3, moved=1, lag=4, number=2)
-    assert run(app, ["spark", "materialize", "accounts", "lake"]).stdout == (
+    assert spark("materialize", "accounts", "lake").stdout == (
         "accounts: 5 changes to lake; 1 row written, 0 deleted; 3 without a key; "
         "1 key from several queues; commit 2, 4 behind\n"
     )
 
 
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
-    line = json.loads(run(app, ["spark", "materialize", "accounts", "lake", "--json"]).stdout)
+    line = json.loads(spark("materialize", "accounts", "lake", "--json").stdout)
     assert line.pop("seconds") >= 0
     assert line == {
         "topic": "accounts",
@@ -92,6 +75,6 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
 
 
 def test_wrong_input_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = run(app, ["spark", "materialize", "accounts", "lake", "--null-keys", "drop"]).exception
+    error = spark("materialize", "accounts", "lake", "--null-keys", "drop").exception
     assert isinstance(error, ConfigError)
     assert "refuse or quarantine" in str(error)

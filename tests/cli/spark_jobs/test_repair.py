@@ -1,52 +1,31 @@
 """roquet spark repair: options become parameters, and the result becomes lines or JSON."""
 
 import json
-from collections.abc import Callable
 from datetime import date
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, spark
 
-from roquet.cli.main import app
 from roquet.cli.spark_jobs.repair import TRIES_MAX
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.repair.repair_job import Params, RepairProgress
 
-run = CliRunner().invoke
-
-
-class FakeJob:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(group="", directory="")
-        self.done = RepairProgress(letters=1200, new=12)
-
-    def __call__(
-        self, params: Params, _spark: object, tell: Callable[[RepairProgress], object]
-    ) -> RepairProgress:
-        self.params = params
-        tell(self.done)
-        return self.done
-
-    def summary(self, _params: Params) -> pa.Table:
-        row = {"state": "dead", "origin_topic": "orders", "tag": None, "day": date(2026, 1, 31)}
-        return pa.Table.from_pylist([{**row, "reason": "given up", "letters": 1200, "sent": 3}])
-
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
-    fake = FakeJob()
-    monkeypatch.setattr(repair_job, "run", fake)
-    monkeypatch.setattr(repair_job, "count_letters", fake.summary)
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    done = RepairProgress(letters=1200, new=12)
+    fake = FakeJob(monkeypatch, repair_job, Params(group="", directory=""), done)
+    fake.progress = done
+    row = {"state": "dead", "origin_topic": "orders", "tag": None, "day": date(2026, 1, 31)}
+    counts = pa.Table.from_pylist([{**row, "reason": "given up", "letters": 1200, "sent": 3}])
+    monkeypatch.setattr(repair_job, "count_letters", lambda _params: counts)
     return fake
 
 
 def test_few_options_are_required(job: FakeJob) -> None:
-    result = run(app, ["spark", "repair", "billing", "lake"])
+    result = spark("repair", "billing", "lake")
     assert result.exit_code == 0, result.output
     *table, last = result.stdout.splitlines()
     assert last == "billing: 1,200 letters in lake; 12 new"
@@ -58,7 +37,7 @@ def test_few_options_are_required(job: FakeJob) -> None:
 def test_letters_are_chosen(job: FakeJob) -> None:
     job.done = RepairProgress(letters=9, chosen=4, sent=2, before=2, finished=1)
     words = ["--resend", "--where", "tag = 'new'", "--retries", "--tries-max", "3"]
-    result = run(app, ["spark", "repair", "billing", "lake", *words, "--master", "local[2]"])
+    result = spark("repair", "billing", "lake", *words, "--master", "local[2]")
     assert result.stdout.splitlines()[-1] == (
         "billing: 9 letters in lake; 0 new; 2 of 4 chosen sent again; 2 had gone before; "
         "1 of an earlier run"
@@ -69,19 +48,19 @@ def test_letters_are_chosen(job: FakeJob) -> None:
 
 
 def test_ids_may_be_given_several_times(job: FakeJob) -> None:
-    run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A", "--id", "B"])
+    spark("repair", "billing", "lake", "--resend", "--id", "A", "--id", "B")
     assert job.params.ids == ("A", "B")
 
 
 def test_a_table_may_lie_in_an_object_store(job: FakeJob) -> None:
     words = ["--storage-option", "AWS_REGION=eu-west-1", "--storage-option", "AWS_ALLOW_HTTP=true"]
-    run(app, ["spark", "repair", "billing", "s3://lake/letters", *words])
+    spark("repair", "billing", "s3://lake/letters", *words)
     assert job.params.directory == "s3://lake/letters"
     assert job.params.storage == {"AWS_REGION": "eu-west-1", "AWS_ALLOW_HTTP": "true"}
 
 
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
-    line = json.loads(run(app, ["spark", "repair", "billing", "lake", "--json"]).stdout)
+    line = json.loads(spark("repair", "billing", "lake", "--json").stdout)
     assert (line["group"], line["table"], line["letters"], line["new"]) == (
         *("billing", "lake"),
         *(1200, 12),
@@ -92,13 +71,13 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
 
 def test_letters_that_cannot_be_sent_are_an_error_in_the_end(job: FakeJob) -> None:
     job.done = RepairProgress(chosen=2, lost=1)
-    result = run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A"])
+    result = spark("repair", "billing", "lake", "--resend", "--id", "A")
     assert isinstance(result.exception, RoquetError)
     assert "1 of the chosen letters cannot be sent" in str(result.exception)
 
 
 def test_impossible_options_are_an_error_before_anything_runs(job: FakeJob) -> None:
-    result = run(app, ["spark", "repair", "billing", "lake", "--resend"])
+    result = spark("repair", "billing", "lake", "--resend")
     assert isinstance(result.exception, ConfigError)
     assert job.params.group == ""
 

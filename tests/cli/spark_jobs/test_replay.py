@@ -1,46 +1,26 @@
 """roquet spark replay: options become parameters, and the result becomes lines or JSON."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.cli.spark_jobs.fake_job import FakeJob, refuse_java, spark
 
-from roquet.cli.main import app
 from roquet.cli.spark_jobs.replay import parse_rate
-from roquet.model.errors import ConfigError, UsageError
+from roquet.model.errors import UsageError
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.jobs.replay.replay_job import Params, ReplayProgress
-
-run = CliRunner().invoke
-
-
-class FakeJob:
-    """Replaces the job, and keeps the parameters that it got."""
-
-    def __init__(self) -> None:
-        self.params = Params(source="", topic="")
-        self.done = ReplayProgress(rows=1200)
-
-    def __call__(
-        self, params: Params, _spark: object, tell: Callable[[ReplayProgress], object]
-    ) -> ReplayProgress:
-        self.params = params
-        tell(ReplayProgress(rows=5, left=1195))
-        return self.done
 
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
-    fake = FakeJob()
-    monkeypatch.setattr(replay_job, "run", fake)
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    done = ReplayProgress(rows=1200)
+    fake = FakeJob(monkeypatch, replay_job, Params(source="", topic=""), done)
+    fake.progress = ReplayProgress(rows=5, left=1195)
     return fake
 
 
 def test_few_options_are_required(job: FakeJob) -> None:
-    result = run(app, ["spark", "replay", "lake", "Again"])
+    result = spark("replay", "lake", "Again")
     assert (result.exit_code, result.stdout) == (0, "lake: 1,200 messages to Again\n")
     assert "1,195 left" in result.stderr
     options = {"namesrv": "127.0.0.1:9876"}
@@ -52,7 +32,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
     words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
     words += " --storage-option AWS_REGION=eu-west-1"
-    result = run(app, ["spark", "replay", "lake", "Again", *words.split()])
+    result = spark("replay", "lake", "Again", *words.split())
     assert result.exit_code == 0, result.output
     assert job.params == Params(
         source="lake",
@@ -75,13 +55,13 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
 
 def test_rows_already_sent_and_duplicates_are_printed(job: FakeJob) -> None:
     job.done = ReplayProgress(rows=1, there=20, doubled=3)
-    assert run(app, ["spark", "replay", "lake", "Again"]).stdout == (
+    assert spark("replay", "lake", "Again").stdout == (
         "lake: 1 message to Again; 20 were there; 3 are there twice (read with dropDoubles=true)\n"
     )
 
 
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
-    line = json.loads(run(app, ["spark", "replay", "lake", "Again", "--json"]).stdout)
+    line = json.loads(spark("replay", "lake", "Again", "--json").stdout)
     assert line.pop("seconds") >= 0
     result = {"rows": 1200, "there": 0, "left": 0, "doubled": 0}
     assert line == {"table": "lake", "topic": "Again", **result}
@@ -101,12 +81,6 @@ def test_a_wrong_rate_is_an_error(text: str) -> None:
 
 
 def test_without_java_nothing_starts(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> Path:
-        raise ConfigError("no Java 17 found: install it")
-
-    monkeypatch.setattr("roquet.spark.java.java_home", none)
-    for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
-        monkeypatch.delenv(name, raising=False)
-    result = run(app, ["spark", "replay", "lake", "Again"])
-    assert "no Java 17" in str(result.exception)
+    refuse_java(monkeypatch)
+    assert "no Java 17" in str(spark("replay", "lake", "Again").exception)
     assert job.params.topic == ""

@@ -62,9 +62,7 @@ def test_a_pipe_gets_each_row_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    shown = output.table("first", "second")
-    shown.add_row("a" * 100, "b" * 100)
-    output.console().print(shown)
+    output.console().print(output.table(("first", "second"), [("a" * 100, "b" * 100)]))
     assert capsys.readouterr().out.splitlines()[1].split() == ["a" * 100, "b" * 100]
 
 
@@ -113,13 +111,13 @@ def test_json_has_every_value_and_commands_no_terminal(capsys: pytest.CaptureFix
 
 
 def test_tables_take_no_markup_and_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = output.table("[b]group[/b]", "owner")
-    shown.add_row("[red]:smile:\x1b[31m", output.styled_text("c\x1b]8;;http://x\x07", "bold"))
-    output.console().print(shown)
+    row = ("[red]:smile:\x1b[31m", output.styled_text("c\x1b]8;;http://x\x07", "bold"), 1_000, None)
+    output.console().print(output.table(("[b]group[/b]", "owner", "", ""), [row]))
     output.console().print("[/]\x9b")
     output_text = capsys.readouterr().out
     assert r"[red]:smile:\x1b[31m" in output_text
     assert r"c\x1b]8;;http://x\x07" in output_text
+    assert output_text.splitlines()[1].split()[-2:] == ["1,000", "-"]
     assert output_text.splitlines()[-1] == r"[/]\x9b"
 
 

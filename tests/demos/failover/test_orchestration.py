@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from demos.failover.facts import failed
+from demos.failover.facts import checks
 from demos.failover.faults import PART
 from demos.failover.orchestration import DemoPace, FailoverRun
 from demos.failover.timeline import BrokerState
 from harness.processes import ProcessFailed
+from roquet.cli.demo.facts import failed
 from roquet.cli.demo.screen import Screen
 from roquet.cli.terminal.printable_console import PrintableConsole
 
@@ -27,7 +28,7 @@ async def test_a_parted_master_takes_no_message_and_another_one_goes_on(tmp_path
     screen = Screen(PrintableConsole(file=terminal, width=80, soft_wrap=True))
     pace = DemoPace(rate=100, calm_s=0.3, fault_s=1.0)
     facts, seen = await FailoverRun(tmp_path, pace, screen, [PART]).run()
-    assert failed(facts) == []
+    assert failed(checks(facts)) == []
     (fault,) = facts.faults
     assert (fault.name, facts.takeovers) == ("parted", 1)
     assert [name for _, name in seen.moments] == ["parted", "healed"]

@@ -1,16 +1,14 @@
 """roquet broker: starts a broker; roquet broker settings, set, drain: a running one."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from roquet.cli.admin.handover import WAIT_S, retire
 from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
+from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.servers import start
 from roquet.cli.terminal import output
-from roquet.cli.terminal.arguments import BrokerArgument
+from roquet.cli.terminal.arguments import WAIT, BrokerArgument
 from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
 
@@ -25,10 +23,7 @@ app.callback(invoke_without_command=True)(start.broker)
 async def settings(
     admin: "AdminClient",
     broker: BrokerArgument,
-    *,
-    unused: Annotated[
-        bool, typer.Option("--all", help="Also Apache's settings that have no effect on it.")
-    ] = False,
+    unused: bool = option("Also Apache's settings that have no effect on it.", "--all"),
 ) -> Result:
     """Show a broker's settings."""
     from roquet.admin import brokers
@@ -64,18 +59,15 @@ async def drain(
     admin: "AdminClient",
     as_json: bool,
     broker: BrokerArgument,
-    *,
-    wait: Annotated[
-        int,
-        typer.Option(min=0, metavar="SECONDS", help="How long to wait until it may be stopped."),
-    ] = WAIT_S,
-    undo: Annotated[bool, typer.Option("--undo", help="Let it take messages again.")] = False,
+    wait: int = WAIT,
+    undo: bool = option("Let it take messages again."),
 ) -> Result | None:
     """Take no more messages, and wait until consumers have read what there is.
 
     As `roquet cluster retire` does. Exit code 1 if the broker must not be stopped yet.
     """
     from roquet.admin.retire import take_back
+    from roquet.cli.admin.handover import retire
 
     if not undo:
         await retire(admin, as_json, broker, wait=wait)
@@ -114,14 +106,12 @@ def _is_ours(values: Mapping[str, str]) -> bool:
 
 
 def _effective(values: Mapping[str, str]) -> dict[str, str]:
-    """A broker's settings without those that have no effect on it."""
     from roquet.broker.settings.apache_settings import unused_settings
 
     return {key: value for key, value in values.items() if key not in unused_settings()}
 
 
 def _own_format(name: str, text: str) -> str:
-    """A value in RocketMQ's format, in Roquet's."""
     from roquet.broker.settings.definitions import SETTINGS
     from roquet.broker.settings.settings_format import own_text
 

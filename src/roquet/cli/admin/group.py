@@ -1,52 +1,47 @@
 """roquet group: members, queues and lag of consumer groups; created, reset and deleted."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from roquet.cli.admin import group_view
+from roquet.admin import groups, offset_reset
+from roquet.admin.client import AdminClient, fault_lines
+from roquet.admin.group_info import GroupInfo, GroupQueueInfo, GroupSummary
+from roquet.admin.offset_reset import QueueReset
+from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import GroupArgument
+from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
+    from rich.table import Table
+
 
 app: Final = CommandGroup("group", "Consumer groups.")
 
 
 @app.command()
-async def show(admin: "AdminClient", name: GroupArgument) -> Result:
+async def show(admin: AdminClient, name: GroupArgument) -> Result:
     """Show a group: members, queues, lag and problems.
 
     Exit code 1 when there is a problem.
     """
-    from roquet.admin import groups
-
     info = await groups.show(admin, name)
-    return Result(json=[info], text=group_view.group_parts(info), is_failed=bool(info.problems))
+    return Result(json=[info], text=group_parts(info), is_failed=bool(info.problems))
 
 
 @app.command("ls")
 async def list_groups(
-    admin: "AdminClient",
-    *,
-    system: Annotated[
-        bool, typer.Option("--system", help="The system's and our tools' own, too.")
-    ] = False,
+    admin: AdminClient, system: bool = option("The system's and our tools' own, too.")
 ) -> Result:
     """List all groups, their members and lag."""
-    from roquet.admin import groups
-    from roquet.admin.client import fault_lines
-
     summaries, failed = await groups.listed(admin, system=system)
     faults = {*fault_lines(failed), *(fault for one in summaries for fault in one.faults)}
 
     def text() -> Iterator[Any]:
         if summaries:
-            yield group_view.summary_table(summaries)
+            yield summary_table(summaries)
         elif not failed:
             yield "no group"
 
@@ -55,19 +50,14 @@ async def list_groups(
 
 @app.command()
 async def create(
-    admin: "AdminClient",
+    admin: AdminClient,
     name: GroupArgument,
-    *,
-    retries: Annotated[
-        int | None, typer.Option(min=-1, help="How often a failed message is tried again.")
-    ] = None,
-    ordered: Annotated[bool | None, typer.Option(help="Whether messages come in order.")] = None,
-    broadcast: Annotated[bool | None, typer.Option(help="Whether members may broadcast.")] = None,
-    enabled: Annotated[bool | None, typer.Option(help="Whether it may consume.")] = None,
+    retries: int | None = option("How often a failed message is tried again.", min=-1),
+    ordered: bool | None = option("Whether messages come in order."),
+    broadcast: bool | None = option("Whether members may broadcast."),
+    enabled: bool | None = option("Whether it may consume."),
 ) -> Result:
     """Create a group on all brokers, or change it; options that are not given stay."""
-    from roquet.admin import groups
-
     fields = {
         "retry_max_times": retries,
         "consume_message_orderly": ordered,
@@ -83,14 +73,12 @@ async def create(
 
 
 @app.command()
-async def delete(admin: "AdminClient", approval: Approval, name: GroupArgument) -> Result:
+async def delete(admin: AdminClient, approval: Approval, name: GroupArgument) -> Result:
     """Delete a group and its progress on all brokers."""
-    from roquet.admin import groups
-
     done: list[str] = []
     info = await groups.show(admin, name)
     groups.check_has_no_members(info)
-    if await approval.ask([group_view.headline(info)], f"Delete {name} and its progress?"):
+    if await approval.ask([headline(info)], f"Delete {name} and its progress?"):
         done = await groups.delete(admin, name)
     fields = {"name": name, "lag": info.lag, "brokers": done}
     return approval.result([fields], f"{name}: deleted on {', '.join(done)}")
@@ -98,41 +86,31 @@ async def delete(admin: "AdminClient", approval: Approval, name: GroupArgument) 
 
 @app.command()
 async def reset(
-    admin: "AdminClient",
+    admin: AdminClient,
     approval: Approval,
     name: GroupArgument,
-    *,
-    topic: Annotated[
-        str, typer.Option("--topic", "-t", help="Of which topic.", autocompletion=completion.topics)
-    ],
-    to: Annotated[str, typer.Option(help="first, last, or a time like 2026-01-31T12:00.")],
-    queues: Annotated[
-        list[str] | None,
-        typer.Option("--queue", metavar="BROKER:ID", help="Only this one; may be repeated."),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create a group that no broker knows.")
-    ] = False,
+    topic: str = option("Of which topic.", "-t", autocompletion=arguments.complete_topics),
+    to: str = option("first, last, or a time like 2026-01-31T12:00."),
+    queues: list[str] | None = option(
+        "Only this one; may be repeated.", "--queue", metavar="BROKER:ID"
+    ),
+    create: bool = option("Create a group that no broker knows."),
 ) -> Result:
     """Reset a group's offsets. Going back repeats messages, going forward skips them."""
-    from roquet.admin import offset_reset
-
     only = [_parse_queue(text) for text in queues or ()]
     edges = {edge.value: edge for edge in offset_reset.QueueEdge}
     target = edges[to] if to in edges else output.parse_time_ms(to, "--to", output.EDGE_HINT)
     moves = await offset_reset.plan(admin, name, topic, target, only)
     is_new = await _is_new(admin, name, create=create)
-    output.console(to_stderr=approval.as_json).print(group_view.reset_table(moves))
+    output.console(to_stderr=approval.as_json).print(reset_table(moves))
     new = [f"no broker knows group {name!r} yet: it is made"] if is_new else []
     if await approval.ask(new, f"Reset {name} in {output.quantity(len(moves), 'queue')}?"):
         await offset_reset.reset(admin, name, moves)
-    return approval.result(map(group_view.reset_fields, moves), f"{name}: goes on there")
+    return approval.result(map(reset_fields, moves), f"{name}: goes on there")
 
 
-async def _is_new(admin: "AdminClient", name: str, *, create: bool) -> bool:
+async def _is_new(admin: AdminClient, name: str, *, create: bool) -> bool:
     """Whether no broker knows the group. Raises UsageError for that without --create."""
-    from roquet.admin import groups
-
     try:
         await groups.show(admin, name)
     except UsageError as error:
@@ -147,3 +125,117 @@ def _parse_queue(text: str) -> tuple[str, int]:
     if not colon or not queue_id.isdecimal():
         raise UsageError(f"--queue {text!r}: BROKER:ID is wanted, as broker-a:3")
     return broker, int(queue_id)
+
+
+COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta")
+"""Colours of members and their queues; a queue with a fault is red."""
+
+FAULT: Final = "bold red"
+
+
+def reset_fields(reset: QueueReset) -> dict[str, Any]:
+    """A planned reset of one queue for JSON."""
+    return {
+        "topic": reset.queue.topic,
+        "broker": reset.queue.broker_name,
+        "queue": reset.queue.queue_id,
+        "now": reset.committed,
+        "then": reset.target,
+        "again": reset.redelivered,
+        "skipped": reset.skipped,
+    }
+
+
+def reset_table(planned: list[QueueReset]) -> "Table":
+    """A table of planned resets, one queue a row."""
+    columns = ("broker", "queue", "now", "then", "again", "skipped")
+    rows = (
+        (
+            one.queue.broker_name,
+            str(one.queue.queue_id),
+            one.committed,
+            one.target,
+            one.redelivered,
+            one.skipped,
+        )
+        for one in planned
+    )
+    return table(columns, rows, numbers=1)
+
+
+def group_parts(group: GroupInfo) -> Iterator[Any]:
+    """Everything about a group: lines and tables, one below the other."""
+    colours = {
+        member.client_id: COLOURS[index % len(COLOURS)]
+        for index, member in enumerate(group.members or ())
+    }
+    yield headline(group)
+    for assignment in group.assignments:
+        yield (
+            f"{assignment.topic}: {assignment.strategy}, decision {assignment.number} of its broker"
+        )
+    if group.members:
+        yield _members(group, colours)
+    if group.queues:
+        yield _queues(group, colours)
+    for problem in group.problems:
+        yield output.styled_text(f"! {problem}", FAULT)
+
+
+def headline(group: GroupInfo) -> str:
+    """A group in one line."""
+    words = [group.name, output.known_quantity(group.member_count, "member")]
+    words.append("lag not known" if group.lag is None else f"lag {group.lag:,}")
+    if group.message_model is not None:
+        words.insert(1, group.message_model)
+    if group.dead_letters != 0:
+        words.append(_dead_letters(group.dead_letters, group.dead_letters_not_resent))
+    return "  ".join(words)
+
+
+def _dead_letters(total: int | None, not_resent: int | None) -> str:
+    left = "number sent again not known" if not_resent is None else f"{not_resent:,} not sent again"
+    return f"{output.known_quantity(total, 'dead letter')} ({left}: `roquet dlq`)"
+
+
+def _members(group: GroupInfo, colours: Mapping[str, str]) -> "Table":
+    columns = ("member", "address", "language", "version", "listens to", "strategy")
+    rows = (
+        (
+            output.styled_text(one.client_id, colours[one.client_id]),
+            one.address,
+            one.language or "?",
+            str(one.version),
+            ", ".join(
+                f"{topic} {text}" for topic, text in sorted((one.subscriptions or {}).items())
+            ),
+            one.strategy or "",
+        )
+        for one in group.members or ()
+    )
+    return table(columns, rows)
+
+
+def _queues(group: GroupInfo, colours: Mapping[str, str]) -> "Table":
+    columns = ("topic", "broker", "queue", "owner", "committed", "end", "lag")
+    return table(columns, (_queue_row(one, colours) for one in group.queues), numbers=4)
+
+
+def _queue_row(queue: GroupQueueInfo, colours: Mapping[str, str]) -> Sequence[object]:
+    text = "?" if queue.owners is None else ", ".join(queue.owners) or "nobody"
+    owner = output.styled_text(text, FAULT if queue.fault else colours.get(text, ""))
+    place = (queue.topic, queue.broker, str(queue.queue_id))
+    return *place, owner, queue.committed, queue.end, queue.lag
+
+
+def summary_table(groups: list[GroupSummary]) -> "Table":
+    """A table of groups, one a row."""
+    columns = ("group", "members", "lag", "dead letters", "")
+    return table(columns, map(_summary_row, groups), numbers=1)
+
+
+def _summary_row(group: GroupSummary) -> Sequence[object]:
+    notes = ["disabled"] * bool(group.disabled_on) + ["part missing"] * bool(group.faults)
+    counts = (group.members, group.lag, group.dead_letters)
+    shown = ("?" if count is None else count for count in counts)
+    return [group.name, *shown, output.styled_text(", ".join(notes), FAULT)]

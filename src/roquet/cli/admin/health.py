@@ -1,14 +1,23 @@
-"""roquet health: asks a server's health page, for scripts, containers and supervisors."""
+"""roquet health, support bundle: asks a server how it is; collects what explains its trouble."""
 
+import os
 from http import HTTPStatus
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Final
 
-import typer
-
-from roquet.cli.operator_command import Result
+from roquet.admin.support_bundle import BundleSources, collect, pack
+from roquet.cli.command_options import argument, option
+from roquet.cli.operator_command import CommandGroup, Result
+from roquet.cli.process import runtime
+from roquet.cli.terminal import output
 from roquet.metrics.exporter_settings import EXPORTER_PORT
 from roquet.model.errors import RoquetError, UsageError
+from roquet.model.printable_text import size_text
 from roquet.net.address import split_address
+from roquet.net.clock import SystemClock
+from roquet.observe.health import LIVE_PATH, READY_PATH
+from roquet.observe.page_client import read_response
+from roquet.store.filesystem.private_files import open_private
 
 TIMEOUT_MS: Final = 5_000
 """Ms for one answer: a server that needs longer is not healthy."""
@@ -18,21 +27,15 @@ POLL_MS: Final = 500
 
 
 async def health(
-    address: Annotated[
-        str, typer.Argument(metavar="HOST:PORT", help="Where the server shows its metrics.")
-    ] = f"127.0.0.1:{EXPORTER_PORT}",
-    *,
-    live: Annotated[
-        bool, typer.Option("--live", help="Only whether it answers, not whether it is ready.")
-    ] = False,
-    wait: Annotated[
-        int, typer.Option(min=0, metavar="SECONDS", help="How long to wait until it is ready.")
-    ] = 0,
+    address: str = argument(
+        "Where the server shows its metrics.",
+        default=f"127.0.0.1:{EXPORTER_PORT}",
+        metavar="HOST:PORT",
+    ),
+    live: bool = option("Only whether it answers, not whether it is ready."),
+    wait: int = option("How long to wait until it is ready.", default=0, min=0, metavar="SECONDS"),
 ) -> Result:
     """Ask whether a server with --metrics is ready. Exit code 1 and the reasons when it is not."""
-    from roquet.net.clock import SystemClock
-    from roquet.observe.health import LIVE_PATH, READY_PATH
-
     try:
         split_address(address)
     except RoquetError as error:
@@ -51,8 +54,6 @@ async def health(
 
 
 async def _reasons(address: str, path: str) -> list[str]:
-    from roquet.observe.page_client import read_response
-
     try:
         response = await read_response(address, path, timeout_ms=TIMEOUT_MS)
     except RoquetError as error:
@@ -60,3 +61,39 @@ async def _reasons(address: str, path: str) -> list[str]:
     if response.status == HTTPStatus.OK:
         return []
     return response.text.splitlines() or [f"status {response.status}"]
+
+
+app: Final = CommandGroup("support", "What others need to help.")
+
+
+@app.command()
+def bundle(
+    file: Path = argument("The archive to write.", default=Path("roquet-support.tar.gz")),
+    data: list[Path] | None = option("A broker's data directory.", metavar="DIR"),
+    config: list[Path] | None = option("A settings file.", "-c"),
+    log: list[Path] | None = option("A log file.", metavar="FILE"),
+    metrics: list[str] | None = option(
+        "Where a running server shows its metrics.", metavar="HOST:PORT"
+    ),
+    check: bool = option("Check the log, however large it is."),
+) -> Result:
+    """Write settings, tables, logs, metrics, stacks and a store's check into one file.
+
+    Every option may be given several times. Secrets, users and message bodies are left out.
+    """
+    sources = BundleSources(
+        data=data or (), configs=config or (), logs=log or (), metrics=metrics or (),
+        environ=dict(os.environ), checks_all=check,
+    )  # fmt: skip
+    clock = SystemClock()
+    found = runtime.run(collect(sources, clock))
+    packed = pack(found, clock.now_ms() // 1000)
+    with open(file, "wb", opener=open_private) as archive:
+        archive.write(packed)
+    faults = found["faults.txt"].decode().splitlines()
+    facts = {"file": str(file), "bytes": len(packed), "files": sorted(found), "faults": faults}
+    return Result(
+        json=[facts],
+        text=[f"{file}: {output.quantity(len(found), 'file')}, {size_text(len(packed))}"],
+        hints=[f"left out: {fault}" for fault in faults],
+    )

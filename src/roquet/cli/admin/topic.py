@@ -1,76 +1,63 @@
 """roquet topic ls, show, create, update, resize, delete: topics on all brokers of a cluster."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from roquet.admin import resizing, topic_preview, topics
+from roquet.admin.client import AdminClient
+from roquet.admin.resizing import ResizeStep
+from roquet.admin.topics import (
+    TopicBrokerInfo,
+    TopicInfo,
+    TopicQueueInfo,
+    TopicSettings,
+    parse_permission,
+)
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import TopicArgument
 from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
 
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
-    from roquet.admin.resizing import ResizeStep
-    from roquet.admin.topics import TopicInfo, TopicSettings
-
 app: Final = CommandGroup("topic", "Topics and their queues.")
 
-BrokersOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--broker", help="Only on this one; may be repeated.", autocompletion=completion.brokers
-    ),
-]
-PermissionOption = Annotated[str | None, typer.Option("--perm", help="RW, R, W, or - for neither.")]
-AttributesOption = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", help="+message.type=FIFO or -message.type; may be repeated."),
-]
+BROKERS: Final = option(
+    "Only on this one; may be repeated.", "--broker", autocompletion=arguments.complete_brokers
+)
+PERMISSION: Final = option("RW, R, W, or - for neither.", "--perm")
+ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated.", "--attribute")
 
 
 @app.command("ls")
 async def list_topics(
-    admin: "AdminClient",
-    *,
-    system: Annotated[
-        bool, typer.Option("--system", help="Retry, dead-letter and system topics, too.")
-    ] = False,
+    admin: AdminClient, system: bool = option("Retry, dead-letter and system topics, too.")
 ) -> Result:
     """List the topics."""
-    from roquet.admin import topics
-
     names = await topics.list_names(admin, system=system)
     return Result(json=names, text=names or ["no topic"])
 
 
 @app.command()
-async def show(admin: "AdminClient", name: TopicArgument) -> Result:
+async def show(admin: AdminClient, name: TopicArgument) -> Result:
     """Show a topic: brokers, settings, queues and groups."""
-    from roquet.admin import topics
-
     info = await topics.show(admin, name)
     return Result(json=[info], text=topic_parts(info), is_failed=bool(info.problems))
 
 
 @app.command()
 async def create(
-    admin: "AdminClient",
+    admin: AdminClient,
     name: TopicArgument,
-    *,
-    queues: Annotated[int, typer.Option(min=1, help="On each broker.")] = 8,
-    brokers: BrokersOption = None,
-    permission: PermissionOption = None,
-    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
-    attributes: AttributesOption = None,
+    queues: int = option("On each broker.", default=8, min=1),
+    brokers: list[str] | None = BROKERS,
+    permission: str | None = PERMISSION,
+    order: bool = option("An ordered topic."),
+    attributes: list[str] | None = ATTRIBUTES,
 ) -> Result:
     """Create a topic on all brokers, or on those named."""
-    from roquet.admin import topics
-
     settings = _settings((queues, queues), permission, order or None, attributes)
     done = await topics.create(admin, name, settings, brokers or [])
     line = f"{name}: {output.quantity(queues, 'queue')} on each of {', '.join(done)}"
@@ -79,23 +66,21 @@ async def create(
 
 @app.command()
 async def update(  # noqa: PLR0913 - each is an option
-    admin: "AdminClient",
+    admin: AdminClient,
     approval: Approval,
     name: TopicArgument,
     *,
-    read_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
-    write_queues: Annotated[int | None, typer.Option(min=1, help="On each broker.")] = None,
-    brokers: BrokersOption = None,
-    permission: PermissionOption = None,
-    order: Annotated[bool | None, typer.Option(help="Whether it is an ordered topic.")] = None,
-    attributes: AttributesOption = None,
+    read_queues: int | None = option("On each broker.", min=1),
+    write_queues: int | None = option("On each broker.", min=1),
+    brokers: list[str] | None = BROKERS,
+    permission: str | None = PERMISSION,
+    order: bool | None = option("Whether it is an ordered topic."),
+    attributes: list[str] | None = ATTRIBUTES,
 ) -> Result:
     """Change a topic's settings. `resize` changes the number of queues safely.
 
     Options that are not given stay. Asks before messages end up in queues that cannot be read.
     """
-    from roquet.admin import topic_preview, topics
-
     settings = _settings((read_queues, write_queues), permission, order, attributes)
     info = await topics.show(admin, name)
     change = topic_preview.TopicChange(info, settings, topics.select_brokers(info, brokers or []))
@@ -107,22 +92,19 @@ async def update(  # noqa: PLR0913 - each is an option
 
 @app.command()
 async def resize(
-    admin: "AdminClient",
+    admin: AdminClient,
     approval: Approval,
     name: TopicArgument,
-    queues: Annotated[int, typer.Argument(help="How many, on each broker.")],
-    *,
-    settle: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for producers to refresh their routes.")
-    ] = 35.0,
+    queues: int = argument("How many, on each broker."),
+    settle: float = option(
+        "Seconds to wait for producers to refresh their routes.", default=35.0, min=0
+    ),
 ) -> Result:
     """Give a topic more or fewer queues while it is in use; no message is left behind.
 
     Fewer: the last queues get no new messages, every group reads what is in them, then they are
     removed. That takes as long as the slowest group; after Ctrl-C the same command continues.
     """
-    from roquet.admin import resizing, topic_preview
-
     resizing.check_queue_count(queues)
     count = output.quantity(queues, "queue")
     info = await resizing.whole_topic(admin, name)
@@ -138,10 +120,8 @@ async def resize(
 
 
 @app.command()
-async def delete(admin: "AdminClient", approval: Approval, name: TopicArgument) -> Result:
+async def delete(admin: AdminClient, approval: Approval, name: TopicArgument) -> Result:
     """Delete a topic with all its messages."""
-    from roquet.admin import topic_preview, topics
-
     info = await topics.show(admin, name)
     preview = topic_preview.delete_preview(info)
     if await approval.ask(preview, f"Delete {name} and all its messages?"):
@@ -150,37 +130,33 @@ async def delete(admin: "AdminClient", approval: Approval, name: TopicArgument) 
     return approval.result([topic_preview.delete_fields(info)], line)
 
 
-def topic_parts(topic: "TopicInfo") -> Iterator[Any]:
+def topic_parts(topic: TopicInfo) -> Iterator[Any]:
     """Everything about a topic: lines and tables, one below the other."""
     yield f"{topic.name}  {output.known_quantity(topic.messages, 'message')}"
     if topic.order_conf:
         yield f"ordered queues: {topic.order_conf}"
     groups = "not known" if topic.groups is None else ", ".join(topic.groups) or "nobody"
     yield f"read by: {groups}"
-    places = table("broker", "read queues", "write queues", "permission", "settings")
-    for place in topic.places:
-        extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
-        places.add_row(
-            place.broker,
-            str(place.read_queues),
-            str(place.write_queues),
-            place.permission,
-            ", ".join(f"{key}={value}" for key, value in sorted(extra.items())),
-        )
-    yield places
-    queues = table("broker", "queue", "begin", "end", "messages", "last stored", numbers=1)
-    for queue in topic.queues:
-        queues.add_row(
-            queue.broker,
-            str(queue.queue_id),
-            f"{queue.begin:,}",
-            f"{queue.end:,}",
-            f"{queue.end - queue.begin:,}",
-            output.time_text(queue.stored_ms),
-        )
-    yield queues
+    yield table(
+        ("broker", "read queues", "write queues", "permission", "settings"),
+        map(_place_row, topic.places),
+    )
+    columns = ("broker", "queue", "begin", "end", "messages", "last stored")
+    yield table(columns, map(_queue_row, topic.queues), numbers=1)
     for problem in topic.problems:
         yield f"! {problem}"
+
+
+def _queue_row(queue: TopicQueueInfo) -> Sequence[object]:
+    messages, stored = queue.end - queue.begin, output.time_text(queue.stored_ms)
+    return queue.broker, str(queue.queue_id), queue.begin, queue.end, messages, stored
+
+
+def _place_row(place: TopicBrokerInfo) -> Sequence[str]:
+    extra = {**(place.attributes or {}), **({"order": "true"} if place.order else {})}
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(extra.items()))
+    queues = str(place.read_queues), str(place.write_queues)
+    return place.broker, *queues, place.permission, settings
 
 
 class _ResizeProgress:
@@ -190,7 +166,7 @@ class _ResizeProgress:
         self._last = ""
         self._is_live = sys.stderr.isatty()
 
-    def show(self, step: "ResizeStep") -> None:
+    def show(self, step: ResizeStep) -> None:
         """Show a step."""
         waiting = "".join(f", {group} has {left:,} to read" for group, left in step.waiting.items())
         line = f"{step.doing}{waiting}"
@@ -212,9 +188,7 @@ def _settings(
     permission: str | None,
     order: bool | None,
     attributes: list[str] | None,
-) -> "TopicSettings":
-    from roquet.admin.topics import TopicSettings, parse_permission
-
+) -> TopicSettings:
     read, write = queues
     settings = TopicSettings(
         read_queues=read,

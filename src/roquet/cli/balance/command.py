@@ -1,11 +1,11 @@
 """roquet balance: each strategy's assignment of queues to members, and what moves."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from roquet.cli.balance.situation import MemberChange
+from roquet.cli.balance import compare, report, screen
+from roquet.cli.balance.situation import MemberChange, build_situation
+from roquet.cli.command_options import option
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 
@@ -17,34 +17,26 @@ BROKERS_MAX: Final = 26
 
 def balance(  # noqa: PLR0913 - the command's options
     *,
-    queues: Annotated[int, typer.Option(min=1, max=QUEUES_MAX, help="Of the topic.")] = 8,
-    members: Annotated[int, typer.Option(min=1, max=MEMBERS_MAX, help="Of the group.")] = 3,
-    brokers: Annotated[int, typer.Option(min=1, max=BROKERS_MAX, help="They hold the queues.")] = 1,
-    rooms: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Machine rooms; brokers and members are in them in turn; two by default, "
-            "one for a single broker.",
-        ),
-    ] = None,
-    strategy: Annotated[str, typer.Option(help="`all` or one name.")] = "all",
-    then: Annotated[MemberChange | None, typer.Option(help="What happens to the members.")] = None,
-    who: Annotated[
-        str | None, typer.Option(help="Who leaves or is killed; by default the last.")
-    ] = None,
-    lag: Annotated[str, typer.Option(help="Messages that wait in each queue: 5,0,9,…")] = "",
-    json: Annotated[bool, typer.Option("--json", help="JSON, with every name.")] = False,
-    html: Annotated[Path | None, typer.Option(help="A page with a picture.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="The picture alone.")] = None,
+    queues: int = option("Of the topic.", default=8, min=1, max=QUEUES_MAX),
+    members: int = option("Of the group.", default=3, min=1, max=MEMBERS_MAX),
+    brokers: int = option("They hold the queues.", default=1, min=1, max=BROKERS_MAX),
+    rooms: int | None = option(
+        "Machine rooms; brokers and members are in them in turn; two by default, "
+        "one for a single broker.",
+        min=1,
+    ),
+    strategy: str = option("`all` or one name.", default="all"),
+    then: MemberChange | None = option("What happens to the members."),
+    who: str | None = option("Who leaves or is killed; by default the last."),
+    lag: str = option("Messages that wait in each queue: 5,0,9,…", default=""),
+    json: bool = option("JSON, with every name."),
+    html: Path | None = option("A page with a picture."),
+    svg: Path | None = option("The picture alone."),
 ) -> None:
     """Compare strategies: who has which queue, and what moves.
 
     No cluster is needed: `roquet balance --queues 8 --members 3 --then join`.
     """
-    from roquet.cli.balance import compare, report, screen
-    from roquet.cli.balance.situation import build_situation
-
     situation = build_situation(
         queues=queues, brokers=brokers, members=members, rooms=rooms, lag=lag, then=then, who=who
     )

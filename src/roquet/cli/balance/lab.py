@@ -1,24 +1,35 @@
 """roquet lab run, report, scenarios: balance strategies over millions of simulated histories."""
 
-import importlib.util
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from roquet.cli.operator_command import CommandGroup, Result
-from roquet.cli.spark_jobs.job_options import MasterOption
+from roquet.cli.command_options import argument, option
+from roquet.cli.operator_command import CommandGroup, Result, check_extra
+from roquet.cli.spark_jobs.job_options import MASTER
 from roquet.cli.terminal import output
+from roquet.cli.terminal.printable_console import PrintableColumn
+from roquet.lab import scenario
+from roquet.lab.scenario import FLIGHTS, LabScenario
+from roquet.lab.study import Study, StudyDirectory, write_atomically
 from roquet.model.errors import UsageError
+from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.executors import require_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roquet.lab.invariants import InvariantResult
-    from roquet.lab.scenario import LabScenario
-    from roquet.lab.study import Study, StudyDirectory
     from roquet.lab.summary import StudySummary
 
 NEEDED: Final = ("pyspark", "pyarrow", "numpy")
@@ -37,17 +48,12 @@ LabDirectoryArgument = Annotated[
 @app.command()
 def run(
     as_json: bool,
-    *,
-    scenario: Annotated[
-        list[str], typer.Option(help="A name, a JSON file, or all; may be given several times.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="A new directory, or one to go on with.")
-    ],
-    histories: Annotated[str, typer.Option(help="Of each scenario: 1_000_000.")] = "10_000",
-    seed: Annotated[int, typer.Option(help="The same one gives the same table.")] = SEED,
-    strategies: Annotated[str, typer.Option(help="AVG,STICKY,POP,… or all.")] = ALL,
-    master: MasterOption = None,
+    scenario: list[str] = option("A name, a JSON file, or all; may be given several times."),
+    out: Path = option("A new directory, or one to go on with.", metavar="DIR"),
+    histories: str = option("Of each scenario: 1_000_000.", default="10_000"),
+    seed: int = option("The same one gives the same table.", default=SEED),
+    strategies: str = option("AVG,STICKY,POP,… or all.", default=ALL),
+    master: str | None = MASTER,
 ) -> Result:
     """Simulate a scenario under every strategy, and say which one to choose when.
 
@@ -56,7 +62,7 @@ def run(
 
     `roquet lab run --scenario crash --histories 10_000 --out crash-lab`
     """
-    _check_installed()
+    check_extra("spark", NEEDED)
     from roquet.lab import decisions, study
 
     chosen = study.validated(
@@ -78,13 +84,10 @@ def run(
 def report(
     as_json: bool,
     directory: LabDirectoryArgument,
-    *,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="In the browser.")] = True,
+    open_: bool = option("In the browser.", "--open/--no-open", default=True),
 ) -> None:
     """Write the page of a finished run again, and open it."""
-    _check_installed()
-    from roquet.lab.study import StudyDirectory
-
+    check_extra("spark", NEEDED)
     place = StudyDirectory(directory)
     study = place.study()
     if study is None:
@@ -101,13 +104,9 @@ def report(
 
 @app.command()
 def scenarios(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this one, as JSON to start from.")
-    ] = None,
+    name: str | None = argument("Show this one, as JSON to start from."),
 ) -> Result | None:
     """List the scenarios, or show one in full."""
-    from roquet.lab import scenario
-
     if name is not None:
         output.echo_lines(output.json_text(scenario.preset(name), pretty=True))
         return None
@@ -115,23 +114,13 @@ def scenarios(
     return Result(json=presets, text=_scenario_table(presets))
 
 
-def _scenario_table(presets: "Sequence[LabScenario]") -> Iterator[Any]:
-    table = output.table("scenario", "what happens", "its numbers")
-    for one in presets:
-        table.add_row(one.name, one.about, one.describe())
-    yield table
+def _scenario_table(presets: Sequence[LabScenario]) -> Iterator[Any]:
+    rows = ((one.name, one.about, one.describe()) for one in presets)
+    yield output.table(("scenario", "what happens", "its numbers"), rows)
 
 
-def _check_installed() -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[spark]'")
-
-
-def scenarios_of(name: str) -> "Sequence[LabScenario]":
+def scenarios_of(name: str) -> Sequence[LabScenario]:
     """The scenarios that --scenario means."""
-    from roquet.lab import scenario
-
     if name == ALL:
         return [scenario.validated(one) for one in scenario.PRESETS.values()]
     if name.endswith(".json") or Path(name).is_file():
@@ -139,10 +128,8 @@ def scenarios_of(name: str) -> "Sequence[LabScenario]":
     return [_with_trace(scenario.validated(scenario.preset(name)))]
 
 
-def _with_trace(scenario: "LabScenario") -> "LabScenario":
+def _with_trace(scenario: LabScenario) -> LabScenario:
     """The scenario with key weights and hours of the flights, if it is theirs and has none."""
-    from roquet.lab.scenario import FLIGHTS
-
     if scenario.name != FLIGHTS or scenario.key_weights:
         return scenario
     from roquet.cli.demo.flights import archive_path
@@ -161,18 +148,14 @@ def _strategies(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    """A whole number from a text with or without thousands separators."""
     plain = text.replace("_", "").replace(",", "")
     if not plain.isdecimal() or not plain.isascii() or not int(plain):
         raise UsageError(f"--histories: {text!r} is not a whole number over 0")
     return int(plain)
 
 
-def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet: bool) -> None:
-    """Start Spark, and simulate the parts that are missing."""
+def _play(study: Study, place: StudyDirectory, master: str | None, *, quiet: bool) -> None:
     from roquet.lab import spark_job
-    from roquet.net.clock import SYSTEM_CLOCK
-    from roquet.spark.executors import require_context
     from roquet.spark.jobs.job_runner import spark_for
 
     with _hushed(), _progress(study, quiet=quiet) as progress:
@@ -200,10 +183,8 @@ def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet:
 
 
 @contextmanager
-def _hushed() -> "Iterator[None]":
+def _hushed() -> Iterator[None]:
     """Silence py4j's log of Ctrl-C; real errors are raised as well."""
-    import logging
-
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.CRITICAL)
@@ -214,17 +195,7 @@ def _hushed() -> "Iterator[None]":
 
 
 @contextmanager
-def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]]":
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from roquet.cli.terminal.printable_console import PrintableColumn
-
+def _progress(study: Study, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     bar = Progress(
         PrintableColumn("histories"),
         BarColumn(),
@@ -238,12 +209,9 @@ def _progress(study: "Study", *, quiet: bool) -> "Iterator[Callable[[int], None]
         yield lambda done: bar.update(task, completed=min(done, study.histories))
 
 
-def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
+def _summed_up(study: Study, place: StudyDirectory) -> "StudySummary":
     """The summary of all histories; writes it and its page beside the table."""
-    import msgspec
-
     from roquet.lab.report import html
-    from roquet.lab.study import write_atomically
     from roquet.lab.summary import summarize
 
     summary = summarize(study, place)
@@ -252,14 +220,13 @@ def _summed_up(study: "Study", place: "StudyDirectory") -> "StudySummary":
     return summary
 
 
-def _result(summary: "StudySummary", place: "StudyDirectory") -> Result:
-    """The choices and the failed invariants; a failure when one failed."""
+def _result(summary: "StudySummary", place: StudyDirectory) -> Result:
     failed = [claim for claim in summary.claims if not claim.holds]
     return Result(json=[summary], text=_lines(summary, failed, place), is_failed=bool(failed))
 
 
 def _lines(
-    summary: "StudySummary", failed: "Sequence[InvariantResult]", place: "StudyDirectory"
+    summary: "StudySummary", failed: "Sequence[InvariantResult]", place: StudyDirectory
 ) -> Iterator[Any]:
     yield _choices(summary)
     for claim in failed:
@@ -271,14 +238,12 @@ def _lines(
 def _choices(summary: "StudySummary") -> Any:
     from roquet.lab.summary import GOALS
 
-    table = output.table("scenario", "you want", "choose", "as good")
     text = {want.measure: want.text for want in GOALS}
+    rows: list[tuple[str, ...]] = []
     for part in summary.parts:
-        name = part.name
-        for choice in part.choices:
+        for number, choice in enumerate(part.choices):
             chosen, *others = choice.best
             is_all = bool(others) and len(choice.best) == choice.of
             cells = ("whichever", "all of them") if is_all else (chosen, ", ".join(others))
-            table.add_row(name, text[choice.measure], *cells)
-            name = ""
-    return table
+            rows.append(("" if number else part.name, text[choice.measure], *cells))
+    return output.table(("scenario", "you want", "choose", "as good"), rows)

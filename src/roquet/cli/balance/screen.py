@@ -42,7 +42,6 @@ def show(
 
 
 def _members(situation: Situation) -> Text:
-    """The members in their colours, with their rooms if there are several."""
     text = Text()
     for number, member in enumerate(situation.all_members[:MEMBERS_MAX]):
         text.append(f" {printable(member)} ", _style(number))
@@ -70,7 +69,6 @@ def _table(situation: Situation, results: Sequence[StrategyResult]) -> Table:
 
 
 def _row(situation: Situation, result: StrategyResult, *, strips: bool) -> Iterator[Text | str]:
-    """Cells of the assignment after the change."""
     if strips:
         yield _strip(situation, result.after, result.moved)
     yield Text(_range(result.sizes.least, result.sizes.most), _judged(result))
@@ -105,7 +103,6 @@ def _strip(situation: Situation, shares: GroupAssignment, moved: Collection[Mess
 
 
 def _labels(situation: Situation) -> Text:
-    """The queues' labels, above their cells."""
     width = _width(situation)
     return Text(" ".join(_label(situation, queue).rjust(width) for queue in situation.queues))
 

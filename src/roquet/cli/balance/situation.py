@@ -79,13 +79,13 @@ def _number(count: int, what: str) -> str:
 
 def build_situation(
     *,
-    queues: int,
-    brokers: int,
-    members: int,
-    rooms: int | None,
-    lag: str,
-    then: MemberChange | None,
-    who: str | None,
+    queues: int = 8,
+    brokers: int = 1,
+    members: int = 3,
+    rooms: int | None = None,
+    lag: str = "",
+    then: MemberChange | None = None,
+    who: str | None = None,
 ) -> Situation:
     """Make a situation from a command's options. Raises UsageError for impossible numbers."""
     if queues < brokers:

@@ -1,15 +1,13 @@
 """roquet demo: flights from a file through brokers and Spark to a table, with nothing lost."""
 
-import importlib.util
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
+from roquet.cli.command_options import option
+from roquet.cli.operator_command import check_extra
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import UsageError
 
@@ -20,17 +18,14 @@ PAGE: Final = Path("roquet-demo.html")
 
 
 def demo(
-    flights: Annotated[
-        int | None, typer.Option(min=1, help="Only so many of the 336,776 flights.")
-    ] = None,
-    html: Annotated[Path, typer.Option(metavar="PATH", help="Where to write the report.")] = PAGE,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Work here, and leave everything there: logs, table."),
-    ] = None,
+    flights: int | None = option("Only so many of the 336,776 flights.", min=1),
+    html: Path = option("Where to write the report.", default=PAGE, metavar="PATH"),
+    keep: Path | None = option(
+        "Work here, and leave everything there: logs, table.", metavar="DIR"
+    ),
 ) -> None:
     """Send real flights through brokers, consumers and Spark, to a table and a report."""
-    check_installed(NEEDED)
+    check_extra("demo", NEEDED)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
     directory = keep or Path(tempfile.mkdtemp(prefix="roquet-demo-"))
@@ -58,11 +53,4 @@ def run_demo(directory: Path, count: int | None, html: Path) -> bool:
     html.write_text(report.html(counted, journey), "utf-8")
     screen.verdict(counted)
     screen.step(f"the report: {html.resolve().as_uri()}")
-    return not facts.failed(counted)
-
-
-def check_installed(needed: Sequence[str]) -> None:
-    """Raise UsageError for packages that are not installed."""
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[demo]'")
+    return not facts.failed(facts.checks(counted))

@@ -14,9 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from roquet.cli.demo import event_log, flights, pipeline
-from roquet.cli.demo.consumer_group import ConsumerProcesses
+from roquet.cli.demo.consumer_group import ConsumerProcesses, MemberSettings
 from roquet.cli.demo.facts import DemoFacts, TableFacts
-from roquet.cli.demo.member import MemberSettings
 from roquet.cli.demo.report import DemoTimeline
 from roquet.cli.demo.screen import DemoProgressBar, Screen
 from roquet.cli.process.child_processes import ChildProcess
@@ -80,7 +79,6 @@ class DemoRun:
         return facts, journey
 
     async def _start_servers(self) -> None:
-        """Start a name server and two brokers, and create the topic on both."""
         namesrv = await self._start("namesrv", "--port", "0", "--host", "127.0.0.1")
         self._namesrv = await namesrv.wait_ready("ready at ")
         self._screen.step(f"name server at {self._namesrv}")
@@ -141,7 +139,6 @@ class DemoRun:
                         self._sent_so_many[sent].set()
 
     async def _come_and_go(self) -> None:
-        """Start a third member, then kill the first."""
         await self._sent_so_many[self._thirds(JOIN_AT)].wait()
         self._happens("consumer-3 joins")
         await self._change("a third consumer has joined:", THIRD)
@@ -158,7 +155,6 @@ class DemoRun:
         self._screen.owners(self._group.owners())
 
     async def _drained(self) -> None:
-        """Wait until every flight that was sent has been handled."""
         deadline_ms = self._now_ms() + DRAIN_TIMEOUT_S * 1000
         while self._group.notes() < len(self._sent_ms) or not self._is_handled():
             self._group.check()
@@ -171,7 +167,6 @@ class DemoRun:
         return event_log.distinct_handled(self._group.books().values()) >= len(self._sent_ms)
 
     async def _stored(self) -> int:
-        """Number of messages in all queues, by the brokers."""
         async with PullConsumer(self._namesrv, group=f"{GROUP}-audit") as audit:
             queues = await audit.queues(flights.TOPIC)
             ends = await asyncio.gather(*map(audit.max_offset, queues))

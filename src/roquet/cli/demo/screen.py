@@ -94,7 +94,7 @@ class Screen:
     def verdict(self, facts: DemoFacts) -> None:
         """Print every check and its result."""
         twice = "handled a second time", facts.twice
-        self.results(checks(facts), [twice], verdict(facts), succeeded=not failed(facts))
+        self.results(checks(facts), [twice], verdict(facts), succeeded=not failed(checks(facts)))
 
     def results(
         self,

@@ -5,13 +5,12 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup
 from roquet.cli.process import runtime
-from roquet.cli.spark_jobs.job_options import StorageOption, check_installed, parse_pairs
+from roquet.cli.spark_jobs.job_options import STORAGE, check_installed, parse_pairs
 from roquet.cli.terminal import output
 from roquet.model.errors import RoquetError, UsageError
 
@@ -40,32 +39,20 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 app: Final = CommandGroup("lake", "Tables of archives, without Spark.")
 
-TablesOption = Annotated[
-    list[str],
-    typer.Option(
-        "--table",
-        metavar="NAME=PATH",
-        help="A table, and where it is: a directory or s3://BUCKET/PATH. May be repeated.",
-    ),
-]
-
 
 class QueryFailed(RoquetError):
     """A query that DuckDB refused; the text is DuckDB's."""
 
 
-@app.callback()
-def _lake() -> None:
-    """Tables of archives, without Spark."""
-
-
 @app.command()
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT, in DuckDB's SQL.")],
-    *,
-    table: TablesOption,
-    storage_option: StorageOption = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV, with a line of names.")] = False,
+    sql: str = argument("One SELECT, in DuckDB's SQL."),
+    table: list[str] = option(
+        "A table, and where it is: a directory or s3://BUCKET/PATH. May be repeated.",
+        metavar="NAME=PATH",
+    ),
+    storage_option: list[str] | None = STORAGE,
+    as_csv: bool = option("CSV, with a line of names.", "--csv"),
     json: output.JsonOption = False,
 ) -> None:
     """Query archives and other Delta, Iceberg and Parquet tables with SQL. Needs no Spark.
@@ -168,12 +155,10 @@ def _print_table(result: "pa.RecordBatchReader") -> None:
             more = True
             break
         shown.append([_cell(value) for value in row])
-    table = output.table(*result.schema.names)
+    table = output.table(result.schema.names, shown)
     for place, field in enumerate(result.schema):
         if _is_number(field.type):
             table.columns[place].justify = "right"
-    for row in shown:
-        table.add_row(*row)
     output.console().print(table)
     if more:
         output.echo(f"and more: these are the first {SHOWN_MAX}; --csv and --json print all")

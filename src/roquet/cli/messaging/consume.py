@@ -4,21 +4,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from roquet.admin import topics
+from roquet.admin.client import AdminClient
+from roquet.cli.command_options import option
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
+from roquet.client.config import ConsumeFrom, ConsumerConfig
+from roquet.client.consumer import Consumer
+from roquet.client.pull import PullConsumer
+from roquet.client.push import PushConsumer
+from roquet.client.reading.message import InboundMessage
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.names import CLI_GROUP
 from roquet.model.settings import suggest
-
-if TYPE_CHECKING:
-    from roquet.client.config import ConsumerConfig
-    from roquet.client.consumer import Consumer
-    from roquet.client.reading.message import InboundMessage
 
 TOPIC_POLL_S: Final = 1.0
 """How often a topic is looked for that does not exist yet."""
@@ -31,33 +32,23 @@ async def consume(  # noqa: PLR0913 - each is an option
     namesrv: str,
     topic: TopicArgument,
     *,
-    group: Annotated[
-        str | None, typer.Option(help="Share the messages with this group, and save its progress.")
-    ] = None,
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from", help="first, last or a time like 2026-01-31T12:00; progress of --group wins."
-        ),
-    ] = "first",
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
-    tags: Annotated[str, typer.Option(help="Only these: 'A || B'.")] = "*",
-    sql: Annotated[
-        str | None, typer.Option(help='Only those with such properties: "amount > 5".')
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Bodies as they are, for a file or a program.")
-    ] = False,
+    group: str | None = option("Share the messages with this group, and save its progress."),
+    begin: str = option(
+        "first, last or a time like 2026-01-31T12:00; progress of --group wins.",
+        "--from",
+        default="first",
+    ),
+    count: int | None = option("Stop after so many.", min=1),
+    tags: str = option("Only these: 'A || B'.", default="*"),
+    sql: str | None = option('Only those with such properties: "amount > 5".'),
+    json: bool = option("One JSON object a line."),
+    raw: bool = option("Bodies as they are, for a file or a program."),
 ) -> None:
     """Print a topic's messages as they come, until Ctrl-C.
 
     A body is one line, of its first MiB; what does not print, line breaks among it, is shown as an
     escape. --json and --raw show all of it.
     """
-    from roquet.client.pull import PullConsumer
-    from roquet.client.push import PushConsumer
-
     if raw and json:
         raise UsageError("--raw or --json: bodies alone, or all that is known")
     show = _show_json if json else _show_raw if raw else _show_text
@@ -77,9 +68,6 @@ async def consume(  # noqa: PLR0913 - each is an option
 
 async def _check_readable(addresses: str, topic: str) -> None:
     """Print a note if the topic does not exist. Raises RoquetError if it cannot be read."""
-    from roquet.admin import topics
-    from roquet.admin.client import AdminClient
-
     async with AdminClient(addresses) as admin:
         route = await admin.route(topic)
         if route is None:
@@ -94,11 +82,11 @@ async def _check_readable(addresses: str, topic: str) -> None:
 
 
 async def _read(
-    reader: "Any",
+    reader: Any,
     topic: str,
     wanted: dict[str, Any],
-    config: "ConsumerConfig",
-    printing: Callable[["Consumer"], Awaitable[None]],
+    config: ConsumerConfig,
+    printing: Callable[[Consumer], Awaitable[None]],
 ) -> None:
     """Print all queues of the topic; waits for a topic that does not exist yet."""
     waited = False
@@ -111,10 +99,8 @@ async def _read(
     await printing(reader)
 
 
-async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
+async def _seek(reader: Any, config: ConsumerConfig) -> None:
     """Seek to where --from says: brokers answer 0 for a young queue without committed offset."""
-    from roquet.client.config import ConsumeFrom
-
     for queue in reader.assignment():
         if config.consume_from is ConsumeFrom.LAST:
             await reader.seek_to_end(queue)
@@ -123,7 +109,7 @@ async def _seek(reader: "Any", config: "ConsumerConfig") -> None:
 
 
 async def _print(
-    consumer: "Consumer", show: Callable[["InboundMessage"], None], count: int | None
+    consumer: Consumer, show: Callable[[InboundMessage], None], count: int | None
 ) -> None:
     """Print and acknowledge messages, `count` at most; None is no limit."""
     printed = 0
@@ -135,7 +121,7 @@ async def _print(
             return
 
 
-def _show_text(message: "InboundMessage") -> None:
+def _show_text(message: InboundMessage) -> None:
     body = message.body
     output.echo(body[:LINE_SIZE_MAX].decode("utf-8", "replace"))
     if len(body) > LINE_SIZE_MAX:
@@ -143,16 +129,15 @@ def _show_text(message: "InboundMessage") -> None:
         output.echo(f"{message.message_id}: {whole}", err=True)
 
 
-def _show_raw(message: "InboundMessage") -> None:
+def _show_raw(message: InboundMessage) -> None:
     output.echo_raw(message.body)
 
 
-def _show_json(message: "InboundMessage") -> None:
+def _show_json(message: InboundMessage) -> None:
     output.echo_json([output.message_fields(message)])
 
 
 async def _until_stopped(work: Any) -> None:
-    """Run until the work is done or a signal comes."""
     task = asyncio.create_task(work)
     stop = asyncio.create_task(runtime.stop_signal().wait())
     await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -162,9 +147,7 @@ async def _until_stopped(work: Any) -> None:
         await task
 
 
-def _consumer_config(text: str) -> "ConsumerConfig":
-    from roquet.client.config import ConsumeFrom, ConsumerConfig
-
+def _consumer_config(text: str) -> ConsumerConfig:
     if text in {"first", "last"}:
         return ConsumerConfig(consume_from=ConsumeFrom(text))
     since_ms = output.parse_time_ms(text, "--from", output.EDGE_HINT)

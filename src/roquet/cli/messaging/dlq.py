@@ -4,17 +4,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
+from roquet.admin import dead_letters
+from roquet.admin.dead_letters import DeadLetter, DeadLetterCount
+from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import GroupArgument
+from roquet.client.producer import Producer
 from roquet.model.errors import RoquetError, UsageError
-
-if TYPE_CHECKING:
-    from roquet.admin.dead_letters import DeadLetter, DeadLetterCount
+from roquet.model.names import dlq_topic
 
 PREVIEW_MAX: Final = 60
 """Characters of a body in text output; `--json` cuts nothing."""
@@ -32,8 +34,6 @@ app: Final = CommandGroup("dlq", "Messages that groups gave up.")
 @app.command("ls", json_help=UNCUT)
 async def list_groups(namesrv: str) -> Result:
     """List the groups with dead letters, and how many each queue holds."""
-    from roquet.admin import dead_letters
-
     counts: list[DeadLetterCount] = []
     async with dead_letters.open_reader(namesrv) as reader:
         for group in await dead_letters.groups(namesrv):
@@ -51,12 +51,9 @@ async def list_groups(namesrv: str) -> Result:
 async def show(
     namesrv: str,
     group: GroupArgument,
-    *,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest ones.")] = SHOWN,
+    limit: int = option("How many, the newest ones.", default=SHOWN, min=1),
 ) -> Result:
     """Show a group's newest dead letters."""
-    from roquet.admin import dead_letters
-
     await dead_letters.check_group(namesrv, group)
     async with dead_letters.open_reader(namesrv) as reader:
         letters = await dead_letters.newest(reader, group, limit)
@@ -78,15 +75,11 @@ async def resend(  # noqa: PLR0913 - each is an option
     approval: Approval,
     group: GroupArgument,
     *,
-    message_id: Annotated[str | None, typer.Option("--id", help="The one with this id.")] = None,
-    key: Annotated[str | None, typer.Option(help="Those with this key.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Those with this tag.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All that no earlier --all has sent.")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="With --all: also what was sent before.")
-    ] = False,
+    message_id: str | None = option("The one with this id.", "--id"),
+    key: str | None = option("Those with this key."),
+    tag: str | None = option("Those with this tag."),
+    everything: bool = option("All that no earlier --all has sent.", "--all"),
+    again: bool = option("With --all: also what was sent before."),
 ) -> Result:
     """Send dead letters again to the topics they came from.
 
@@ -94,8 +87,6 @@ async def resend(  # noqa: PLR0913 - each is an option
     RESENT_FROM with the dead letter's id. The dead letters stay where they are: with --id, --key or
     --tag the same ones are sent each time.
     """
-    from roquet.admin import dead_letters
-
     filters = {"--id": message_id, "--key": key, "--tag": tag}
     if everything == any(text is not None for text in filters.values()):
         raise UsageError("say which: --all, or --id, --key and --tag")
@@ -123,14 +114,12 @@ async def resend(  # noqa: PLR0913 - each is an option
     return Result(json=rows, is_failed=bool(lost))
 
 
-def _sent(letters: "Sequence[DeadLetter]", *, is_sent: bool) -> Iterator[dict[str, Any]]:
-    """Fields of letters, and whether they were sent."""
+def _sent(letters: Sequence[DeadLetter], *, is_sent: bool) -> Iterator[dict[str, Any]]:
     for letter in letters:
         yield {**_fields(letter), "sent": is_sent}
 
 
 def _fault_lines(faults: Sequence[str]) -> Iterator[str]:
-    """Lines on the letters that cannot be sent, with the reasons of the first ones."""
     if faults:
         yield f"{output.quantity(len(faults), 'letter')} cannot be sent:"
     for fault in faults[:SHOWN]:
@@ -146,12 +135,8 @@ def _nothing(group: str, wanted: str, *, fresh_only: bool) -> str:
 
 
 async def _send(
-    namesrv: str, group: str, letters: "Sequence[DeadLetter]", *, to_stderr: bool
+    namesrv: str, group: str, letters: Sequence[DeadLetter], *, to_stderr: bool
 ) -> None:
-    from roquet.admin import dead_letters
-    from roquet.client.producer import Producer
-    from roquet.model.names import dlq_topic
-
     async with Producer(namesrv, group=dead_letters.READER) as producer:
         hidden = not sys.stderr.isatty()
         with typer.progressbar(
@@ -162,8 +147,7 @@ async def _send(
     output.echo(f"{len(letters)} sent; {stay}", err=to_stderr)
 
 
-def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
-    """Lines that say what is sent, and to which topics."""
+def _preview(letters: Sequence[DeadLetter]) -> Iterator[str]:
     yield from map(_line, letters[:SHOWN])
     if len(letters) > SHOWN:
         yield f"… and {len(letters) - SHOWN} more"
@@ -171,22 +155,18 @@ def _preview(letters: "Sequence[DeadLetter]") -> Iterator[str]:
         yield f"{count} to topic {topic}"
 
 
-def _counts_table(counts: "Sequence[DeadLetterCount]") -> Iterator[Any]:
-    """A table of the queues, if there are any."""
-    lines = output.table("group", "queue", "letters", "not resent", numbers=2)
-    for count in counts:
-        queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
-        lines.add_row(count.group, queue, _shown(count.total), _shown(count.not_resent))
+def _counts_table(counts: Sequence[DeadLetterCount]) -> Iterator[Any]:
     if counts:
-        yield lines
+        columns = ("group", "queue", "letters", "not resent")
+        yield output.table(columns, map(_count_row, counts), numbers=2)
 
 
-def _shown(count: int | None) -> str:
-    return "?" if count is None else str(count)
+def _count_row(count: DeadLetterCount) -> Sequence[str]:
+    numbers = ("?" if one is None else str(one) for one in (count.total, count.not_resent))
+    return count.group, f"{count.queue.broker_name}:{count.queue.queue_id}", *numbers
 
 
-def _line(letter: "DeadLetter") -> str:
-    """One letter as a line of text."""
+def _line(letter: DeadLetter) -> str:
     message = letter.message
     preview = output.one_line(message.body, PREVIEW_MAX)
     key = " ".join(message.keys) or "-"
@@ -197,12 +177,12 @@ def _line(letter: "DeadLetter") -> str:
     )
 
 
-def _fields(letter: "DeadLetter") -> dict[str, Any]:
+def _fields(letter: DeadLetter) -> dict[str, Any]:
     more = {"group": letter.group, "origin_topic": letter.origin_topic}
     return {**output.message_fields(letter.message), **more}
 
 
-def _count_fields(count: "DeadLetterCount") -> dict[str, Any]:
+def _count_fields(count: DeadLetterCount) -> dict[str, Any]:
     return {
         "group": count.group,
         "broker": count.queue.broker_name,

@@ -1,71 +1,51 @@
 """roquet message show, find, at: single messages, by id, key, place or time."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Final
 
-import typer
-
+from roquet.admin import messages
+from roquet.admin.client import AdminClient
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import CommandGroup, Result
-from roquet.cli.terminal import completion, output
+from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import BrokerArgument, TopicArgument
 from roquet.model.errors import UsageError
+from roquet.model.message import StoredMessage
 from roquet.model.names import CLI_GROUP
 from roquet.model.queue import MessageQueue
-
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
-    from roquet.model.message import StoredMessage
 
 PREVIEW_MAX: Final = 60
 """Characters of a body in a line for eyes; `show` and `--json` cut nothing."""
 
 app: Final = CommandGroup("message", "Single messages.")
 
-ProducerTopicOption = Annotated[
-    str | None,
-    typer.Option(
-        "--topic",
-        "-t",
-        help="Needed for ids that producers made.",
-        autocompletion=completion.topics,
-    ),
-]
-StoredFromOption = Annotated[
-    str | None, typer.Option("--from", help="Stored then or later: 2026-01-31T12:00.")
-]
-StoredToOption = Annotated[str | None, typer.Option("--to", help="Stored before then.")]
-
 
 @app.command()
 async def show(
-    admin: "AdminClient",
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="Of either kind.")],
-    *,
-    topic: ProducerTopicOption = None,
+    admin: AdminClient,
+    message_id: str = argument("Of either kind.", metavar="ID"),
+    topic: str | None = option(
+        "Needed for ids that producers made.", "-t", autocompletion=arguments.complete_topics
+    ),
 ) -> Result:
     """Show the message of an id, with all its properties and its body."""
-    from roquet.admin import messages
-
     matches = await messages.by_id(admin, message_id.upper(), topic)
     return _found(matches, f"no message {message_id}", is_whole=True)
 
 
 @app.command()
 async def find(
-    admin: "AdminClient",
+    admin: AdminClient,
     namesrv: str,
     topic: TopicArgument,
-    *,
-    key: Annotated[str | None, typer.Option(help="With this key.")] = None,
-    begin: StoredFromOption = None,
-    end: StoredToOption = None,
-    count: Annotated[
-        int, typer.Option(min=1, help="At most so many: the newest with --key, else the oldest.")
-    ] = 64,
+    key: str | None = option("With this key."),
+    begin: str | None = option("Stored then or later: 2026-01-31T12:00.", "--from"),
+    end: str | None = option("Stored before then.", "--to"),
+    count: int = option(
+        "At most so many: the newest with --key, else the oldest.", default=64, min=1
+    ),
 ) -> Result:
     """Find a topic's messages by key, by time, or by both."""
-    from roquet.admin import messages
-
     begin_ms = output.parse_time_ms(begin, "--from") if begin else 0
     end_ms = output.parse_time_ms(end, "--to") if end else 2**63 - 1
     if key is not None:
@@ -88,12 +68,10 @@ async def at(
     namesrv: str,
     topic: TopicArgument,
     broker: BrokerArgument,
-    queue: Annotated[int, typer.Argument(help="The queue's id.")],
-    offset: Annotated[int, typer.Argument(help="The message's offset.")],
+    queue: int = argument("The queue's id."),
+    offset: int = argument("The message's offset."),
 ) -> Result:
     """Show the message at an offset of a queue."""
-    from roquet.admin import messages
-
     place = MessageQueue(topic, broker, queue)
     async with messages.MessageViewer(namesrv, group=CLI_GROUP) as reader:
         if place not in await messages.queues(reader, topic):
@@ -103,7 +81,7 @@ async def at(
 
 
 def _found(
-    messages: "Sequence[StoredMessage]", nothing: str, *, is_whole: bool = False, note: str = ""
+    messages: Sequence[StoredMessage], nothing: str, *, is_whole: bool = False, note: str = ""
 ) -> Result:
     """Messages, whole or a line each; without any, a failure that says `nothing`."""
     return Result(
@@ -121,7 +99,7 @@ def _left_out(found: int, count: int, which: str) -> str:
     return f"the {which} {count:,} of at least {found:,}; --count shows more"
 
 
-def _line(message: "StoredMessage") -> str:
+def _line(message: StoredMessage) -> str:
     place = f"{message.broker_name}:{message.queue_id}:{message.queue_offset}"
     key = " ".join(message.keys) or "-"
     return (
@@ -131,7 +109,7 @@ def _line(message: "StoredMessage") -> str:
     )
 
 
-def _whole(message: "StoredMessage") -> Iterator[str]:
+def _whole(message: StoredMessage) -> Iterator[str]:
     shown = {
         "id": message.message_id,
         "broker's id": message.offset_message_id,
@@ -154,8 +132,7 @@ def _whole(message: "StoredMessage") -> Iterator[str]:
         yield f"({message.body_note})"
 
 
-def _host_fields(message: "StoredMessage") -> dict[str, str]:
-    """More fields for JSON: the broker's id and the hosts."""
+def _host_fields(message: StoredMessage) -> dict[str, str]:
     return {
         "offset_message_id": message.offset_message_id,
         "born_host": message.born_host,

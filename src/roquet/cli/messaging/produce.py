@@ -5,19 +5,18 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from roquet.cli.command_options import option
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import TopicArgument
+from roquet.client.connection.threads import run_in_thread
+from roquet.client.producer import Producer
 from roquet.model.errors import MessageIllegal, UsageError
+from roquet.model.message import Message
+from roquet.model.results import SendReceipt
 from roquet.model.settings import parse_millis
-
-if TYPE_CHECKING:
-    from roquet.model.message import Message
-    from roquet.model.results import SendReceipt
 
 STDIN_CHUNK: Final = 64 * 1024
 """Most bytes of stdin that are read at a time."""
@@ -28,31 +27,22 @@ def produce(  # noqa: PLR0913 - each is an option
     as_json: bool,
     topic: TopicArgument,
     *,
-    body: Annotated[
-        str | None, typer.Option("--body", "-m", help="The message; else each line of stdin is.")
-    ] = None,
-    key: Annotated[list[str] | None, typer.Option(help="To find it by; may be repeated.")] = None,
-    tag: Annotated[str | None, typer.Option(help="To filter by.")] = None,
-    order_key: Annotated[str | None, typer.Option(help="Equal ones stay in order.")] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
-    ] = None,
-    delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Deliver it so much later: 10s, 2h.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="The whole file is the message.")
-    ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How often to send --body or --file.")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no receipts.")] = False,
+    body: str | None = option("The message; else each line of stdin is.", "-m"),
+    key: list[str] | None = option("To find it by; may be repeated."),
+    tag: str | None = option("To filter by."),
+    order_key: str | None = option("Equal ones stay in order."),
+    properties: list[str] | None = option(
+        "A property; may be repeated.", "--property", metavar="NAME=VALUE"
+    ),
+    delay: str | None = option("Deliver it so much later: 10s, 2h.", metavar="TIME"),
+    file: Path | None = option("The whole file is the message.", "-f"),
+    count: int = option("How often to send --body or --file.", default=1, min=1),
+    quiet: bool = option("Print no receipts.", "-q"),
 ) -> None:
     """Send messages; each receipt is printed: id, queue, offset.
 
     Without --body and --file each line of stdin is one; empty lines are counted and left out.
     """
-    from roquet.model.message import Message
-
     if body is not None and file is not None:
         raise UsageError("--body or --file: a message has one body")
     fields: dict[str, Any] = {"tag": tag, "keys": tuple(key or ()), "order_key": order_key}
@@ -72,10 +62,8 @@ def produce(  # noqa: PLR0913 - each is an option
 
 
 async def _produce(
-    namesrv: str, messages: AsyncIterator["Message"], *, quiet: bool, as_json: bool
+    namesrv: str, messages: AsyncIterator[Message], *, quiet: bool, as_json: bool
 ) -> None:
-    from roquet.client.producer import Producer
-
     async with Producer(namesrv) as producer:
         async for receipt in producer.send_many(messages):
             if quiet:
@@ -89,7 +77,7 @@ async def _produce(
             output.echo(f"{receipt.message_id} {where}{status}")
 
 
-def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
+def _receipt_fields(receipt: SendReceipt) -> dict[str, Any]:
     return {
         "topic": receipt.queue.topic,
         "broker": receipt.queue.broker_name,
@@ -101,15 +89,13 @@ def _receipt_fields(receipt: "SendReceipt") -> dict[str, Any]:
     }
 
 
-async def _repeat(message: "Message", count: int) -> AsyncIterator["Message"]:
+async def _repeat(message: Message, count: int) -> AsyncIterator[Message]:
     for _ in range(count):
         yield message
 
 
-async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator["Message"]:
+async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator[Message]:
     """A message for each line of stdin; empty lines are skipped, and counted on stderr."""
-    from roquet.model.message import Message
-
     empty = 0
     async for line, is_whole in stdin_lines():
         if text := line.rstrip(b"\r\n"):
@@ -135,8 +121,6 @@ async def stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
     Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file
     below sys.stdin: Python crashes at its end while a thread holds the lock of sys.stdin.
     """
-    from roquet.client.connection.threads import run_in_thread
-
     file = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     rest = b""
     while chunk := await run_in_thread(partial(file.read, STDIN_CHUNK), "roquet-stdin"):

@@ -1,17 +1,18 @@
 """roquet set-aside ls, retry: messages that a broker's services cannot handle."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Final
 
-import typer
+from msgspec.structs import asdict
 
+from roquet.admin import set_aside
+from roquet.admin.client import AdminClient
+from roquet.admin.dead_letters import open_reader
+from roquet.admin.set_aside import SetAsideMessage
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
 from roquet.model.errors import RoquetError, UsageError
-
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
-    from roquet.admin.set_aside import SetAsideMessage
 
 SHOWN: Final = 20
 """Messages in a preview."""
@@ -23,11 +24,8 @@ app: Final = CommandGroup("set-aside", "Messages that a broker's services cannot
 
 
 @app.command("ls")
-async def list_set_aside(admin: "AdminClient", namesrv: str) -> Result:
+async def list_set_aside(admin: AdminClient, namesrv: str) -> Result:
     """List them, the oldest first: which service, why, and where the message lies."""
-    from roquet.admin import set_aside
-    from roquet.admin.dead_letters import open_reader
-
     messages: list[SetAsideMessage] = []
     if await set_aside.topic_exists(admin):
         async with open_reader(namesrv) as reader:
@@ -38,24 +36,16 @@ async def list_set_aside(admin: "AdminClient", namesrv: str) -> Result:
 
 @app.command()
 async def retry(
-    admin: "AdminClient",
+    admin: AdminClient,
     namesrv: str,
     approval: Approval,
-    message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID…", help="As `ls` shows them.")
-    ] = None,
-    *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All that no earlier --all has put back.")
-    ] = False,
+    message_ids: list[str] | None = argument("As `ls` shows them.", metavar="ID…"),
+    everything: bool = option("All that no earlier --all has put back.", "--all"),
 ) -> Result:
     """Put messages back to the work of their services; the copies stay until they expire.
 
     One that cannot be handled this time either is set aside again.
     """
-    from roquet.admin import set_aside
-    from roquet.admin.dead_letters import open_reader
-
     if everything == bool(message_ids):
         raise UsageError("say which: --all, or their ids")
     wanted = [one.upper() for one in message_ids or ()]
@@ -77,7 +67,7 @@ async def retry(
     return _result(chosen, failed, is_done=not approval.dry_run)
 
 
-def _select(messages: "list[SetAsideMessage]", wanted: list[str]) -> "list[SetAsideMessage]":
+def _select(messages: list[SetAsideMessage], wanted: list[str]) -> list[SetAsideMessage]:
     by_id = {one.message_id: one for one in messages}
     for message_id in wanted:
         if message_id not in by_id:
@@ -86,13 +76,11 @@ def _select(messages: "list[SetAsideMessage]", wanted: list[str]) -> "list[SetAs
 
 
 def _result(
-    chosen: "Sequence[SetAsideMessage]",
-    failed: "Sequence[tuple[SetAsideMessage, str]]",
+    chosen: Sequence[SetAsideMessage],
+    failed: Sequence[tuple[SetAsideMessage, str]],
     *,
     is_done: bool,
 ) -> Result:
-    from msgspec.structs import asdict
-
     why = {one.message_id: fault for one, fault in failed}
     rows = ({**asdict(one), "put_back": is_done and one.message_id not in why} for one in chosen)
     line = f"{len(chosen) - len(why)} put back"
@@ -100,7 +88,7 @@ def _result(
     return Result(json=rows, text=[line] if is_done else (), faults=faults)
 
 
-def _line(one: "SetAsideMessage") -> str:
+def _line(one: SetAsideMessage) -> str:
     fields = (one.broker, one.service, one.place, one.reason)
     shown = "  ".join(output.one_line(text.encode(), REASON_MAX) for text in fields)
     return f"{one.message_id}  {output.time_text(one.kept_ms)}  {shown}"

@@ -1,22 +1,30 @@
-"""Runtime of a command: event loop, signals, file descriptor limit and log."""
+"""Runtime of a command: event loop, signals, file descriptor limit, log and systemd notifications.
+
+A service of Type=notify says that it is ready, alive and stopping: each is one datagram to the
+socket that the environment names. Without that variable nothing is sent.
+"""
 
 import asyncio
 import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net import loop
 from roquet.observe.log_levels import apply_log_levels, parse_log_levels
 from roquet.observe.log_lines import JsonFormatter, LineFilter, PrintableFormatter
 
 T = TypeVar("T")
+
+log = logger(__name__)
 
 DESCRIPTORS_MAX: Final = 65_536
 """File descriptors: enough for every connection and mapped file of one process."""
@@ -30,12 +38,15 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LIFELINE: Final = "ROQUET_LIFELINE"
 """Environment variable of a child process: its stdin is a pipe that ends with its parent."""
 
-
 LOG_FORMAT: Final = "ROQUET_LOG_FORMAT"
 """Environment variable: `json` for one JSON object a line, or `text`."""
 
 LOG_LEVELS: Final = "ROQUET_LOG_LEVELS"
 """Environment variable: levels of loggers, as `INFO,roquet.net:DEBUG`."""
+
+SOCKET: Final = "NOTIFY_SOCKET"
+WATCHDOG: Final = "WATCHDOG_USEC"
+"""Microseconds of silence after which systemd restarts the service."""
 
 
 def log_to_stderr(*, verbose: bool) -> None:
@@ -114,7 +125,6 @@ def stop_signal() -> asyncio.Event:
 
 
 def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Set the stop event when the parent process is gone."""
     pipe = sys.stdin.fileno()
 
     def check() -> None:
@@ -124,3 +134,41 @@ def _watch_lifeline(running: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
 
     with suppress(NotImplementedError):  # Windows: its loop cannot watch a pipe like that
         running.add_reader(pipe, check)
+
+
+async def serve_until(stop: asyncio.Event) -> None:
+    """Wait for the event; tell systemd that the service is ready, alive meanwhile, and stopping."""
+    notify("READY=1")
+    try:
+        while not stop.is_set():
+            try:
+                async with asyncio.timeout(_alive_s()):
+                    await stop.wait()
+            except TimeoutError:
+                notify("WATCHDOG=1")
+    finally:
+        notify("STOPPING=1")
+
+
+def notify(state: str) -> None:
+    """Send one state; a socket that cannot be reached is logged.
+
+    A child process is no service of its own: its parent would seem to stop whenever it does.
+    """
+    path = os.environ.get(SOCKET)
+    if not path or LIFELINE in os.environ:
+        return
+    address = f"\0{path[1:]}" if path.startswith("@") else path
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(state.encode(), address)
+    except OSError as error:
+        log.warning("systemd cannot be told %s: %s", state, error)
+
+
+def _alive_s() -> float | None:
+    """Seconds between two signs of life, half of what systemd allows; None without a watchdog."""
+    with suppress(ValueError):
+        if (allowed_us := int(os.environ.get(WATCHDOG) or "0")) > 0:
+            return allowed_us / 2_000_000
+    return None

@@ -1,93 +1,65 @@
 """roquet controller: elects masters of brokers that replicate, alone or inside a name server."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Any, Final
 
-import typer
+import msgspec
 
-from roquet.cli.process import runtime, systemd
-from roquet.cli.servers.controller_settings import DEFAULT_STORE, configured, load_settings
+from roquet.cli.command_options import option
+from roquet.cli.process import runtime
 from roquet.cli.servers.server_options import (
-    AccessFileOption,
-    CertificateUsersOption,
-    HostOption,
-    MetricsOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsClientAuthOption,
-    TlsClientCaOption,
-    TlsKeyOption,
-    TlsModeOption,
-    VerboseOption,
+    HOST,
+    MetricsOptions,
+    SecurityOptions,
     any_port,
-    calls_tls,
-    exporter_options,
-    server_tls,
+    given,
     settings_file,
 )
 from roquet.cli.terminal import output
-from roquet.controller.config import PORT, ControllerConfig
+from roquet.controller.config import MEMORY_STORE, PORT, ControllerConfig
+from roquet.controller.settings import read_settings
+from roquet.model.errors import ConfigError, FieldError
 from roquet.net.tls import Tls
+from roquet.net.tls_properties import take_tls
+from roquet.wire.properties_file import read_properties
+
+DEFAULT_STORE: Final = "file:roquet-controller"
+"""Directory of a controller's state, below the working directory."""
 
 
-def controller(  # noqa: PLR0913 - each is an option
-    *,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            metavar="STORE",
-            help="file:DIR, etcd:HOST:PORT[,...], etcd+https:HOST:PORT[,...] or memory; "
-            f"{DEFAULT_STORE} if nothing says it.",
-        ),
-    ] = None,
-    port: Annotated[int | None, any_port(PORT)] = None,
-    host: HostOption = None,
-    advertise: Annotated[
-        str | None,
-        typer.Option("--advertise", metavar="HOST[:PORT]", help="The address brokers are told."),
-    ] = None,
-    config: Annotated[
-        Path | None, settings_file("A controller.conf, with Apache's keys or ours.")
-    ] = None,
-    access_file: AccessFileOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    tls_client_ca: TlsClientCaOption = None,
-    tls_client_auth: TlsClientAuthOption = None,
-    tls_mode: TlsModeOption = None,
-    tls_ca: TlsCaOption = None,
-    certificate_users: CertificateUsersOption = None,
-    etcd_ca: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="Who signs etcd's certificates.")
-    ] = None,
-    etcd_cert: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="The certificate that etcd is shown.")
-    ] = None,
-    etcd_key: Annotated[Path | None, typer.Option(metavar="PEM", help="Its private key.")] = None,
-    metrics: MetricsOption = None,
-    verbose: VerboseOption = False,
-) -> None:
+class EtcdOptions(MetricsOptions):
+    """Options of a controller that keeps its state in an etcd with TLS."""
+
+    etcd_ca: Path | None = option("Who signs etcd's certificates.", metavar="PEM")
+    etcd_cert: Path | None = option("The certificate that etcd is shown.", metavar="PEM")
+    etcd_key: Path | None = option("Its private key.", metavar="PEM")
+
+
+class ControllerOptions(SecurityOptions, EtcdOptions):
+    """Options of `roquet controller`."""
+
+    store: str | None = option(
+        "file:DIR, etcd:HOST:PORT[,...], etcd+https:HOST:PORT[,...] or memory; "
+        f"{DEFAULT_STORE} if nothing says it.",
+        metavar="STORE",
+    )
+    port: int | None = any_port(PORT)
+    host: str | None = HOST
+    advertise: str | None = option("The address brokers are told.", metavar="HOST[:PORT]")
+    config: Path | None = settings_file("A controller.conf, with Apache's keys or ours.")
+
+
+def controller(options: ControllerOptions) -> None:
     """Start a controller, which elects masters of brokers that replicate.
 
     With file:DIR it is the only one. Two or more share an etcd: one leads, another takes over.
     """
-    runtime.log_to_stderr(verbose=verbose)
-    options = {
-        "store": store,
-        "port": port,
-        "host": host,
-        "advertise": advertise,
-        "access_file": access_file,
-        "certificate_users": certificate_users,
-        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode, tls_client_auth),
-        "calls": calls_tls(tls_ca, tls_cert, tls_key),
-    }
-    if etcd_ca or etcd_cert or etcd_key:
-        options["etcd_tls"] = Tls(ca=etcd_ca, cert=etcd_cert, key=etcd_key)
-    options |= exporter_options(metrics)
-    loaded = load_settings(config) if config else ControllerConfig()
-    runtime.run(_controller(configured(loaded, options)))
+    settings = {**options.fields_of(ControllerConfig), **options.tls, **options.exporter}
+    if options.etcd_ca or options.etcd_cert or options.etcd_key:
+        settings["etcd_tls"] = Tls(ca=options.etcd_ca, cert=options.etcd_cert, key=options.etcd_key)
+    loaded = load_settings(options.config) if options.config else ControllerConfig()
+    runtime.run(_controller(configured(loaded, settings)))
 
 
 async def _controller(config: ControllerConfig) -> None:
@@ -96,4 +68,30 @@ async def _controller(config: ControllerConfig) -> None:
     stop = runtime.stop_signal()
     async with ControllerServer(config) as server:
         output.echo(f"controller ready at {server.address}")
-        await systemd.serve_until(stop)
+        await runtime.serve_until(stop)
+
+
+def load_settings(path: Path) -> ControllerConfig:
+    """The settings of a file with Apache's keys or ours. Raises ConfigError."""
+    values, tls = take_tls(read_file(path), str(path))
+    loaded = read_settings(values, str(path))
+    return msgspec.structs.replace(loaded, tls=tls.server, calls=tls.calls)
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """Keys and values of a properties file. Raises ConfigError."""
+    try:
+        return read_properties(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, FieldError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def configured(loaded: ControllerConfig, options: Mapping[str, Any]) -> ControllerConfig:
+    """The settings of a file with those of options, which win; None was not given.
+
+    A store that nobody named survives a restart.
+    """
+    chosen = given(options)
+    if loaded.store == MEMORY_STORE:
+        chosen.setdefault("store", DEFAULT_STORE)
+    return msgspec.structs.replace(loaded, **chosen)

@@ -1,10 +1,10 @@
 """Options of commands that start servers: where they listen, how they are reached, TLS."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from roquet.cli.command_options import CommandOptions, option
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_address
@@ -18,73 +18,77 @@ ALL_INTERFACES: Final = "0.0.0.0"
 PORT_DIGITS_MAX: Final = 10
 """Digits of a port that are looked at."""
 
-_HOST: Final = typer.Option("--host", help="The interface to listen on.")
+HOST: Final = option("The interface to listen on.")
+ADVERTISE: Final = option("The address that clients are told.", metavar="HOST[:PORT]")
+DATA: Final = option("Where messages are.", metavar="DIR")
+MEMORY: Final = option("Keep everything in memory.")
+TLS_CERT: Final = option("Take connections with TLS: certificate.", metavar="PEM")
+TLS_KEY: Final = option("The certificate's private key.", metavar="PEM")
+ACCESS_FILE: Final = option("Users and policies, as `roquet acl export` writes.", metavar="FILE")
 
-HostOption = Annotated[str | None, _HOST]
-"""None: the settings say it, or the command has a default."""
-AdvertiseOption = Annotated[
-    str | None,
-    typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
-]
-DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Where messages are.")
-]
-MemoryOption = Annotated[bool, typer.Option("--memory", help="Keep everything in memory.")]
-TlsCertOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS: certificate.")
-]
-TlsModeOption = Annotated[
-    TlsMode | None,
-    typer.Option(help="With a certificate: take plain connections, too (permissive), or not."),
-]
-TlsCaOption = Annotated[
-    Path | None,
-    typer.Option(metavar="PEM", help="Call brokers by TLS: who signs their certificates."),
-]
-ProxyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--proxy-from",
-        metavar="IP[/BITS],...",
-        help="Load balancers whose PROXY protocol is believed.",
-    ),
-]
-TlsKeyOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")
-]
-TlsClientCaOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
-]
-TlsClientAuthOption = Annotated[
-    ClientAuth | None,
-    typer.Option(help="With --tls-client-ca: whether clients must show a certificate."),
-]
-AccessFileOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
-]
-CertificateUsersOption = Annotated[
-    bool | None,
-    typer.Option(
+
+class VerboseOptions(CommandOptions):
+    """The option that every server has."""
+
+    verbose: bool = option("Log more, on stderr.", "-v")
+
+
+class MetricsOptions(VerboseOptions):
+    """Options of a server that may show metrics."""
+
+    metrics: str | None = option(
+        "Show metrics for Prometheus at http://HOST:PORT/metrics.", metavar="[HOST:]PORT"
+    )
+
+    @property
+    def exporter(self) -> dict[str, Any]:
+        """The settings that `--metrics` stands for, by name; none without it."""
+        if self.metrics is None:
+            return {}
+        address = metrics_address(self.metrics)
+        return {
+            "metrics_exporter": MetricsExporterType.PROM,
+            "metrics_port": address.port,
+            "metrics_host": address.host,
+        }
+
+
+class SecurityOptions(CommandOptions):
+    """Options for users and TLS of name servers and controllers."""
+
+    access_file: Path | None = ACCESS_FILE
+    tls_cert: Path | None = TLS_CERT
+    tls_key: Path | None = TLS_KEY
+    tls_client_ca: Path | None = option(
+        "Who signs the certificates clients must show.", metavar="PEM"
+    )
+    tls_client_auth: ClientAuth | None = option(
+        "With --tls-client-ca: whether clients must show a certificate."
+    )
+    tls_mode: TlsMode | None = option(
+        "With a certificate: take plain connections, too (permissive), or not."
+    )
+    tls_ca: Path | None = option(
+        "Call brokers by TLS: who signs their certificates.", metavar="PEM"
+    )
+    certificate_users: bool | None = option(
+        "With --access-file: take a certificate's name as the user of unsigned requests.",
         "--certificate-users",
-        help="With --access-file: take a certificate's name as the user of unsigned requests.",
-    ),
-]
-MetricsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics",
-        metavar="[HOST:]PORT",
-        help="Show metrics for Prometheus at http://HOST:PORT/metrics.",
-    ),
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
+    )
+
+    @property
+    def tls(self) -> dict[str, ServerTls | Tls | None]:
+        """The settings of TLS by name; None was not given."""
+        tls = server_tls(
+            self.tls_cert, self.tls_key, self.tls_client_ca, self.tls_mode, self.tls_client_auth
+        )
+        return {"tls": tls, "calls": calls_tls(self.tls_ca, self.tls_cert, self.tls_key)}
 
 
 def server_tls(
     cert: Path | None,
     key: Path | None,
-    client_ca: Path | None,
+    client_ca: Path | None = None,
     mode: TlsMode | None = None,
     client_auth: ClientAuth | None = None,
 ) -> ServerTls | None:
@@ -116,18 +120,6 @@ def proxies(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else parse_sources(text, "--proxy-from")
 
 
-def exporter_options(metrics: str | None) -> dict[str, Any]:
-    """The settings that `--metrics` stands for, by name; none without it."""
-    if metrics is None:
-        return {}
-    address = metrics_address(metrics)
-    return {
-        "metrics_exporter": MetricsExporterType.PROM,
-        "metrics_port": address.port,
-        "metrics_host": address.host,
-    }
-
-
 def metrics_address(metrics: str) -> ExporterAddress:
     """The address in `--metrics`; an empty host is that of the server."""
     if not metrics.isdecimal():
@@ -137,11 +129,16 @@ def metrics_address(metrics: str) -> ExporterAddress:
     return ExporterAddress("", port)
 
 
-def settings_file(names: str) -> object:
-    """The option for a file of settings; `names` says what may be in it."""
-    return typer.Option("--config", "-c", help=names)
+def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that options stand for, without those that were not given."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
-def any_port(default: int) -> object:
+def settings_file(text: str) -> Any:
+    """The option for a file of settings; `text` says what may be in it."""
+    return option(text, "--config", "-c")
+
+
+def any_port(default: int) -> Any:
     """The option for a port that a file may say, too."""
-    return typer.Option(help=f"0 takes any free one; {default} if nothing says it.")
+    return option(f"0 takes any free one; {default} if nothing says it.")

@@ -1,21 +1,29 @@
-"""Server processes: the command line of each process of `roquet serve`, and its start."""
+"""Server processes: the command line of each process of `roquet serve`, and its start.
+
+Name server and controllers have no broker.conf: they get what it says of TLS as options. A file of
+their own, in their directory, takes the place of that. Their users are those of one file for all.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from roquet.broker.settings.config import BrokerConfig
-from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
-from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
-from roquet.cli.servers.serve_plan import BrokerProcess
+from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed, StartProcess
+from roquet.cli.servers.serve_plan import BrokerProcess, ControllerPlan, ControllerProcess
 from roquet.cli.servers.server_options import ALL_INTERFACES
-from roquet.cli.servers.shared_security import name_server_options, security_options
-from roquet.cli.servers.supervised_process import StartProcess
 from roquet.cli.servers.supervisor_metrics import page_addresses
+from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK
+from roquet.net.tls import Tls, TlsMode
 from roquet.store.filesystem.private_files import make_directories
+
+if TYPE_CHECKING:
+    from roquet.client.config import ClientConfig
 
 OWN_CONFIG: Final = "broker.conf"
 """File in the directory of a process that is read in place of the one for all."""
@@ -32,6 +40,17 @@ NAME_SERVER: Final = "namesrv"
 """Name of the name server's process, its directory and its log."""
 
 ETCD_MODULE: Final = "roquet.cli.process.guarded_etcd"
+
+
+_NO_OTHER_CALLS: Final = (
+    "the name server and controllers of `roquet serve` call brokers with tls_ca and the certificate"
+    " of the brokers' servers alone: with tls_client_cert, tls_check_host, tls_verify, or with"
+    " tls.enable and no tls_ca, give each a {} in its directory below --data"
+)
+_NO_PASSWORD: Final = (
+    "tls_key_password: the name server and controllers of `roquet serve` get no password of a key:"
+    " give each a {} in its directory below --data, with tls.server.keyPassword"
+)
 
 
 class PortHint(NamedTuple):
@@ -55,65 +74,51 @@ class ServerStart(NamedTuple):
     start: StartProcess
 
 
-class ServerProcesses:
+class ServerProcesses(msgspec.Struct, kw_only=True):
     """The processes of `roquet serve`, and how each is started."""
 
-    def __init__(  # noqa: PLR0913 - each is an option
-        self,
-        *,
-        brokers: Sequence[BrokerProcess],
-        namesrv_port: int,
-        data: Path,
-        controllers: ControllerPlan | None = None,
-        config: Path | None = None,
-        advertise: str | None = None,
-        host: str | None = None,
-        metrics_port: int | None = None,
-        access_file: Path | None = None,
-        shared: BrokerConfig | None = None,
-    ) -> None:
-        """Plan the processes; their pages of metrics are above `metrics_port`, None: nowhere.
+    brokers: Sequence[BrokerProcess]
+    namesrv_port: int
+    data: Path
+    controllers: ControllerPlan | None = None
+    config: Path | None = None
+    advertise: str | None = None
+    host: str | None = None
+    metrics_port: int | None = None
+    """The pages of metrics are above it; None: nowhere."""
+    access_file: Path | None = None
+    """Users of the name server and of controllers: brokers have their own."""
+    shared: BrokerConfig | None = None
+    """Settings of all brokers: their TLS is that of name server and controllers, too."""
 
-        `access_file` has the users of the name server and of controllers: brokers have their own.
-        `shared` are settings of all brokers: their TLS is that of name server and controllers, too.
-        """
-        self.brokers = brokers
-        self.controllers = controllers
-        self._namesrv_port = namesrv_port
-        self._data = data
-        self._config = config
-        self._advertise = advertise
-        self._host = host
-        self._access_file = access_file
-        self.shared = shared
-        self.metrics_pages: Mapping[str, str] = {}
+    @property
+    def metrics_pages(self) -> Mapping[str, str]:
         """HOST:PORT of the metrics page of each process, by name."""
-        if metrics_port is not None:
-            electing = controllers.processes if controllers is not None else []
-            names = [NAME_SERVER, *(one.name for one in electing), *(one.name for one in brokers)]
-            self.metrics_pages = page_addresses(metrics_port, names)
+        if self.metrics_port is None:
+            return {}
+        electing = self.controllers.processes if self.controllers is not None else []
+        names = [NAME_SERVER, *(one.name for one in electing), *(one.name for one in self.brokers)]
+        return page_addresses(self.metrics_port, names)
 
     @property
     def logs(self) -> Path:
         """Directory of the logs of all processes."""
-        return self._data / "logs"
+        return self.data / "logs"
 
     def directory(self, broker: BrokerProcess) -> Path:
         """Directory of a broker's messages."""
-        return self._data / broker.name
+        return self.data / broker.name
 
     def make_folders(self) -> None:
         """Create a directory for each broker and one for the logs."""
         for name in ("logs", NAME_SERVER, *(broker.name for broker in self.brokers)):
-            make_directories(self._data / name)
+            make_directories(self.data / name)
 
     @property
     def namesrv_address(self) -> str:
         """The name server's address for the brokers."""
-        host = self._host or ALL_INTERFACES
-        return join_address(
-            LOOPBACK if host in {ALL_INTERFACES, "::"} else host, self._namesrv_port
-        )
+        host = self.host or ALL_INTERFACES
+        return join_address(LOOPBACK if host in {ALL_INTERFACES, "::"} else host, self.namesrv_port)
 
     def support(self) -> Iterator[ServerStart]:
         """The servers that brokers need, in the order in which they are started."""
@@ -127,12 +132,12 @@ class ServerProcesses:
 
     async def namesrv(self) -> ChildProcess:
         """Start the name server; returns when it is ready."""
-        arguments = ["namesrv", "--port", str(self._namesrv_port)]
-        arguments += ["--host", self._host or ALL_INTERFACES]
-        directory = self._data / NAME_SERVER
+        arguments = ["namesrv", "--port", str(self.namesrv_port)]
+        arguments += ["--host", self.host or ALL_INTERFACES]
+        directory = self.data / NAME_SERVER
         arguments += ["--data", str(directory)]
         arguments += name_server_options(
-            directory, OWN_NAME_SERVER_CONFIG, self.shared, self._access_file
+            directory, OWN_NAME_SERVER_CONFIG, self.shared, self.access_file
         )
         return await self._start(NAME_SERVER, arguments, NAME_SERVER_HINT)
 
@@ -140,21 +145,21 @@ class ServerProcesses:
         """Start the etcd that controllers share; returns when it answers."""
         assert self.controllers is not None, "there are controllers"
         address = self.controllers.etcd_address
-        command = self.controllers.etcd_command(str(self._data / "etcd"))
+        command = self.controllers.etcd_command(str(self.data / "etcd"))
         return await self._start("etcd", [address, *command], ETCD_HINT, module=ETCD_MODULE)
 
     async def controller(self, process: ControllerProcess) -> ChildProcess:
         """Start a controller; returns when it is ready."""
         assert self.controllers is not None, "there are controllers"
         is_alone = self.controllers.etcd is None
-        file, etcd = f"file:{self._data / process.name}", f"etcd:{self.controllers.etcd_address}"
+        file, etcd = f"file:{self.data / process.name}", f"etcd:{self.controllers.etcd_address}"
         arguments = ["controller", "--port", str(process.port)]
         arguments += ["--store", file if is_alone else etcd]
-        arguments += ["--host", self._host or ALL_INTERFACES]
+        arguments += ["--host", self.host or ALL_INTERFACES]
         arguments += ["--advertise", join_address(self.controllers.host, process.port)]
-        directory = self._data / process.name
+        directory = self.data / process.name
         arguments += security_options(
-            directory, OWN_CONTROLLER_CONFIG, self.shared, self._access_file
+            directory, OWN_CONTROLLER_CONFIG, self.shared, self.access_file
         )
         return await self._start(process.name, arguments, CONTROLLER_HINT)
 
@@ -162,15 +167,15 @@ class ServerProcesses:
         """Start a broker; returns when it is ready."""
         directory = self.directory(broker)
         arguments = ["broker", "--name", broker.broker, "--port", str(broker.port)]
-        if self._host is not None:
-            arguments += ["--host", self._host]
+        if self.host is not None:
+            arguments += ["--host", self.host]
         arguments += ["--data", str(directory)]
         arguments += ["--namesrv", self.namesrv_address]
         own = directory / OWN_CONFIG
-        if (config := own if own.exists() else self._config) is not None:
+        if (config := own if own.exists() else self.config) is not None:
             arguments += ["--config", str(config)]
-        if self._advertise is not None:
-            arguments += ["--advertise", f"{self._advertise}:{broker.port}"]
+        if self.advertise is not None:
+            arguments += ["--advertise", f"{self.advertise}:{broker.port}"]
         return await self._start(
             broker.name,
             arguments,
@@ -201,3 +206,65 @@ class ServerProcesses:
                 raise ChildProcessFailed(str(error).replace(hint.words, hint.ours)) from None
             raise
         return child
+
+
+def security_options(
+    directory: Path, own_config: str, brokers: BrokerConfig | None, access_file: Path | None = None
+) -> list[str]:
+    """Options of a name server or controller: a file of its own, else the TLS of the brokers.
+
+    With `access_file` it checks users. Raises ConfigError.
+    """
+    access = [] if access_file is None else ["--access-file", str(access_file)]
+    own = directory / own_config
+    if own.exists():
+        return ["--config", str(own), *access]
+    if brokers is None:
+        return access
+    options = _tls_options(brokers, own_config)
+    if access and brokers.certificate_users and "--tls-client-ca" in options:
+        access.append("--certificate-users")
+    return [*options, *access]
+
+
+def name_server_options(
+    directory: Path, own_config: str, brokers: BrokerConfig | None, access_file: Path | None = None
+) -> list[str]:
+    """Options of a name server: those of security, and what controllers do not have."""
+    options = security_options(directory, own_config, brokers, access_file)
+    if brokers is not None and brokers.proxy_protocol_from and "--config" not in options:
+        options += ["--proxy-from", ",".join(brokers.proxy_protocol_from)]
+    return options
+
+
+def client_config(brokers: BrokerConfig | None) -> "ClientConfig":
+    """Settings by which `roquet serve` asks its own servers, beside those of the environment."""
+    from roquet.client.config import ClientConfig
+
+    if brokers is None:
+        return ClientConfig()
+    credentials = brokers.inner_credentials
+    return ClientConfig(
+        tls=brokers.calls_tls,
+        access_key=credentials.access_key if credentials else None,
+        secret_key=credentials.secret_key if credentials else None,
+    )
+
+
+def _tls_options(brokers: BrokerConfig, own_config: str) -> list[str]:
+    tls = brokers.server_tls
+    if tls is None or tls.mode is TlsMode.DISABLED:
+        return []
+    if tls.key_password is not None:
+        raise ConfigError(_NO_PASSWORD.format(own_config))
+    options = ["--tls-cert", str(tls.cert), "--tls-mode", tls.mode.value]
+    if tls.key is not None:
+        options += ["--tls-key", str(tls.key)]
+    if tls.client_ca is not None:
+        auth = tls.client_auth.value
+        options += ["--tls-client-ca", str(tls.client_ca), "--tls-client-auth", auth]
+    if (calls := brokers.calls_tls) is not None:
+        if calls.ca is None or calls != Tls(ca=calls.ca, cert=tls.cert, key=tls.key):
+            raise ConfigError(_NO_OTHER_CALLS.format(own_config))
+        options += ["--tls-ca", str(calls.ca)]
+    return options

@@ -3,27 +3,26 @@
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import typer
 
 from roquet import __version__
 from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
-from roquet.cli.process import runtime, systemd
+from roquet.cli.command_options import As, option
+from roquet.cli.process import runtime
 from roquet.cli.servers.dashboard import PORT as DASHBOARD_PORT
 from roquet.cli.servers.dashboard import check_installed, dev_dashboard
 from roquet.cli.servers.server_options import (
+    ADVERTISE,
     ALL_INTERFACES,
-    AdvertiseOption,
-    DataOption,
-    HostOption,
-    MemoryOption,
-    MetricsOption,
-    VerboseOption,
-    exporter_options,
+    DATA,
+    HOST,
+    MEMORY,
+    MetricsOptions,
+    VerboseOptions,
     settings_file,
 )
 from roquet.cli.terminal import output
@@ -33,6 +32,7 @@ from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.address import LOOPBACK, check_port
+from roquet.store.filesystem.libc import keep_memory
 from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
@@ -68,82 +68,71 @@ or, in another terminal: roquet consume greetings
 ready (Ctrl-C stops)"""
 
 
-def dev(  # noqa: PLR0913 - each is an option
-    *,
-    port: Annotated[int, typer.Option(help="The broker's port; 0 takes any free one.")] = PORT,
-    namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
-    data: DataOption = None,
-    memory: MemoryOption = False,
-    advertise: AdvertiseOption = None,
-    host: HostOption = None,
-    dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Serve web pages, too, on 127.0.0.1.")
-    ] = False,
-    dashboard_port: Annotated[
-        int, typer.Option(metavar="N", help="The dashboard's port; 0 takes any free one.")
-    ] = DASHBOARD_PORT,
-    verbose: VerboseOption = False,
-) -> None:
+class DevOptions(VerboseOptions):
+    """Options of `roquet dev`."""
+
+    port: int = option("The broker's port; 0 takes any free one.", default=PORT)
+    namesrv_port: int = option("The name server's.", default=NAMESRV_PORT)
+    data: Path | None = DATA
+    memory: bool = MEMORY
+    advertise: str | None = ADVERTISE
+    host: str | None = HOST
+    dashboard: bool = option("Serve web pages, too, on 127.0.0.1.")
+    dashboard_port: int = option(
+        "The dashboard's port; 0 takes any free one.", default=DASHBOARD_PORT, metavar="N"
+    )
+
+
+def dev(options: DevOptions) -> None:
     """Start a name server and a broker in one process, for developers.
 
     They listen on 127.0.0.1, or on all interfaces if --advertise names an address for others.
     """
-    if dashboard:
+    if options.dashboard:
         check_installed()
-        check_port(dashboard_port)
-    runtime.log_to_stderr(verbose=verbose)
-    host = host or (LOOPBACK if advertise is None else ALL_INTERFACES)
+        check_port(options.dashboard_port)
+    host = options.host or (LOOPBACK if options.advertise is None else ALL_INTERFACES)
     config = msgspec.structs.replace(
         config_file.read("", "", os.environ),
-        store_dir=_store_directory(data, memory, DEV_DATA),
-        port=port,
+        store_dir=_store_directory(options.data, options.memory, DEV_DATA),
+        port=options.port,
         vip_port=False,  # only very old clients use it, and other brokers may want that port
         host=host,
-        advertise=advertise,
+        advertise=options.advertise,
         broker_name="broker-a",
         free_min=DEV_FREE_MIN,
         recall_message=True,  # a developer tries things; Apache's default is off
     )
-    names = NameServerConfig(host=host, port=namesrv_port, tls=config.server_tls)
-    runtime.run(_dev(names, config, dashboard_port if dashboard else None))
+    names = NameServerConfig(host=host, port=options.namesrv_port, tls=config.server_tls)
+    runtime.run(_dev(names, config, options.dashboard_port if options.dashboard else None))
 
 
-def broker(  # noqa: PLR0913 - each is an option
-    context: typer.Context,
-    *,
-    config: Annotated[
-        Path | None, settings_file("A broker.conf, in genuine or in our own words.")
-    ] = None,
-    namesrv: Annotated[
-        str | None,
-        typer.Option("--namesrv", "-n", metavar="HOST:PORT[;...]", help="The name servers."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The broker's name in its cluster.")] = None,
-    port: Annotated[int | None, typer.Option(help="0 takes any free one.")] = None,
-    data: DataOption = None,
-    memory: MemoryOption = False,
-    advertise: AdvertiseOption = None,
-    host: HostOption = None,
-    metrics: MetricsOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Start a broker. Options win over the environment, and that over the file."""
-    if context.invoked_subcommand is not None:  # roquet broker settings …
-        return
-    runtime.log_to_stderr(verbose=verbose)
-    environ = os.environ
-    loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
-    servers = parse_addresses(namesrv, "--namesrv") if namesrv else loaded.name_servers
-    settings = msgspec.structs.replace(
-        loaded,
-        name_servers=servers,
-        broker_name=name or loaded.broker_name,
-        port=loaded.port if port is None else port,
-        host=host or loaded.host,
-        advertise=advertise or loaded.advertise,
-        store_dir=_store_directory(data, memory, loaded.store_dir),
-        **exporter_options(metrics),
+def _addresses(text: str) -> tuple[str, ...]:
+    return parse_addresses(text, "--namesrv")
+
+
+class BrokerOptions(MetricsOptions):
+    """Options of `roquet broker`."""
+
+    config: Path | None = settings_file("A broker.conf, in genuine or in our own words.")
+    namesrv: str | None = option(
+        "The name servers.", "-n", gives=As("name_servers", _addresses), metavar="HOST:PORT[;...]"
     )
+    name: str | None = option("The broker's name in its cluster.", gives=As("broker_name"))
+    port: int | None = option("0 takes any free one.")
+    data: Path | None = DATA
+    memory: bool = MEMORY
+    advertise: str | None = ADVERTISE
+    host: str | None = HOST
+
+
+def broker(options: BrokerOptions) -> None:
+    """Start a broker. Options win over the environment, and that over the file."""
+    config, environ = options.config, os.environ
+    loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
+    chosen = options.fields_of(BrokerConfig, absent=(None, "")) | options.exporter
+    store_dir = _store_directory(options.data, options.memory, loaded.store_dir)
+    settings = msgspec.structs.replace(loaded, store_dir=store_dir, **chosen)
     check_port(settings.port)
     runtime.run(_broker(settings))
 
@@ -151,7 +140,6 @@ def broker(  # noqa: PLR0913 - each is an option
 async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: int | None) -> None:
     from roquet.broker.app import BrokerServer
     from roquet.namesrv.app import NameServer
-    from roquet.store.filesystem.libc import keep_memory
 
     keep_memory(MALLOC_TRIM_THRESHOLD)
     stop = runtime.stop_signal()
@@ -175,18 +163,16 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: 
             )
         )
         _warn_of_refusal(started)
-        await systemd.serve_until(stop)
+        await runtime.serve_until(stop)
 
 
 def _warn_of_refusal(server: "BrokerServer") -> None:
-    """Print a warning below "ready" when a broker takes no messages; it still serves readers."""
     if (refusal := server.broker.log.store.refusal) is not None:
         output.echo(f"no messages are taken: {refusal}", err=True)
 
 
 async def _broker(config: BrokerConfig) -> None:
     from roquet.broker.app import BrokerServer
-    from roquet.store.filesystem.libc import keep_memory
 
     keep_memory(MALLOC_TRIM_THRESHOLD)
     stop = runtime.stop_signal()
@@ -194,7 +180,7 @@ async def _broker(config: BrokerConfig) -> None:
     async with BrokerServer(config) as server:
         output.echo(f"broker {config.broker_name} ready at {server.address}")
         _warn_of_refusal(server)
-        await systemd.serve_until(stop)
+        await runtime.serve_until(stop)
 
 
 def _store_directory(data: Path | None, memory: bool, otherwise: Path | None) -> Path | None:

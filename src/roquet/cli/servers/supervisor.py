@@ -9,152 +9,193 @@ controllers any of them may be the master: all are stopped at once.
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
-from roquet.cli.process import runtime, systemd
-from roquet.cli.servers.controller_plan import CONTROLLERS_MAX, controller_plan
-from roquet.cli.servers.formation import Formation, formed
+from roquet.cli.command_options import option
+from roquet.cli.process import runtime
+from roquet.cli.process.child_processes import (
+    SupervisedProcess,
+    start_unless_stopped,
+    stop_all,
+    supervision,
+)
 from roquet.cli.servers.serve_plan import (
     BROKERS_MAX,
+    CONTROLLERS_MAX,
     IN_SYNC,
     PORT_STEP,
     REPLICA_PORT_STEP,
     REPLICAS_MAX,
     BrokerProcess,
     broker_processes,
+    controller_plan,
 )
 from roquet.cli.servers.server_options import (
+    ACCESS_FILE,
     ALL_INTERFACES,
-    AccessFileOption,
-    MetricsOption,
-    VerboseOption,
+    MetricsOptions,
     metrics_address,
     settings_file,
 )
-from roquet.cli.servers.server_processes import ServerProcesses
-from roquet.cli.servers.shared_security import client_config
-from roquet.cli.servers.supervised_process import (
-    StartProcess,
-    SupervisedProcess,
-    start_unless_stopped,
-    stop_all,
-    supervision,
-)
+from roquet.cli.servers.server_processes import ServerProcesses, client_config
 from roquet.cli.servers.supervisor_metrics import SupervisorMetrics
 from roquet.cli.terminal import output
 from roquet.cli.terminal.output import table
 from roquet.controller.config import PORT as CONTROLLER_PORT
 from roquet.metrics.exporter_settings import MetricsExporterType
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.net.address import is_specific, routable_address
 from roquet.observe.exporter import ExporterAddress
+from roquet.rules.election.handover import stand_ins
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from roquet.admin.controllers import ReplicaMember
+    from roquet.admin.client import AdminClient
+    from roquet.admin.controllers import GroupStatus, ReplicaMember
 
-ReplicasOption = Annotated[
-    int,
-    typer.Option(min=0, max=REPLICAS_MAX, help="Of each broker, each with the whole log."),
-]
-InSyncOption = Annotated[
-    int | None,
-    typer.Option(
-        "--in-sync",
-        min=1,
-        help="Logs that have a message when its sender is answered, the master's included;"
+
+FORMATION_TIMEOUT_S: Final = 30
+"""Longest wait: a replica whose log is damaged must not keep others from being shown."""
+
+POLL_S: Final = 0.1
+"""Between two questions to the controller."""
+
+
+class Formation(NamedTuple):
+    """Groups after a start, as far as their controllers know them."""
+
+    members: "Mapping[str, ReplicaMember]"
+    """Brokers by address."""
+    unformed: Sequence[str]
+    """Names that took no messages in time; none after a stop signal."""
+
+
+async def formed(
+    admin: "AdminClient",
+    names: Collection[str],
+    controllers: Sequence[str],
+    needed: int,
+    stop: asyncio.Event,
+) -> Formation:
+    """Wait until each name has a master with so many logs in sync, or until a stop signal."""
+    members: dict[str, ReplicaMember] = {}
+    unformed = list(names)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FORMATION_TIMEOUT_S):
+            while unformed and not stop.is_set():
+                for name in tuple(unformed):
+                    group = await _group_status(admin, name, controllers)
+                    members |= {one.address: one for one in group.members} if group else {}
+                    if group is not None and await _takes_messages(admin, group, needed):
+                        unformed.remove(name)
+                if unformed:
+                    await asyncio.sleep(POLL_S)
+    return Formation(members, [] if stop.is_set() else unformed)
+
+
+async def _group_status(
+    admin: "AdminClient", name: str, controllers: Sequence[str]
+) -> "GroupStatus | None":
+    from roquet.admin import controllers as groups
+
+    try:
+        return await groups.group(admin, name, controllers)
+    except RoquetError:  # nobody leads yet, or nobody has registered
+        return None
+
+
+async def _takes_messages(admin: "AdminClient", group: "GroupStatus", needed: int) -> bool:
+    """Whether a master leads that has enough members in sync, and that name servers know."""
+    master = group.master
+    if master is None or len(stand_ins(group.standings, master.broker_id)) + 1 < needed:
+        return False
+    try:
+        return (await admin.leaders()).get(group.broker) == master.address
+    except RoquetError:
+        return False
+
+
+class ServeOptions(MetricsOptions):
+    """Options of `roquet serve`."""
+
+    brokers: int = option("How many: about one a core.", default=1, min=1, max=BROKERS_MAX)
+    replicas: int = option(
+        "Of each broker, each with the whole log.", default=0, min=0, max=REPLICAS_MAX
+    )
+    in_sync: int | None = option(
+        "Logs that have a message when its sender is answered, the master's included;"
         f" 1 waits for no replica. {IN_SYNC} if there are replicas.",
-    ),
-]
-ControllersOption = Annotated[
-    int,
-    typer.Option(
+        min=1,
+    )
+    controllers: int = option(
+        "They elect another master when one is lost; 2 and 3 share an etcd, from PATH.",
+        default=0,
         min=0,
         max=CONTROLLERS_MAX,
-        help="They elect another master when one is lost; 2 and 3 share an etcd, from PATH.",
-    ),
-]
-PortOption = Annotated[
-    int,
-    typer.Option(
-        help=f"The first broker's; the next one's is {PORT_STEP} higher,"
-        f" a replica's {REPLICA_PORT_STEP:,} higher."
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    settings_file(
+    )
+    port: int = option(
+        f"The first broker's; the next one's is {PORT_STEP} higher,"
+        f" a replica's {REPLICA_PORT_STEP:,} higher.",
+        default=PORT,
+    )
+    namesrv_port: int = option("The name server's.", default=NAMESRV_PORT)
+    controller_port: int = option(
+        "The first controller's; the next one's is 10 higher.", default=CONTROLLER_PORT
+    )
+    data: Path = option(
+        "A directory for each process in it.", default=Path("roquet-data"), metavar="DIR"
+    )
+    config: Path | None = settings_file(
         "A broker.conf for all that have none in their directory; names, ports, directories and"
         " roles are ours."
-    ),
-]
+    )
+    advertise: str | None = option("The host that clients are told.", metavar="HOST")
+    host: str | None = option("The interface that all of them listen on.")
+    access_file: Path | None = ACCESS_FILE
 
 
-def serve(  # noqa: PLR0913 - each is an option
-    *,
-    brokers: Annotated[
-        int, typer.Option(min=1, max=BROKERS_MAX, help="How many: about one a core.")
-    ] = 1,
-    replicas: ReplicasOption = 0,
-    in_sync: InSyncOption = None,
-    controllers: ControllersOption = 0,
-    port: PortOption = PORT,
-    namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
-    controller_port: Annotated[
-        int, typer.Option(help="The first controller's; the next one's is 10 higher.")
-    ] = CONTROLLER_PORT,
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="A directory for each process in it.")
-    ] = Path("roquet-data"),
-    config: ConfigOption = None,
-    advertise: Annotated[
-        str | None, typer.Option(metavar="HOST", help="The host that clients are told.")
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", help="The interface that all of them listen on.")
-    ] = None,
-    access_file: AccessFileOption = None,
-    metrics: MetricsOption = None,
-    verbose: VerboseOption = False,
-) -> None:
+def serve(options: ServeOptions) -> None:
     """Start a name server, brokers and replicas, a process each. One that dies is started again.
 
     Without controllers roles are fixed: a replica never becomes the master. With them another
     broker of its name takes over from a lost master. With slaveReadEnable=true replicas serve
     readers.
     """
-    runtime.log_to_stderr(verbose=verbose)
-    if port < 1 or namesrv_port < 1:
+    host, advertise = options.host, options.advertise
+    if options.port < 1 or options.namesrv_port < 1:
         raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")
     if advertise is not None and ":" in advertise.strip("[]"):
         raise UsageError(f"--advertise {advertise!r}: a host alone, each broker has its own port")
-    told = host if host is not None and is_specific(host) else routable_address()
-    plan_of_controllers = controller_plan(controllers, replicas, controller_port, told)
-    obeyed = plan_of_controllers.addresses if plan_of_controllers else ()
-    processes = broker_processes(brokers, replicas, in_sync, port, obeyed)
-    shared = _shared_settings(config, processes[0], replicas)
-    page = _page(metrics, shared)
+    named = host if host is not None and is_specific(host) else routable_address()
+    controllers = controller_plan(
+        options.controllers, options.replicas, options.controller_port, named
+    )
+    obeyed = controllers.addresses if controllers else ()
+    brokers = broker_processes(
+        options.brokers, options.replicas, options.in_sync, options.port, obeyed
+    )
+    shared = _shared_settings(options.config, brokers[0], options.replicas)
+    page = _page(options.metrics, shared)
     plan = ServerProcesses(
-        brokers=processes,
-        controllers=plan_of_controllers,
-        namesrv_port=namesrv_port,
-        data=data,
-        config=config,
+        brokers=brokers,
+        controllers=controllers,
+        namesrv_port=options.namesrv_port,
+        data=options.data,
+        config=options.config,
         advertise=advertise,
         host=host,
         metrics_port=page.port if page is not None else None,
-        access_file=access_file,
+        access_file=options.access_file,
         shared=shared,
     )
     runtime.run(run_servers(plan, _metrics(plan, page, host)))
@@ -175,7 +216,6 @@ def _shared_settings(config: Path | None, broker: BrokerProcess, replicas: int) 
 
 
 def _page(metrics: str | None, shared: BrokerConfig) -> ExporterAddress | None:
-    """Where the page of all processes is, by the option or the settings for all brokers."""
     if metrics is not None:
         return metrics_address(metrics)
     if shared.metrics_exporter is not MetricsExporterType.PROM:
@@ -186,7 +226,6 @@ def _page(metrics: str | None, shared: BrokerConfig) -> ExporterAddress | None:
 def _metrics(
     plan: ServerProcesses, page: ExporterAddress | None, host: str | None
 ) -> SupervisorMetrics | None:
-    """The page of all processes; None: there is none."""
     if page is None:
         return None
     address = ExporterAddress(page.host or host or ALL_INTERFACES, page.port)
@@ -201,10 +240,7 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         if metrics is not None:
             await stack.enter_async_context(metrics.server)
         for title, start in plan.support():
-            if stop.is_set():
-                return
-            child = await start_unless_stopped(start, stop)
-            if child is None:
+            if stop.is_set() or (child := await start_unless_stopped(start, stop)) is None:
                 return
             process = SupervisedProcess(child, start)
             stack.push_async_callback(process.stop)
@@ -215,11 +251,8 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         stack.push_async_callback(stop_all, replicas)
         stack.push_async_callback(stop_all, masters)
         for broker in plan.brokers:
-            if stop.is_set():
-                return
-            starter = _starter(plan, broker)
-            child = await start_unless_stopped(starter, stop)
-            if child is None:
+            starter = partial(plan.broker, broker)
+            if stop.is_set() or (child := await start_unless_stopped(starter, stop)) is None:
                 return
             process = SupervisedProcess(child, starter)
             may_lead = broker.broker_id == MASTER_ID or plan.controllers is not None
@@ -230,15 +263,14 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         output.console().print(_brokers_table(plan, addresses, formation.members))
         _warn_of_unformed(plan, formation)
         output.echo("ready (Ctrl-C stops)")
-        await systemd.serve_until(stop)
+        await runtime.serve_until(stop)
 
 
 def _brokers_table(
     plan: ServerProcesses, addresses: Sequence[str], elected: "Mapping[str, ReplicaMember]"
 ) -> "Table":
-    """A row for each broker; with controllers these say who it is."""
-    rows = table("broker", "id", "role", "address", "directory")
     by_port = {address.rpartition(":")[2]: address for address in addresses}
+    rows = []
     for broker in plan.brokers:
         address = by_port[str(broker.port)]
         role, number = broker.role or "master", str(broker.broker_id)
@@ -246,8 +278,8 @@ def _brokers_table(
             member = elected.get(address)
             role = "?" if member is None else "master" if member.is_master else "replica"
             number = "?" if member is None else str(member.broker_id)
-        rows.add_row(broker.broker, number, role, address, str(plan.directory(broker)))
-    return rows
+        rows.append((broker.broker, number, role, address, str(plan.directory(broker))))
+    return table(("broker", "id", "role", "address", "directory"), rows)
 
 
 async def _formation(plan: ServerProcesses, stop: asyncio.Event) -> Formation:
@@ -263,7 +295,6 @@ async def _formation(plan: ServerProcesses, stop: asyncio.Event) -> Formation:
 
 
 def _warn_of_unformed(plan: ServerProcesses, formation: Formation) -> None:
-    """Print a line for each name that takes no messages yet."""
     for name in formation.unformed:
         members = [broker for broker in plan.brokers if broker.broker == name]
         logs = ", ".join(str(plan.logs / f"{broker.name}.log") for broker in members)
@@ -272,7 +303,3 @@ def _warn_of_unformed(plan: ServerProcesses, formation: Formation) -> None:
             f" leads; see {logs}",
             err=True,
         )
-
-
-def _starter(plan: ServerProcesses, broker: BrokerProcess) -> StartProcess:
-    return lambda: plan.broker(broker)

@@ -21,13 +21,7 @@ from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX
 from roquet.observe.exporter import PATH, ExporterAddress
-from roquet.observe.health import (
-    LIVE_PATH,
-    READY_PATH,
-    STACKS_PATH,
-    always_ready,
-    health_pages,
-)
+from roquet.observe.health import LIVE_PATH, READY_PATH, STACKS_PATH, always_ready, health_pages
 from roquet.observe.http_server import TEXT, HttpPage, HttpServer, PageUnavailable
 from roquet.observe.page_client import read_page, read_response
 
@@ -90,7 +84,6 @@ class SupervisorMetrics:
             yield f"== {name}\n{text}\n".encode()
 
     async def _unready(self, name: str) -> list[str]:
-        """Why a process is not ready."""
         address = self._pages[name]
         try:
             response = await read_response(address, READY_PATH, timeout_ms=ALIVE_TIMEOUT_MS)

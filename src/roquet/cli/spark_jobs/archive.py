@@ -1,19 +1,20 @@
 """roquet spark archive: writes a topic to a table, each message exactly once."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import msgspec
 
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
-    ColumnsOption,
-    EveryOption,
+    COLUMNS,
+    EVERY,
+    NEW_KIND,
+    TABLE,
+    TOPIC,
     SparkOptions,
     TableOptions,
-    TablePlace,
-    TopicName,
     check_installed,
     names,
     run_on_spark,
@@ -32,58 +33,38 @@ SHOWN_FIELDS: Final = 10
 class ArchiveOptions(TableOptions, SparkOptions):
     """Options of `roquet spark archive`."""
 
-    topic: TopicName
-    directory: TablePlace
-    kind: Annotated[str, typer.Option("--kind", "-k", help="delta, iceberg.")] = "delta"
-    once: Annotated[
-        bool, typer.Option("--once", help="End with what is there now; the default.")
-    ] = False
-    every: EveryOption = None
-    start: Annotated[
-        str | None,
-        typer.Option(help="Where a new table begins: earliest (the default), latest, a time."),
-    ] = None
-    until: Annotated[
-        str | None, typer.Option(help="End with the last message before this time.")
-    ] = None
-    columns: ColumnsOption = None
-    partition_by: Annotated[
-        str,
-        typer.Option(
-            metavar="SCHEME", help="Of a new table: day (the default), hour, day,bucket(key,16)."
-        ),
-    ] = ""
-    sort_by: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMNS", help="Of a new table: the order of rows in merged files."),
-        As("sort_by", names),
-    ] = None
-    body_format: Annotated[
-        str,
-        typer.Option(help="Of a new table: json gives the fields of bodies columns of their own."),
-    ] = ""
-    body_schema: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELDS",
-            help="The fields: 'id bigint, flight_day=day int'; new ones are added as columns.",
-        ),
-    ] = ""
-    body_prefix: Annotated[
-        str,
-        typer.Option(
-            metavar="PREFIX", help="The begin of the names of new columns: body_ for body_id."
-        ),
-    ] = ""
-    infer: Annotated[
-        bool,
-        typer.Option("--infer", help="Add columns for the fields that bodies turn out to have."),
-        As("infer_body"),
-    ] = False
-    compact: Annotated[bool, typer.Option("--compact", help="Merge small files, too.")] = False
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Only remove files that kills left behind.")
-    ] = False
+    topic: str = TOPIC
+    directory: str = TABLE
+    kind: str = NEW_KIND
+    once: bool = option("End with what is there now; the default.")
+    every: str | None = EVERY
+    start: str | None = option("Where a new table begins: earliest (the default), latest, a time.")
+    until: str | None = option("End with the last message before this time.")
+    columns: str | None = COLUMNS
+    partition_by: str = option(
+        "Of a new table: day (the default), hour, day,bucket(key,16).", default="", metavar="SCHEME"
+    )
+    sort_by: str | None = option(
+        "Of a new table: the order of rows in merged files.",
+        gives=As("sort_by", names),
+        metavar="COLUMNS",
+    )
+    body_format: str = option(
+        "Of a new table: json gives the fields of bodies columns of their own.", default=""
+    )
+    body_schema: str = option(
+        "The fields: 'id bigint, flight_day=day int'; new ones are added as columns.",
+        default="",
+        metavar="FIELDS",
+    )
+    body_prefix: str = option(
+        "The begin of the names of new columns: body_ for body_id.", default="", metavar="PREFIX"
+    )
+    infer: bool = option(
+        "Add columns for the fields that bodies turn out to have.", gives=As("infer_body")
+    )
+    compact: bool = option("Merge small files, too.")
+    clean: bool = option("Only remove files that kills left behind.")
 
 
 def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | None:
@@ -92,8 +73,6 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
     The table keeps its own offsets: the same command continues where it stopped. Days are in UTC.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.archive import archive_job
 
     if options.once and options.every:
@@ -104,13 +83,7 @@ def archive(options: ArchiveOptions, namesrv: str, as_json: bool) -> Result | No
         _clean(params)
         return None
     done, seconds = run_on_spark(
-        archive_job.run,
-        params,
-        lambda done: (done.rows, done.lag),
-        stop_event().is_set,
-        title=params.topic,
-        app="roquet archive",
-        quiet=as_json,
+        "archive", params.topic, archive_job.run, params, stop_event().is_set, quiet=as_json
     )
     place = {"topic": params.topic, "table": params.target, "kind": params.kind}
     fields = msgspec.to_builtins(done)

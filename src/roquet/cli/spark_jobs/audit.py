@@ -1,26 +1,21 @@
 """roquet spark audit: compares an archive with its topic."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+from rich.progress import TimeElapsedColumn
+from rich.table import Table
 
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
-from roquet.cli.spark_jobs.job_options import (
-    As,
-    SparkOptions,
-    TableOptions,
-    TopicName,
-    check_installed,
-)
+from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
-from roquet.cli.terminal.progress import live_bar
+from roquet.cli.terminal.printable_console import counted_bar
+from roquet.spark import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from rich.table import Table
 
     from roquet.lake.audit.audit_report import AuditReport
     from roquet.spark.jobs.audit.audit_job import AuditProgress
@@ -35,21 +30,15 @@ SHOWN_MAX: Final = 40
 class AuditOptions(TableOptions, SparkOptions):
     """Options of `roquet spark audit`."""
 
-    topic: TopicName
-    directory: Annotated[str, typer.Argument(metavar="TABLE", help="Its archive."), As("target")]
-    producer: Annotated[
-        str,
-        typer.Option(
-            metavar="COUNTS",
-            help="A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
-        ),
-    ] = ""
-    page: Annotated[
-        str | None, typer.Option(metavar="FILE", help="An HTML page with all of it.")
-    ] = None
-    master: Annotated[
-        str | None, typer.Option(help="Read the files on this Spark; else in this process.")
-    ] = None
+    topic: str = TOPIC
+    directory: str = argument("Its archive.", gives=As("target"), metavar="TABLE")
+    producer: str = option(
+        "A producer's counts by hour, JSON or Parquet; or rows: keys of our sink.",
+        default="",
+        metavar="COUNTS",
+    )
+    page: str | None = option("An HTML page with all of it.", metavar="FILE")
+    master: str | None = option("Read the files on this Spark; else in this process.")
 
 
 def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
@@ -62,7 +51,11 @@ def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
     from roquet.spark.jobs.audit import audit_job
 
     params = options.params(audit_job.Params, options=options.source(namesrv))
-    with _progress_bar(quiet=as_json) as tell:
+    with counted_bar("files", TimeElapsedColumn(), quiet=as_json) as update:
+
+        def tell(done: "AuditProgress") -> None:
+            update(description=done.what, completed=done.done, total=done.total)
+
         report = audit_job.run(params, _spark(params.master), tell)
     if options.page is not None:
         Path(options.page).write_text(html(report), "utf-8")
@@ -72,13 +65,12 @@ def audit(options: AuditOptions, namesrv: str, as_json: bool) -> Result:
 
 def _spark(master: str | None) -> "Callable[[], SparkSession] | None":
     """Makes the Spark session of --master or spark-submit; None reads files in this process."""
-    from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided, spark_for
 
     if master is None and not is_session_provided(None):
         return None
     if master is not None:
-        java_home()
+        java.java_home()
     return lambda: spark_for("roquet audit", master)
 
 
@@ -104,42 +96,20 @@ def _report_parts(report: "AuditReport", page: str | None) -> Iterator[Any]:
         yield Path(page).absolute().as_uri()
 
 
-def _findings(report: "AuditReport") -> "Table":
+def _findings(report: "AuditReport") -> Table:
     from roquet.lake.audit.hourly_counts import hour_text
 
-    shown = output.table("", "broker", "hour", "queue", "offsets", "messages", "times", numbers=3)
-    for one in report.findings[:SHOWN_MAX]:
-        shown.add_row(
+    columns = ("", "broker", "hour", "queue", "offsets", "messages", "times")
+    rows = (
+        (
             one.what,
             one.broker,
             "" if one.hour is None else hour_text(one.hour),
             str(one.queue_id),
             one.offsets,
-            f"{one.messages:,}",
+            one.messages,
             str(one.times) if one.what == "doubled" else "",
         )
-    return shown
-
-
-@contextmanager
-def _progress_bar(*, quiet: bool) -> "Iterator[Callable[[AuditProgress], None]]":
-    """Show a bar on stderr: files, then queues."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    from roquet.cli.terminal.printable_console import PrintableColumn
-
-    bar = Bar(
-        PrintableColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=output.console(to_stderr=True, quiet=quiet),
+        for one in report.findings[:SHOWN_MAX]
     )
-    with live_bar(bar):
-        task = bar.add_task("files", total=None)
-
-        def tell(done: "AuditProgress") -> None:
-            bar.update(task, description=done.what, completed=done.done, total=done.total)
-
-        yield tell
+    return output.table(columns, rows, numbers=3)

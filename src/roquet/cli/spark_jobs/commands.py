@@ -14,10 +14,5 @@ from roquet.cli.spark_jobs.replay import replay
 app: Final = CommandGroup("spark", "Jobs on Spark: topics to tables.")
 
 
-@app.callback()
-def _spark() -> None:
-    """Jobs on Spark; each can be started again at any time."""
-
-
 for _command in (archive, lag, audit, materialize, replay, repair, maintain):
     app.command()(_command)

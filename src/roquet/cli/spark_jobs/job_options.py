@@ -1,7 +1,7 @@
 """Options of commands that run jobs on tables, and how each becomes a parameter of its job.
 
     class LagOptions(StorageOptions):
-        every: Annotated[str, typer.Option(), As("every_ms", millis("--every"))] = "10s"
+        every: str = option("", default="10s", gives=As("every_ms", millis("--every")))
 
     LagOptions(every="20s").params(Params)  ─▶  Params(every_ms=20_000)
 
@@ -9,19 +9,20 @@ An option goes to the parameter of its own name, or to the one that `As` names. 
 is no parameter is the command's own.
 """
 
+import importlib.util
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar
 
 import msgspec
-import typer
 
-from roquet.cli.operator_command import CommandOptions
-from roquet.cli.terminal.progress import progress_bar
+from roquet.cli.command_options import As, CommandOptions, argument, option
+from roquet.cli.terminal.printable_console import progress_bar
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark import java
 
 P = TypeVar("P", bound=msgspec.Struct)
 D = TypeVar("D")
@@ -34,13 +35,6 @@ SECRET_OPTIONS: Final[Mapping[str, str]] = {
     "securitytoken": "ROCKETMQ_SECURITY_TOKEN",
 }
 """Options of the source that hold a secret, in small letters, and the variables that give it."""
-
-
-class As(NamedTuple):
-    """The parameter of a job that an option gives, and how its value is made."""
-
-    parameter: str
-    convert: Callable[[Any], Any] = lambda value: value
 
 
 def millis(option: str) -> Callable[[str], int]:
@@ -64,39 +58,26 @@ def _catalog(texts: Sequence[str]) -> Mapping[str, str]:
     return parse_catalog(texts)
 
 
-MasterOption = Annotated[
-    str | None,
-    typer.Option(help="A Spark master; else the one of spark-submit, else all cores here."),
-]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        help="Of an object store: AWS_ENDPOINT_URL, AWS_REGION; credentials by the environment.",
-    ),
-    As("storage", pairs("--storage-option")),
-]
-TopicName = Annotated[str, typer.Argument(help="The topic's name.")]
-TablePlace = Annotated[
-    str,
-    typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
-    As("target"),
-]
-TableKindOption = Annotated[
-    str | None,
-    typer.Option("--kind", "-k", help="delta, iceberg; else as the directory looks."),
-]
-EveryOption = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Run for ever, with a batch this often: 10s."),
-    As("every_ms", millis("--every")),
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(help="Only these, comma separated, when the table is made."),
-    As("columns", names),
-]
+MASTER: Final = option("A Spark master; else the one of spark-submit, else all cores here.")
+STORAGE: Final = option(
+    "Of an object store: AWS_ENDPOINT_URL, AWS_REGION; credentials by the environment.",
+    gives=As("storage", pairs("--storage-option")),
+    metavar="NAME=VALUE",
+)
+TOPIC: Final = argument("The topic's name.")
+TABLE: Final = argument(
+    "Where the table is, or is to be: a directory or s3://BUCKET/PATH.", gives=As("target")
+)
+KIND: Final = option("delta, iceberg; else as the directory looks.", "-k")
+NEW_KIND: Final = option("delta, iceberg.", "-k", default="delta")
+EVERY: Final = option(
+    "Run for ever, with a batch this often: 10s.",
+    gives=As("every_ms", millis("--every")),
+    metavar="TIME",
+)
+COLUMNS: Final = option(
+    "Only these, comma separated, when the table is made.", gives=As("columns", names)
+)
 
 
 class JobOptions(CommandOptions):
@@ -107,67 +88,42 @@ class JobOptions(CommandOptions):
 
         An option that was not given, or that has an empty text, leaves the default.
         """
-        values: dict[str, Any] = {}
-        for option, target in _targets(type(self)).items():
-            value = getattr(self, option)
-            is_known = target.parameter in params.__struct_fields__
-            if is_known and value is not None and value != "":
-                values[target.parameter] = target.convert(value)
-        return params(**{**values, **more})
-
-
-def _targets(options: type[JobOptions]) -> Mapping[str, As]:
-    """The parameter of each option."""
-    return {
-        option: next((one for one in hint.__metadata__ if isinstance(one, As)), As(option))
-        for option, hint in get_type_hints(options, include_extras=True).items()
-    }
+        return params(**{**self.fields_of(params, absent=(None, "")), **more})
 
 
 class StorageOptions(JobOptions):
     """Options of tables that may be in an object store."""
 
-    storage_option: StorageOption = None
+    storage_option: list[str] | None = STORAGE
 
 
 class CatalogOptions(StorageOptions):
     """Options of tables that may be in a catalog."""
 
-    catalog: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--catalog",
-            "--catalog-option",
-            metavar="NAME|URI|NAME=VALUE",
-            help="Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
-        ),
-        As("catalog", _catalog),
-    ] = None
+    catalog: list[str] | None = option(
+        "Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+        "--catalog",
+        "--catalog-option",
+        gives=As("catalog", _catalog),
+        metavar="NAME|URI|NAME=VALUE",
+    )
 
 
 class TableOptions(CatalogOptions):
     """Options of tables that may have a name in a catalog."""
 
-    table: Annotated[
-        str,
-        typer.Option(metavar="NAMESPACE.NAME", help="Iceberg: the table in its catalog."),
-        As("name"),
-    ] = ""
+    table: str = option(
+        "Iceberg: the table in its catalog.", default="", gives=As("name"), metavar="NAMESPACE.NAME"
+    )
 
 
 class SparkOptions(JobOptions):
     """Options of jobs that read or write topics on Spark."""
 
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="Of the source, as in Spark; may be repeated.",
-        ),
-    ] = None
-    master: MasterOption = None
+    option: list[str] | None = option(
+        "Of the source, as in Spark; may be repeated.", "-o", metavar="NAME=VALUE"
+    )
+    master: str | None = MASTER
 
     def source(self, namesrv: str, **edges: str | None) -> dict[str, str]:
         """The options of the source: with the name servers, and where messages begin or end."""
@@ -193,8 +149,6 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
 
 def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark") -> None:
     """Raise UsageError, with the command that installs them, when packages are missing."""
-    import importlib.util
-
     from roquet.spark.versions import OWN_SPARK, find_spark
 
     find_spark()
@@ -207,22 +161,25 @@ def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark
 
 def check_java(master: str | None) -> None:
     """Raise ConfigError without a Java, unless a Spark master was given elsewhere."""
-    from roquet.spark.java import java_home
     from roquet.spark.jobs.job_runner import is_session_provided
 
     if not is_session_provided(master):
-        java_home()
+        java.java_home()
+
+
+def _rows_and_lag(done: Any) -> tuple[int, int]:
+    return done.rows, done.lag
 
 
 def run_on_spark(
+    name: str,
+    title: str,
     job: Callable[..., D],
     params: Any,
-    count: Callable[[D], tuple[int, int]],
     *more: Any,
-    title: str,
-    app: str,
     quiet: bool,
     left: str = "behind",
+    count: Callable[[D], tuple[int, int]] = _rows_and_lag,
 ) -> tuple[D, float]:
     """Run a job on Spark, and show its progress; returns what it did, and how many seconds it took.
 
@@ -237,7 +194,7 @@ def run_on_spark(
         def tell(done: D) -> None:
             show(*count(done))
 
-        done = job(params, lambda: spark_for(app, params.master), tell, *more)
+        done = job(params, lambda: spark_for(f"roquet {name}", params.master), tell, *more)
     return done, (SYSTEM_CLOCK.monotonic_ms() - began_ms) / 1000
 
 

@@ -1,14 +1,14 @@
 """roquet spark maintain: old days, small files and older versions of an archive's table."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import msgspec
 
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
+    KIND,
     JobOptions,
-    TableKindOption,
     TableOptions,
     check_installed,
     check_java,
@@ -18,6 +18,7 @@ from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 from roquet.model.printable_text import size_text
 from roquet.model.settings import parse_millis
+from roquet.net.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from roquet.lake.maintain.maintenance import MaintenanceReport
@@ -36,35 +37,32 @@ def _days(text: str) -> int:
 
 
 class _MergeOptions(JobOptions):
-    master: Annotated[
-        str | None, typer.Option(help="Merge files on this Spark; else in this process.")
-    ] = None
+    master: str | None = option("Merge files on this Spark; else in this process.")
 
 
 class MaintainOptions(TableOptions, _MergeOptions):
     """Options of `roquet spark maintain`."""
 
-    directory: Annotated[str, typer.Argument(metavar="TABLE", help="The archive."), As("target")]
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="DAYS", help="Remove days (UTC) before these: 90d; else none."),
-        As("keep_days", _days),
-    ] = None
-    refill: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Fill a body column for older rows; may be repeated."),
-        As("refill", tuple),
-    ] = None
-    snapshots: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="How long replaced versions of the table stay."),
-        As("versions_ms", millis("--snapshots")),
-    ] = "7d"
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Only say what would be done; the default.")
-    ] = False
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False
-    kind: TableKindOption = None
+    directory: str = argument("The archive.", gives=As("target"), metavar="TABLE")
+    keep: str | None = option(
+        "Remove days (UTC) before these: 90d; else none.",
+        gives=As("keep_days", _days),
+        metavar="DAYS",
+    )
+    refill: list[str] | None = option(
+        "Fill a body column for older rows; may be repeated.",
+        gives=As("refill", tuple),
+        metavar="COLUMN",
+    )
+    snapshots: str = option(
+        "How long replaced versions of the table stay.",
+        default="7d",
+        gives=As("versions_ms", millis("--snapshots")),
+        metavar="TIME",
+    )
+    preview: bool = option("Only say what would be done; the default.")
+    yes: bool = option("Do it.", "-y")
+    kind: str | None = KIND
 
 
 def maintain(options: MaintainOptions) -> Result:
@@ -73,10 +71,7 @@ def maintain(options: MaintainOptions) -> Result:
     Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
     """
     check_installed()
-    import msgspec
-
     from roquet.lake.maintain import maintenance
-    from roquet.net.clock import SYSTEM_CLOCK
     from roquet.spark.jobs.job_runner import run_task_set, spark_for
 
     if options.preview and options.yes:

@@ -1,18 +1,19 @@
 """roquet spark materialize: a topic of keyed changes becomes a table of the latest state."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import msgspec
 
+from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
+    COLUMNS,
+    EVERY,
+    NEW_KIND,
+    TABLE,
+    TOPIC,
     CatalogOptions,
-    ColumnsOption,
-    EveryOption,
     SparkOptions,
-    TablePlace,
-    TopicName,
     check_installed,
     run_on_spark,
     stop_event,
@@ -26,35 +27,29 @@ if TYPE_CHECKING:
 class MaterializeOptions(CatalogOptions, SparkOptions):
     """Options of `roquet spark materialize`."""
 
-    topic: TopicName
-    table: TablePlace
-    kind: Annotated[str, typer.Option("--kind", "-k", help="delta, iceberg.")] = "delta"
-    key: Annotated[
-        str, typer.Option(metavar="key|property:NAME", help="What tells rows apart.")
-    ] = "key"
-    deletes: Annotated[
-        str,
-        typer.Option(metavar="tombstone|keep", help="Rows of deleted keys go, or are marked."),
-    ] = "tombstone"
-    null_keys: Annotated[
-        str, typer.Option(metavar="refuse|quarantine", help="Messages without a key.")
-    ] = "refuse"
-    buckets: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Partitions of a new table; a commit rewrites touched ones."
-        ),
-    ] = 16
-    every: EveryOption = None
-    start: Annotated[
-        str | None, typer.Option(help="Where a new table begins: earliest (the default), a time.")
-    ] = None
-    columns: ColumnsOption = None
-    table_name: Annotated[
-        str,
-        typer.Option("--table", metavar="NAMESPACE.NAME", help="Iceberg: its name in its catalog."),
-        As("name"),
-    ] = ""
+    topic: str = TOPIC
+    table: str = TABLE
+    kind: str = NEW_KIND
+    key: str = option("What tells rows apart.", default="key", metavar="key|property:NAME")
+    deletes: str = option(
+        "Rows of deleted keys go, or are marked.", default="tombstone", metavar="tombstone|keep"
+    )
+    null_keys: str = option(
+        "Messages without a key.", default="refuse", metavar="refuse|quarantine"
+    )
+    buckets: int = option(
+        "Partitions of a new table; a commit rewrites touched ones.", default=16, metavar="N"
+    )
+    every: str | None = EVERY
+    start: str | None = option("Where a new table begins: earliest (the default), a time.")
+    columns: str | None = COLUMNS
+    table_name: str = option(
+        "Iceberg: its name in its catalog.",
+        "--table",
+        default="",
+        gives=As("name"),
+        metavar="NAMESPACE.NAME",
+    )
 
 
 def materialize(options: MaterializeOptions, namesrv: str, as_json: bool) -> Result:
@@ -66,20 +61,12 @@ def materialize(options: MaterializeOptions, namesrv: str, as_json: bool) -> Res
     check_installed()
     if options.kind != "iceberg":
         check_installed(("deltalake",), "delta")
-    import msgspec
-
     from roquet.spark.jobs.materialize import materialize_job as job
 
     source = options.source(namesrv, startingOffsets=options.start)
     params = options.params(job.Params, options=source)
     done, seconds = run_on_spark(
-        job.run,
-        params,
-        lambda done: (done.rows, done.lag),
-        stop_event().is_set,
-        title=params.topic,
-        app="roquet materialize",
-        quiet=as_json,
+        "materialize", params.topic, job.run, params, stop_event().is_set, quiet=as_json
     )
     fields = msgspec.to_builtins(done)
     del fields["merged"], fields["unknown_fields"]  # an archive's alone

@@ -1,13 +1,13 @@
 """roquet spark repair: archives a group's dead letters in a table, and resends selected ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import msgspec
 
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
     SparkOptions,
     StorageOptions,
     check_installed,
@@ -27,23 +27,14 @@ class RepairOptions(StorageOptions, SparkOptions):
     """Options of `roquet spark repair`."""
 
     group: GroupArgument
-    directory: Annotated[
-        str,
-        typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
-    ]
-    retries: Annotated[bool, typer.Option("--retries", help="Also retry topics.")] = False
-    tries_max: Annotated[int, typer.Option(min=0, help="Retries that the group allows.")] = (
-        TRIES_MAX
+    directory: str = argument("Where the table is, or is to be: a directory or s3://BUCKET/PATH.")
+    retries: bool = option("Also retry topics.")
+    tries_max: int = option("Retries that the group allows.", default=TRIES_MAX, min=0)
+    resend: bool = option("Send selected ones again.")
+    where: str | None = option("Select by SQL: tag = 'new' and tries < 3.", metavar="SQL")
+    ids: list[str] | None = option(
+        "This one: its id, or the message's; may be repeated.", "--id", gives=As("ids", tuple)
     )
-    resend: Annotated[bool, typer.Option("--resend", help="Send selected ones again.")] = False
-    where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Select by SQL: tag = 'new' and tries < 3.")
-    ] = None
-    ids: Annotated[
-        list[str] | None,
-        typer.Option("--id", help="This one: its id, or the message's; may be repeated."),
-        As("ids", tuple),
-    ] = None
 
 
 def repair(options: RepairOptions, namesrv: str, as_json: bool) -> None:
@@ -52,20 +43,18 @@ def repair(options: RepairOptions, namesrv: str, as_json: bool) -> None:
     The table knows which were resent: the same command sends nothing twice, whatever is killed.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.repair import repair_job as job
 
     params = options.params(job.Params, options=options.source(namesrv))
     job.check_params(params)
     done, _ = run_on_spark(
+        "repair",
+        params.group,
         job.run,
         params,
-        lambda done: (done.new + done.sent, 0),
-        title=params.group,
-        app="roquet repair",
         quiet=as_json,
         left="left",
+        count=lambda done: (done.new + done.sent, 0),
     )
     rows = job.count_letters(params).to_pylist()
     place = {"group": params.group, "table": params.directory}
@@ -78,12 +67,15 @@ def repair(options: RepairOptions, namesrv: str, as_json: bool) -> None:
 
 
 def _parts(rows: Sequence[Mapping[str, Any]], summary: str) -> Iterator[Any]:
-    made = output.table("STATE", "TOPIC", "TAG", "DAY", "REASON", "LETTERS", "SENT", numbers=5)
-    for row in rows:
-        texts = (row[name] for name in ("state", "origin_topic", "tag", "day", "reason"))
-        made.add_row(*(str(one or "-") for one in texts), f"{row['letters']:,}", f"{row['sent']:,}")
-    yield made
+    columns = ("STATE", "TOPIC", "TAG", "DAY", "REASON", "LETTERS", "SENT")
+    yield output.table(columns, map(_cells, rows), numbers=5)
     yield summary
+
+
+def _cells(row: Mapping[str, Any]) -> Iterator[object]:
+    for name in ("state", "origin_topic", "tag", "day", "reason"):
+        yield str(row[name] or "-")
+    yield from (row["letters"], row["sent"])
 
 
 def _summary_text(params: "Params", done: "RepairProgress") -> str:

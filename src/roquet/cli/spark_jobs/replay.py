@@ -1,15 +1,15 @@
 """roquet spark replay: rows of a table become messages of a topic again."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import msgspec
 
+from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import (
-    As,
+    KIND,
     SparkOptions,
-    TableKindOption,
     TableOptions,
     check_installed,
     run_on_spark,
@@ -34,46 +34,27 @@ def parse_rate(text: str) -> float:
 class ReplayOptions(TableOptions, SparkOptions):
     """Options of `roquet spark replay`."""
 
-    table_directory: Annotated[
-        str,
-        typer.Argument(metavar="DIRECTORY", help="An archive, or Parquet files."),
-        As("source"),
-    ]
-    topic: Annotated[str, typer.Argument(help="The topic that gets the messages.")]
-    begin: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="TIME", help="Stored from then on: 2026-01-31T12:00, '-1 h'."
-        ),
-    ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Stored before then.")] = None
-    key: Annotated[
-        list[str] | None,
-        typer.Option("--key", help="With this key; may be repeated."),
-        As("keys", tuple),
-    ] = None
-    only: Annotated[
-        str | None, typer.Option("--topic", help="Only rows of this topic."), As("only_topic")
-    ] = None
-    rate: Annotated[
-        str | None,
-        typer.Option(metavar="N/s", help="Messages a second at most."),
-        As("rate", parse_rate),
-    ] = None
-    tasks: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Tasks that send; else as many as there are cores here."
-        ),
-    ] = None
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Earlier messages of the topic are no copies of ours."),
-    ] = None
-    same_topic: Annotated[
-        bool, typer.Option("--same-topic", help="Even if the topic still has these very messages.")
-    ] = False
-    kind: TableKindOption = None
+    table_directory: str = argument(
+        "An archive, or Parquet files.", gives=As("source"), metavar="DIRECTORY"
+    )
+    topic: str = argument("The topic that gets the messages.")
+    begin: str | None = option(
+        "Stored from then on: 2026-01-31T12:00, '-1 h'.", "--from", metavar="TIME"
+    )
+    until: str | None = option("Stored before then.", metavar="TIME")
+    key: list[str] | None = option("With this key; may be repeated.", gives=As("keys", tuple))
+    only: str | None = option("Only rows of this topic.", "--topic", gives=As("only_topic"))
+    rate: str | None = option(
+        "Messages a second at most.", gives=As("rate", parse_rate), metavar="N/s"
+    )
+    tasks: int | None = option(
+        "Tasks that send; else as many as there are cores here.", metavar="N", min=1
+    )
+    since: str | None = option(
+        "Earlier messages of the topic are no copies of ours.", metavar="TIME"
+    )
+    same_topic: bool = option("Even if the topic still has these very messages.")
+    kind: str | None = KIND
 
 
 def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
@@ -83,19 +64,17 @@ def replay(options: ReplayOptions, namesrv: str, as_json: bool) -> Result:
     the rest.
     """
     check_installed()
-    import msgspec
-
     from roquet.spark.jobs.replay import replay_job
 
     params = options.params(replay_job.Params, options=options.source(namesrv))
     done, seconds = run_on_spark(
+        "replay",
+        params.topic,
         replay_job.run,
         params,
-        lambda done: (done.rows, done.left),
-        title=params.topic,
-        app="roquet replay",
         quiet=as_json,
         left="left",
+        count=lambda done: (done.rows, done.left),
     )
     place = {"table": params.source, "topic": params.topic}
     fields = {**place, **msgspec.to_builtins(done), "seconds": seconds}

@@ -1,21 +1,116 @@
-"""Arguments: names of topics, groups and brokers on a command line, with shell completion."""
+"""Arguments that many commands have: name servers, and names of topics, groups and brokers.
 
-from typing import Annotated
+The names are completed by asking the cluster. The shell waits meanwhile, and any output would land
+in the middle of its line: a cluster that does not answer in time gives no names, and errors are not
+shown.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roquet.cli.terminal import completion
+from roquet.cli.command_options import option
+from roquet.model.errors import ConfigError, RoquetError, UsageError
+
+if TYPE_CHECKING:
+    from roquet.admin.client import AdminClient
+
+
+DEV_NAMESRV: Final = "127.0.0.1:9876"
+"""The name server of `roquet dev`."""
+
+NamesrvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT[;...]",
+        help=f"The name servers; else NAMESRV_ADDR, else {DEV_NAMESRV}.",
+    ),
+]
+
+WAIT_S: Final = 0.5
+"""Longest wait after the completion key."""
+
+WAIT: Final = option(
+    "How long to wait until it may be stopped.", default=120, min=0, metavar="SECONDS"
+)
+"""Seconds in which consumers of a drained broker read on, and a replica catches up."""
+
+
+def namesrv_addresses(option: str | None) -> str:
+    """The addresses of --namesrv, else of the environment, else of `roquet dev`."""
+    from roquet.model.settings import parse_addresses
+
+    name, text = (
+        ("--namesrv", option) if option else ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))
+    )
+    try:
+        return ";".join(parse_addresses(text, name)) if text else DEV_NAMESRV
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics with a prefix, without system topics."""
+    from roquet.admin import topics
+
+    return _names(ctx, incomplete, topics.list_names)
+
+
+def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Groups with a prefix, without system groups."""
+    from roquet.admin import groups
+
+    return _names(ctx, incomplete, groups.list_names)
+
+
+def complete_brokers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Brokers with a prefix."""
+
+    async def listed(admin: "AdminClient") -> list[str]:
+        return list(await admin.brokers())
+
+    return _names(ctx, incomplete, listed)
+
+
+def _names(
+    ctx: typer.Context, incomplete: str, listed: Callable[["AdminClient"], Awaitable[Sequence[str]]]
+) -> list[str]:
+    from roquet.admin.client import AdminClient
+
+    async def ask() -> Sequence[str]:
+        async with (
+            asyncio.timeout(WAIT_S),
+            AdminClient(namesrv_addresses(ctx.params.get("namesrv"))) as admin,
+        ):
+            return await listed(admin)
+
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        names = asyncio.run(ask())
+    except (RoquetError, OSError):  # TimeoutError is one of these
+        return []
+    finally:
+        logging.disable(before)
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+
 
 TopicArgument = Annotated[
-    str, typer.Argument(help="The topic's name.", autocompletion=completion.topics)
+    str, typer.Argument(help="The topic's name.", autocompletion=complete_topics)
 ]
 GroupArgument = Annotated[
-    str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
+    str, typer.Argument(help="The consumer group's name.", autocompletion=complete_groups)
 ]
 BrokerArgument = Annotated[
     str,
     typer.Argument(
         help="The broker's name, for its master, or a replica's name and id, as broker-a#1.",
-        autocompletion=completion.brokers,
+        autocompletion=complete_brokers,
     ),
 ]

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -89,15 +90,28 @@ def json_text(value: Any, *, pretty: bool = False) -> str:
     return json_printable((msgspec.json.format(data) if pretty else data).decode())
 
 
-def table(*columns: str, numbers: int | None = None) -> "Table":
-    """A table without borders; columns from index `numbers` on are aligned right."""
+def table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], *, numbers: int | None = None
+) -> "Table":
+    """A table without borders; columns from index `numbers` on are aligned right.
+
+    Integers have thousands separators, None is a dash, and texts of rich stay as they are.
+    """
     from rich.table import Table
 
     result = Table(box=None, pad_edge=False, header_style="dim")
     for index, column in enumerate(columns):
         right = numbers is not None and index >= numbers
         result.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        result.add_row(*map(_cell, row))
     return result
+
+
+def _cell(value: Any) -> "str | Text":
+    if isinstance(value, Integral):  # numpy's, too
+        return f"{value:,}"
+    return "-" if value is None else value
 
 
 def styled_text(text: str, style: str = "") -> "Text":

@@ -1,11 +1,12 @@
 """A cluster that checks users, and commands of its super user."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner, Result
+from tests.cli import running
+from typer.testing import Result
 
-from roquet.cli.main import app
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.signing import Credentials
 
@@ -27,16 +28,9 @@ def namesrv() -> Iterator[str]:
 @pytest.fixture
 def roquet(namesrv: str) -> Roquet:
     environment = {
-        "COLUMNS": "200",
         "NAMESRV_ADDR": namesrv,
         "ROCKETMQ_ACCESS_KEY": "root",
         "ROCKETMQ_SECRET_KEY": "rootsecret",
     }
 
-    def run(*arguments: str, typed: str | None = None) -> Result:
-        result = CliRunner(env=environment).invoke(app, list(arguments), input=typed)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
+    return partial(running.roquet, environ=environment)

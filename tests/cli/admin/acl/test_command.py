@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from tests.cli.admin.acl.conftest import Roquet
 
-from roquet.model.errors import UsageError
+from roquet.access.translation import AccessDocument
+from roquet.cli.admin.acl import command
+from roquet.model.access import Action
+from roquet.model.errors import RoquetError, UsageError
+from roquet.wire.calls.access import UserInfo
 
 
 @pytest.fixture
@@ -80,3 +84,38 @@ def test_accounts_of_version_4_become_a_file_for_import(roquet: Roquet, tmp_path
     assert new.stat().st_mode & 0o777 == 0o600
     roquet("acl", "import", str(new), "--yes")
     assert roquet("acl", "why", "shop", "Pub", "Topic:orders").exit_code == 0
+
+
+def test_an_export_is_private_and_complete(tmp_path: Path) -> None:
+    path = tmp_path / "access.json"
+    command.write_document(path, AccessDocument(users=[UserInfo(username="bob", password="p")]))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert command.read_tables(path).users["bob"].password == "p"
+    with pytest.raises(RoquetError, match="to super users alone"):
+        command.write_document(
+            tmp_path / "b.json", AccessDocument(users=[UserInfo(username="bob")])
+        )
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "access.json"
+    path.write_text("{}")
+    with pytest.raises(UsageError, match="no JSON object with the lists"):
+        command.read_tables(path)
+
+
+def test_why_asks_about_one_resource() -> None:
+    assert str(command.request_of(Action.PUB, "topic:a").resource) == "Topic:a"
+    for text in ("*", "Topic:*", "Topic:a*", "a"):
+        with pytest.raises(UsageError, match="is not one resource"):
+            command.request_of(Action.PUB, text)
+
+
+def test_a_file_of_version_4_is_named_where_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    for content in ("accounts: [", "accounts: [{accessKey: a}]"):
+        path.write_text(content)
+        with pytest.raises(UsageError, match=r"plain_acl\.yml: "):
+            command.read_accounts(path)
+    path.write_text("accounts: [{accessKey: a, secretKey: s}]")
+    assert set(command.read_accounts(path).tables.users) == {"a"}

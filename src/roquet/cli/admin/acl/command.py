@@ -1,59 +1,56 @@
 """roquet acl: users and their policies; export, import, and why something is allowed or refused."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Final
 
-import typer
-
-from roquet.cli.admin.acl import policies, users
-from roquet.cli.admin.acl.on_brokers import (
-    AccessBrokersOption,
-    OneBrokerOption,
-    UserArgument,
-    one_broker,
-)
+from roquet.access.translation import AccessDocument, decode_document, document_of, tables_of
+from roquet.admin import access
+from roquet.admin.client import AdminClient
+from roquet.cli.admin.acl import changes
+from roquet.cli.admin.acl.changes import BROKERS, ONE_BROKER, UserArgument, one_broker
+from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
-from roquet.model.access import Action, UserStatus
-
-if TYPE_CHECKING:
-    from roquet.admin.client import AdminClient
+from roquet.model.access import AccessTables, Action, Match, Resource, UserStatus
+from roquet.model.errors import FieldError, RoquetError, UsageError
+from roquet.rules.access import plain_acl
+from roquet.rules.access.changes import AccessChangeRefused
+from roquet.rules.access.decision import AccessRequest, decide
+from roquet.rules.access.patterns import parse_pattern
+from roquet.rules.access.plain_acl import MigratedAccess
+from roquet.wire.fastjson import codec
+from roquet.wire.plain_acl import decode_plain_acl
 
 app: Final = CommandGroup("acl", "Users and what they may do.")
-app.add_typer(users.app)
-app.add_typer(policies.app)
+app.add_typer(changes.users)
+app.add_typer(changes.policies)
 
 
 @app.command("export")
 async def export_access(
-    admin: "AdminClient",
-    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
+    admin: AdminClient,
+    file: Path = argument("The file to write; it must not exist."),
     *,
-    broker: OneBrokerOption = None,
+    broker: str | None = ONE_BROKER,
 ) -> list[str]:
     """Write users, passwords and policies of a broker to a file that its owner alone can read."""
-    from roquet.admin import access
-    from roquet.cli.admin.acl import files
-
     found = await access.document(admin, await one_broker(admin, broker))
-    files.write(file, found)
+    write_document(file, found)
     return [_counts(file, len(found.users), len(found.acls))]
 
 
 @app.command("import")
 async def import_access(
-    admin: "AdminClient",
+    admin: AdminClient,
     approval: Approval,
-    file: Annotated[Path, typer.Argument(help="As `export` writes it.")],
+    file: Path = argument("As `export` writes it."),
     *,
-    broker: AccessBrokersOption = None,
+    broker: list[str] | None = BROKERS,
 ) -> list[str]:
     """Create or replace the users and policies of a file on all brokers; others stay."""
-    from roquet.admin import access
-    from roquet.cli.admin.acl import files
-
-    tables = files.read(file)
+    tables = read_tables(file)
     brokers = await access.every_broker(admin, broker or [])
     preview = [
         f"{name}: {user.user_type}, {user.status}"
@@ -68,19 +65,13 @@ async def import_access(
 
 @app.command()
 def migrate(
-    file: Annotated[Path, typer.Argument(help="plain_acl.yml of Apache RocketMQ 4.")],
-    *,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="File to write for `import`; it must not exist.")
-    ] = None,
+    file: Path = argument("plain_acl.yml of Apache RocketMQ 4."),
+    to: Path | None = option("File to write for `import`; it must not exist."),
 ) -> Iterator[str]:
     """Make users and policies of plain_acl.yml, and say what has no equal; asks no broker."""
-    from roquet.access.translation import document_of
-    from roquet.cli.admin.acl import files
-
-    found = files.migrate(file)
+    found = read_accounts(file)
     if to is not None:
-        files.write(to, document_of(found.tables))
+        write_document(to, document_of(found.tables))
     yield _counts(to or file, len(found.tables.users), len(found.tables.acls))
     for note in found.notes:
         yield f"- {note}"
@@ -92,22 +83,15 @@ def _counts(file: Path, users: int, acls: int) -> str:
 
 @app.command()
 async def why(
-    admin: "AdminClient",
+    admin: AdminClient,
     name: UserArgument,
-    action: Annotated[Action, typer.Argument(help="What is done.", case_sensitive=False)],
-    resource: Annotated[str, typer.Argument(help="Topic:orders, Group:billing, Cluster:…")],
-    *,
-    source: Annotated[
-        str, typer.Option("--source", help="The IP address that it is done from.")
-    ] = "127.0.0.1",
-    broker: OneBrokerOption = None,
+    action: Action = argument("What is done.", case_sensitive=False),
+    resource: str = argument("Topic:orders, Group:billing, Cluster:…"),
+    source: str = option("The IP address that it is done from.", default="127.0.0.1"),
+    broker: str | None = ONE_BROKER,
 ) -> Result:
     """Say whether a user may do something, and by which entry. Exit code 1 when not."""
-    from roquet.admin import access
-    from roquet.cli.admin.acl import files
-    from roquet.rules.access.decision import decide
-
-    request = files.request(action, resource)
+    request = request_of(action, resource)
     document = await access.document(admin, await one_broker(admin, broker))
     tables = access.known_tables(document)
     user = tables.users.get(name)
@@ -120,3 +104,48 @@ async def why(
         text=[f"{'allowed' if is_allowed else 'refused'}: {reason}"],
         is_failed=not is_allowed,
     )
+
+
+PRIVATE: Final = 0o600
+
+
+def write_document(path: Path, document: AccessDocument) -> None:
+    """Write an export, which its owner alone can read.
+
+    Raises RoquetError if there are no passwords in it, and UsageError for a path that exists.
+    """
+    if any(not user.password for user in document.users):
+        raise RoquetError("the broker shows passwords to super users alone: export as one of them")
+    data = codec.dumps(document, standard=True, pretty=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already: name another file") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+
+
+def read_tables(path: Path) -> AccessTables:
+    """Read and check an export. Raises UsageError."""
+    try:
+        return tables_of(decode_document(path.read_bytes()))
+    except FieldError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def read_accounts(path: Path) -> MigratedAccess:
+    """Read plain_acl.yml of Apache RocketMQ 4 as users and changes. Raises UsageError."""
+    try:
+        return plain_acl.migrate(decode_plain_acl(path.read_bytes()))
+    except (FieldError, AccessChangeRefused) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def request_of(action: Action, resource: str) -> AccessRequest:
+    """The request that `why` asks about. Raises UsageError for a text that names no resource."""
+    pattern = parse_pattern(resource)
+    if pattern is None or pattern.kind is None or pattern.match is not Match.LITERAL:
+        raise UsageError(
+            f"{resource!r} is not one resource: Topic:orders, Group:billing, Cluster:…"
+        )
+    return AccessRequest(Resource(pattern.kind, pattern.name), (action,))

@@ -1,0 +1,21 @@
+"""Runs commands of `roquet` in the test's process."""
+
+from collections.abc import Mapping
+
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+
+
+def invoke(*arguments: object, typed: str | None = None, **environ: str) -> Result:
+    """The result of a command, which holds its error."""
+    runner = CliRunner(env=environ)
+    return runner.invoke(app, [str(argument) for argument in arguments], input=typed)
+
+
+def roquet(*arguments: object, typed: str | None = None, environ: Mapping[str, str] = {}) -> Result:
+    """The result of a command; an error that is no exit code is raised."""
+    result = invoke(*arguments, typed=typed, **{"COLUMNS": "200", **environ})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
