@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
     from tests.spark_suite.conftest import S3Server
 
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
@@ -103,6 +105,13 @@ def archive(table: ArchiveTable, before: int, after: int) -> None:
     table.commit(state.then(dict.fromkeys(QUEUES, after), directory.name, files, ()))
 
 
+def merge(table: ArchiveTable, end: int, removed: Sequence[DataFile]) -> None:
+    """Commit one file for each queue in the place of others; the offsets stay."""
+    state, attempt = table.state(QUEUES), table.begin()
+    rows = [batch(range(end), broker=name, queue_id=at) for _, name, at in QUEUES]
+    table.commit(state.then(state.offsets, attempt.name, written(attempt, *rows), removed))
+
+
 def places(rows: pa.Table) -> list[Place]:
     """Broker, queue and offset of each row, in order."""
     names = ("broker", "queue_id", "queue_offset")
@@ -115,6 +124,29 @@ def whole(after: int) -> list[Place]:
 
 def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> QueueOffsets:
     return dict.fromkeys(queues, after)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that raises."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    return refuse
+
+
+def patch_first(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, action: Callable[..., Any]
+) -> list[Any]:
+    """Let the first call of a method be `action`, given the method itself first; the calls made."""
+    method, calls = getattr(owner, name), list[Any]()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return action(method, *args, **kwargs) if len(calls) == 1 else method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
 
 
 class TableKind:
@@ -138,10 +170,16 @@ class TableKind:
             from deltalake import DeltaTable
 
             return DeltaTable(str(self.root)).to_pyarrow_table()
+        with self.loaded() as table:
+            return table.scan().to_arrow()
+
+    @contextmanager
+    def loaded(self) -> "Iterator[IceTable]":
+        """The Iceberg table as another writer has it."""
         from pyiceberg.catalog.sql import SqlCatalog
 
         with SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db") as catalog:
-            return catalog.load_table("roquet.orders").scan().to_arrow()
+            yield catalog.load_table("roquet.orders")
 
     def state(self) -> TableState:
         with self.open() as table:
@@ -167,6 +205,7 @@ class TableKind:
     batch = staticmethod(batch)
     written = staticmethod(written)
     archive = staticmethod(archive)
+    merge = staticmethod(merge)
     whole = staticmethod(whole)
     offsets = staticmethod(offsets)
 
@@ -181,6 +220,18 @@ def kinds(tmp_path: Path) -> Callable[[str], TableKind]:
 def kind(request: pytest.FixtureRequest, kinds: Callable[[str], TableKind]) -> TableKind:
     """A table of each kind."""
     return kinds(request.param)
+
+
+@pytest.fixture
+def delta(kinds: Callable[[str], TableKind]) -> TableKind:
+    """A Delta table."""
+    return kinds("delta")
+
+
+@pytest.fixture
+def iceberg(kinds: Callable[[str], TableKind]) -> TableKind:
+    """An Iceberg table."""
+    return kinds("iceberg")
 
 
 class DirectoryObjects:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -13,17 +12,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.lake.conftest import DirectoryObjects, TableKind
 
 from roquet.lake.arrow_dataset import arrow_dataset
 from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.model.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects, TableKind
 
-
-def test_all_rows_of_every_kind_are_read(kind: "TableKind") -> None:
+def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 12)
         kind.archive(table, 12, 20)
@@ -79,7 +76,7 @@ def test_a_table_with_other_names_in_its_files_is_refused(tmp_path: Path) -> Non
         arrow_dataset(str(tmp_path))
 
 
-def test_a_path_without_a_table_in_an_object_store_is_named(objects: "DirectoryObjects") -> None:
+def test_a_path_without_a_table_in_an_object_store_is_named(objects: DirectoryObjects) -> None:
     (objects.root / "lake" / "orders").mkdir()
     with pytest.raises(ConfigError, match=r"^s3://lake/orders is no delta table"):
         arrow_dataset("s3://lake/orders")

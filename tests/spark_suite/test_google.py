@@ -32,7 +32,7 @@ from roquet.lake.files.output_files import new_file
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.journal.object_lease import LeaseHeld, ObjectLease
 from roquet.lake.kinds.delta import conditional_puts
-from roquet.lake.kinds.delta.conditional_puts import PutResult, create_twice
+from roquet.lake.kinds.delta.conditional_puts import create_twice
 from roquet.lake.kinds.delta.storage import log_options
 from roquet.lake.lag import lag_job
 from roquet.lake.maintain import maintenance
@@ -230,8 +230,8 @@ def test_of_two_commits_at_the_same_moment_the_bucket_takes_one(
 def test_of_two_writers_the_bucket_refuses_one(lake: ObjectStore) -> None:
     places = [location(f"{TABLE}/{number}") for number in range(conditional_puts.TRIES)]
     results = {create_twice(place, lake.location) for place in places}
-    assert PutResult.REFUSED in results
-    assert PutResult.DOUBLED not in results
+    assert True in results
+    assert False not in results
 
 
 def test_a_store_that_ignores_the_condition_is_refused(

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from roquet.lake.files.staging import check_no_parquet_archive
+from roquet.lake.kinds.delta.delta_table import DeltaTable
+from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.objects.object_location import (
     S3,
     ObjectLocation,
@@ -48,13 +50,8 @@ def open_table(
             f"--partition-by {wanted.partition_by}: {kind} tables have no buckets; use day or "
             "hour, or --kind iceberg"
         )
-    # Each imports what it needs: pyiceberg is an extra, and a cluster's own Spark may lack both.
     if kind == "delta":
-        from roquet.lake.kinds.delta.delta_table import DeltaTable
-
         return DeltaTable(root, wanted)
-    from roquet.lake.kinds.iceberg import IcebergTable
-
     check_kind(root, kind)
     return IcebergTable(root, wanted, name=name, catalog=catalog)
 

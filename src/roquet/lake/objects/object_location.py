@@ -187,6 +187,11 @@ StagingDirectory = Path | ObjectDirectory
 """Where the tasks of one attempt write their files."""
 
 
+def storage_of(location: TableLocation) -> Mapping[str, str]:
+    """The options of the object store that a table lies in; empty for a directory."""
+    return {} if isinstance(location, Path) else location.options
+
+
 def is_object_url(target: str) -> bool:
     """Whether a target is a URL other than that of a file; one letter is a Windows drive."""
     scheme = target.partition("://")[0] if "://" in target else ""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
-from tests.lake.conftest import WANTED
+from tests.lake.conftest import WANTED, DirectoryObjects
 from tests.lake.fault_proxy import Fault, FaultProxy, fault_proxy
 
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.kinds.delta import conditional_puts
-from roquet.lake.kinds.delta.conditional_puts import PutResult, check_conditional_puts, result_of
+from roquet.lake.kinds.delta.conditional_puts import check_conditional_puts, is_refused
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.objects import object_store
 from roquet.lake.objects.object_location import ObjectLocation
@@ -21,12 +21,11 @@ from roquet.lake.open_table import table_location
 from roquet.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
     from tests.spark_suite.conftest import S3Server
 
 PLACE = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "http://10.0.0.9:9000"})
 
-REFUSED, DOUBLED, UNKNOWN = PutResult
+REFUSED, DOUBLED, UNKNOWN = True, False, None
 
 SAYS = "^http://.* accepted one object of s3://lake/orders from two writers: it ignores If-None-Mat"
 
@@ -53,14 +52,14 @@ def new_process() -> Iterator[None]:
     ],
 )
 def test_the_second_of_two_writers_shows_what_a_store_does(
-    errors: list[Exception], result: PutResult
+    errors: list[Exception], result: bool | None
 ) -> None:
-    assert result_of(errors, PLACE) is result
+    assert is_refused(errors, PLACE) is result
 
 
 def test_a_store_that_serves_neither_writer_is_an_error_of_its_own() -> None:
     with pytest.raises(StorageFailed, match="cannot be reached for s3://lake/orders"):
-        result_of([OSError("Connection refused")] * 2, PLACE)
+        is_refused([OSError("Connection refused")] * 2, PLACE)
 
 
 def test_a_writer_whose_other_thread_never_starts_goes_on(
@@ -81,9 +80,9 @@ def test_a_writer_whose_other_thread_never_starts_goes_on(
     ],
 )
 def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
-    results: list[PutResult],
+    results: list[bool | None],
     is_safe: bool,
-    objects: "DirectoryObjects",
+    objects: DirectoryObjects,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -101,7 +100,7 @@ def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
 
 
 def test_an_emulator_of_google_is_asked_too(
-    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+    objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "google_file_system", lambda options: objects)
     monkeypatch.setattr(conditional_puts, "create_twice", lambda place, location: DOUBLED)

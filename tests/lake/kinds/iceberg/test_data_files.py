@@ -1,13 +1,8 @@
 """Data files: entries with the statistics of their footers, and the way back."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFile as Entry
 from pyiceberg.manifest import (
     DataFileContent,
@@ -16,6 +11,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 from pyiceberg.table import Table
+from tests.lake.conftest import TableKind
 
 from roquet.lake.columns.partition_scheme import DAILY
 from roquet.lake.kinds.iceberg.data_files import described, entries_of, file_of
@@ -24,25 +20,16 @@ from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import DataFile
 from roquet.model.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
-
-
-@pytest.fixture
-def iceberg(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("iceberg")
-
 
 def bare(file: DataFile) -> DataFile:
     return DataFile(name=file.name, day=file.day, rows=file.rows, size=file.size)
 
 
-def test_an_entry_says_what_its_file_holds(iceberg: "TableKind") -> None:
+def test_an_entry_says_what_its_file_holds(iceberg: TableKind) -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
         listed = table.files()
-    with SqlCatalog("roquet", uri=f"sqlite:///{iceberg.root}/catalog.db") as catalog:
-        loaded = catalog.load_table("roquet.orders")
+    with iceberg.loaded() as loaded:
         entries = list(entries_of(loaded, loaded.current_snapshot()))
         assert sorted(map(file_of, entries), key=lambda file: file.name) == sorted(
             listed, key=lambda file: file.name
@@ -54,13 +41,6 @@ def test_an_entry_says_what_its_file_holds(iceberg: "TableKind") -> None:
             assert entry.lower_bounds[offset] == (0).to_bytes(8, "little")
             assert entry.upper_bounds[offset] == (2).to_bytes(8, "little")
         assert list(entries_of(loaded, None)) == []
-
-
-@contextmanager
-def loaded(iceberg: "TableKind") -> Iterator[Table]:
-    """The table as another writer has it."""
-    with SqlCatalog("roquet", uri=f"sqlite:///{iceberg.root}/catalog.db") as catalog:
-        yield catalog.load_table("roquet.orders")
 
 
 def delete_rows(table: Table, file: DataFile, *positions: int) -> None:
@@ -116,14 +96,14 @@ def commit_deletes(
         snapshot.append_data_file(entry)
 
 
-def test_rows_that_another_writer_deleted_do_not_come_back(iceberg: "TableKind") -> None:
+def test_rows_that_another_writer_deleted_do_not_come_back(iceberg: TableKind) -> None:
     """A merged file would have them again: its delete file is about another one."""
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
         state, files = table.state(iceberg.queues), table.files()
         attempt = table.begin()
         merged = iceberg.written(attempt, iceberg.batch(range(3)))
-        with loaded(iceberg) as others:
+        with iceberg.loaded() as others:
             delete_rows(others, files[0], 0, 2)
             assert others.scan().to_arrow().num_rows == 4, "pyiceberg has understood it"
         with pytest.raises(ConfigError, match=r"has delete files, so .*rewrite_data_files"):
@@ -138,13 +118,13 @@ def test_rows_that_another_writer_deleted_do_not_come_back(iceberg: "TableKind")
 
 
 def test_rows_that_another_writer_deleted_by_their_values_are_a_sentence_for_readers(
-    iceberg: "TableKind",
+    iceberg: TableKind,
 ) -> None:
     """pyiceberg cannot even list the files of such a table."""
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
         [file, *_] = table.files()
-        with loaded(iceberg) as others:
+        with iceberg.loaded() as others:
             delete_values(others, file, 1)
             with pytest.raises(ValueError, match="not yet support equality deletes"):
                 list(others.scan().plan_files())

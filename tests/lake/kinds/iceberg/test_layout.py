@@ -6,22 +6,30 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyiceberg.typedef import Record
-from tests.lake.conftest import START
+from tests.lake.conftest import START, TableKind, patch_first, raising
 
+from roquet.lake.columns.body_columns import BodyField
+from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.columns.partition_scheme import parse_scheme
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
 from roquet.lake.files.parquet_writer import PartitionedWriter
+from roquet.lake.kinds.iceberg import layout
 from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.kinds.iceberg.layout import partition_record
-from roquet.lake.table import ArchiveIdentity, DataFile
+from roquet.lake.table import ArchiveIdentity, DataFile, TableConflict
+from roquet.model.errors import ConfigError
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "key", "stored_at")
+
 ROWS = 200
+
 OpenLake = Callable[[], AbstractContextManager[IceTable]]
 
 
@@ -116,3 +124,50 @@ def test_rows_without_a_time_or_key_have_null_partitions() -> None:
     assert values(partition_record(file, scheme)) == [None, None]
     file = DataFile(name="a", day="1970-01-02", within="hour=3/key_bucket=2", rows=1, size=1)
     assert values(partition_record(file, scheme)) == [27, 2]
+
+
+ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
+
+
+def test_every_type_is_found_again(iceberg: TableKind) -> None:
+    with iceberg.open(wanted=msgspec.structs.replace(iceberg.wanted, body_format="json")) as table:
+        table.add_body_fields(ALL[:3])
+        table.add_body_fields(ALL)
+        table.add_body_fields(())
+        assert table.body_fields() == ALL
+        with pytest.raises(ConfigError, match=r"roquet\.orders has the column a_int int"):
+            table.add_body_fields([BodyField("a_int", "string")])
+
+
+def test_a_table_without_body_columns_has_none(iceberg: TableKind) -> None:
+    with iceberg.open() as table:
+        assert table.body_fields() == ()
+
+
+@pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException])
+@pytest.mark.parametrize("is_made", [False, True])
+def test_columns_are_added_once_whatever_becomes_of_the_answer(
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch, error: type[Exception], is_made: bool
+) -> None:
+    def fails(commit: Callable[..., Any], *args: Any) -> None:
+        if is_made:
+            commit(*args)
+        raise error("at the wrong moment")
+
+    iceberg.open().close()
+    calls = patch_first(monkeypatch, SqlCatalog, "commit_table", fails)
+    with iceberg.loaded() as table:
+        layout.add_body_fields(table, ALL, "lake")
+    with iceberg.loaded() as table:
+        assert layout.body_fields(table) == ALL
+    assert len(calls) == 2 - is_made
+
+
+def test_a_writer_that_is_always_too_late_adds_no_column(
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iceberg.open().close()
+    with iceberg.loaded() as table:
+        monkeypatch.setattr(SqlCatalog, "commit_table", raising(CommitFailedException()))
+        with pytest.raises(TableConflict, match="no column was added"):
+            layout.add_body_fields(table, ALL, "lake")

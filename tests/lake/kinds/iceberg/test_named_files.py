@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.table import Table
-from tests.lake.conftest import QUEUES, WANTED, archive, batch, places, whole, written
+from tests.lake.conftest import QUEUES, WANTED, archive, batch, merge, places, whole, written
 
 from roquet.lake.files import object_staging
 from roquet.lake.kinds.iceberg import IcebergTable, catalog_of
@@ -131,13 +131,7 @@ def test_files_that_another_catalog_names_in_past_metadata_stay(lake: Lake) -> N
         other.create_namespace("roquet")
         other.register_table("roquet.orders", where)
     with lake.open() as table:
-        state, old, attempt = table.state(QUEUES), table.files(), table.begin()
-        merged = [
-            file
-            for _, broker, queue_id in QUEUES
-            for file in written(attempt, batch(range(5), broker=broker, queue_id=queue_id))
-        ]
-        table.commit(state.then(state.offsets, attempt.name, merged, old))
+        merge(table, 5, table.files())
     with lake.loaded() as loaded:
         loaded.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
         assert any(entry.metadata_file == where for entry in loaded.refresh().metadata.metadata_log)

@@ -147,6 +147,23 @@ def check_stamps(log: "Log", where: TableLocation, now_ms: int) -> None:
 
 
 @contextmanager
+def opened_log(root: TableLocation) -> "Iterator[Log]":
+    """The log of a table that is read, with errors as sentences; ConfigError without a table."""
+    check_installed()
+    from deltalake import DeltaTable as Log
+
+    if not isinstance(root, Path):
+        store = ObjectStore(root)
+        store.check_bucket()
+        if not store.has_directory(LOG):
+            raise ConfigError(f"{root} is no delta table: it has no {LOG}")
+    with explained_log(root):
+        log = Log(str(root), storage_options=log_options(root))
+        check_plain_files(log, root)
+        yield log
+
+
+@contextmanager
 def explained_log(location: TableLocation) -> Iterator[None]:
     """Give errors of a log, and of an object store, a sentence of their own.
 

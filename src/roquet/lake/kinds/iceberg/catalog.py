@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.lake.kinds.iceberg.hive_calls import is_hive, use_calls_of_hive_4
 from roquet.lake.kinds.iceberg.table_place import local_path
 from roquet.lake.objects.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
 from roquet.lake.objects.object_store import explanation, retry_strategy
@@ -22,6 +21,7 @@ from roquet.model.errors import ConfigError, RoquetError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.typedef import Identifier
 
 NAMESPACE: Final = "roquet"
 """The namespace of tables that a user has not named."""
@@ -290,3 +290,43 @@ def _plain(topic: str) -> str:
 def _first_line(error: Exception) -> str:
     text = getattr(error, "message", None)  # of thrift's errors, whose str() repeats their class
     return (str(text or error).strip().splitlines() or [""])[0]
+
+
+def is_hive(catalog: "Catalog") -> bool:
+    """Whether a catalog is that of a Hive metastore; imports nothing."""
+    return any(each.__module__ == "pyiceberg.catalog.hive" for each in type(catalog).__mro__)
+
+
+def use_calls_of_hive_4(catalog: Any) -> None:
+    """Have this catalog of a Hive metastore read and list its tables by other calls.
+
+    Hive 2.3 to 4 answer them; pyiceberg 0.12 reads tables by calls that Hive lacks since 4.0.1.
+    """
+
+    def list_tables(namespace: "str | Identifier") -> "list[Identifier]":
+        return _table_names(catalog, catalog.identifier_to_database(namespace))
+
+    catalog._get_hive_table = _table
+    catalog.list_tables = list_tables
+
+
+def _table(client: Any, database_name: str, table_name: str) -> Any:
+    from hive_metastore.ttypes import GetTableRequest, NoSuchObjectException
+    from pyiceberg.exceptions import NoSuchTableError
+
+    request = GetTableRequest(dbName=database_name, tblName=table_name)
+    try:
+        return client.get_table_req(request).table
+    except NoSuchObjectException as error:
+        raise NoSuchTableError(f"{database_name}.{table_name}") from error
+
+
+def _table_names(catalog: Any, database_name: str) -> "list[Identifier]":
+    from hive_metastore.ttypes import GetTablesRequest
+
+    with catalog._client as client:
+        names = client.get_all_tables(db_name=database_name)
+        request = GetTablesRequest(dbName=database_name, tblNames=names)
+        tables = client.get_table_objects_by_name_req(request).tables if names else []
+    kinds = {each.tableName: each.parameters.get("table_type", "") for each in tables}
+    return [(database_name, name) for name, kind in kinds.items() if kind.lower() == "iceberg"]
