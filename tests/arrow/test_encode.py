@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.arrow.encode import (
+    batch_bodies,
     batch_body,
     encode,
     join_properties,
@@ -80,18 +81,35 @@ def test_any_batch_is_encoded_as_the_loop_does(given_rows: list[dict[str, Any]],
 
 def test_bodies_alone_are_enough() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b"one", b"two"]})
-    assert [i.body for i in decode_batch(b"".join(encode(batch).to_pylist()))] == [b"one", b"two"]
+    (body,) = batch_bodies(encode(batch), 1000)
+    assert [i.body for i in decode_batch(body)] == [b"one", b"two"]
     assert property_texts(batch).to_pylist() == [b"", b""]
 
 
 def test_a_body_may_be_text() -> None:
-    [item] = encode(pa.RecordBatch.from_pydict({"body": ["één"]})).to_pylist()
-    assert [i.body for i in decode_batch(item)] == ["één".encode()]
+    (body,) = batch_bodies(encode(pa.RecordBatch.from_pydict({"body": ["één"]})), 1000)
+    assert [i.body for i in decode_batch(body)] == ["één".encode()]
 
 
 def test_several_keys_go_before_a_single_key() -> None:
     batch = pa.RecordBatch.from_pydict({"body": [b""], "key": ["a"], "keys": ["a b"]})
     assert decode_properties(property_texts(batch)[0].as_py()) == {"KEYS": "a b"}
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(62, 200))
+def test_bodies_fill_up_to_the_limit_in_order(bodies: list[bytes], size_max: int) -> None:
+    items = encode(pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}))
+    made = list(batch_bodies(items, size_max))
+    assert all(len(body) <= size_max for body in made)
+    assert [i.body for body in made for i in decode_batch(body)] == bodies
+    for first, second in itertools.pairwise(made):
+        assert len(first) + int.from_bytes(second[:4], "big") > size_max
+
+
+def test_a_message_over_the_limit_is_named() -> None:
+    items = encode(pa.RecordBatch.from_pydict({"body": [b"", bytes(100)]}))
+    with pytest.raises(MessageIllegal, match="row 1 makes a message of 122 bytes"):
+        list(batch_bodies(items, 50))
 
 
 @pytest.mark.parametrize("value", ["a\x01b", "a\x02b"])

@@ -77,6 +77,19 @@ def batch_body(
     return join_items(batch_items(bodies, texts, flags[rows]), 0, len(rows))
 
 
+def batch_bodies(items: pa.Array, size_max: int) -> Iterator[bytes]:
+    """Join the items to as few batch bodies as stay within the limit, in order."""
+    edges = offsets_of(items).astype(np.int64)
+    first = 0
+    while first < len(items):
+        last = int(np.searchsorted(edges, edges[first] + size_max, side="right")) - 1
+        if last == first:
+            size = edges[first + 1] - edges[first]
+            raise MessageIllegal(f"row {first} makes a message of {size} bytes: {size_max} fit")
+        yield join_items(items, first, last)
+        first = last
+
+
 def join_items(items: pa.Array, first: int, last: int) -> bytes:
     """The items [first, last) as one batch body."""
     edges = offsets_of(items)
