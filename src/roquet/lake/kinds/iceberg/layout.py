@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from roquet.lake.columns.body_columns import FIELD, BodyField, fields_of, new_fields
 from roquet.lake.columns.body_types import arrow_type
-from roquet.lake.columns.column_check import check_columns
 from roquet.lake.columns.partition_scheme import HOUR, PartitionScheme, number_within
-from roquet.lake.columns.partitioning import day_of
+from roquet.lake.columns.partitioning import check_columns, day_of
 from roquet.lake.kinds.iceberg.commits import CommitTries
 from roquet.lake.table import ArchiveIdentity, DataFile
 from roquet.model.errors import ConfigError
