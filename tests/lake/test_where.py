@@ -25,8 +25,7 @@ from roquet.lake.kinds.iceberg import catalog_of
 from roquet.lake.open_table import open_table
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.schema import TYPES
-from roquet.lake.states.iceberg_state import IcebergStateTable
-from roquet.lake.states.state_table import StateTable, state_identity
+from roquet.lake.states.state_table import IcebergStateTable, StateTable, state_identity
 from roquet.lake.table import ArchiveIdentity, ArchiveTable
 
 QUEUE = ("orders", "broker-a", 0)
