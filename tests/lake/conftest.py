@@ -91,6 +91,16 @@ def written(directory: StagingDirectory, *batches: pa.RecordBatch) -> list[DataF
     return writer.close()
 
 
+def commit_rows(table: ArchiveTable, after: QueueOffsets, *batches: pa.RecordBatch) -> None:
+    """Commit the offsets and files with these rows, in the partitions of the table."""
+    directory, files = table.begin(), list[DataFile]()
+    for rows in batches:
+        writer = PartitionedWriter(directory, rows.schema, scheme=table.identity.scheme)
+        writer.write(rows)
+        files += writer.close()
+    table.commit(table.state(after).then(after, directory.name, files, ()))
+
+
 def archive(table: ArchiveTable, before: int, after: int) -> None:
     """Commit one batch of both queues, as the driver does."""
     state = table.state(QUEUES)

@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.lake.conftest import TableKind
+from tests.lake.conftest import TableKind, commit_rows
 
 from roquet.lake import table as tables
 from roquet.lake.columns.partition_scheme import PartitionScheme
 from roquet.lake.files.disk import Disk
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import ArchiveIdentity, TableConflict, TableState
 from roquet.model.errors import ConfigError
@@ -185,12 +184,10 @@ def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: TableK
     with kind.open() as table:
         for first in range(0, 8, 2):
             kind.archive(table, first, first + 2)
-        state, directory, old = table.state(kind.queues), table.begin(), table.files()
-        new = kind.written(
-            directory, *(kind.batch(range(8), broker=b, queue_id=q) for _, b, q in kind.queues)
-        )
-        table.commit(state.then(state.offsets, directory.name, new, old))
-        assert [file.name for file in table.files()] == [file.name for file in new]
+        old = {file.name for file in table.files()}
+        kind.merge(table, 8, table.files())
+        assert len(table.files()) == 1
+        assert old.isdisjoint(file.name for file in table.files())
         assert table.state(kind.queues) == TableState(5, kind.offsets(8))
         kind.archive(table, 8, 10)
     assert kind.places() == kind.whole(10)
@@ -200,10 +197,7 @@ def test_a_table_may_be_divided_by_hours(kind: TableKind) -> None:
     hourly = msgspec.structs.replace(kind.wanted, partition_by="hour")
     with kind.open(wanted=hourly) as table:
         assert table.identity.format == tables.FORMAT, "older Roquets refuse it"
-        state, directory = table.state(()), table.begin()
-        writer = PartitionedWriter(directory, kind.batch([0]).schema, scheme=table.identity.scheme)
-        writer.write(kind.batch(range(80)))
-        table.commit(state.then({kind.queues[0]: 80}, directory.name, writer.close(), ()))
+        commit_rows(table, {kind.queues[0]: 80}, kind.batch(range(80)))
         files = {(file.day, file.within): file.rows for file in table.files()}
         assert files == {
             ("2026-01-31", "hour=23"): 10,
@@ -261,11 +255,7 @@ def whole_life(kind: TableKind, disk: Disk | None) -> None:
                 kind.archive(table, 0 if after == 4 else 4, after)
         state = table.state(kind.queues)
         if state.number == 2:
-            directory, old = table.begin(), table.files()
-            new = kind.written(
-                directory, *(kind.batch(range(9), broker=b, queue_id=q) for _, b, q in kind.queues)
-            )
-            table.commit(state.then(state.offsets, directory.name, new, old))
+            kind.merge(table, 9, table.files())
 
 
 @pytest.mark.parametrize("stride", [SOME, EVERY])

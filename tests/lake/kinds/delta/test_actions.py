@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Log
 from deltalake.transaction import AddAction
+from tests.lake.conftest import commit_rows
 from tests.lake.kinds.delta.delta_log import actions as actions_of
 from tests.lake.kinds.delta.delta_log import age, allow_deletion_vectors, delete_rows
 
@@ -18,7 +19,6 @@ from roquet.cli.spark_jobs.maintain import report_lines
 from roquet.lake.arrow_dataset import arrow_dataset
 from roquet.lake.columns.column_statistics import ColumnStatistics
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.kinds.delta import actions as delta_actions
 from roquet.lake.kinds.delta.actions import (
     FILES_AT_ONCE,
@@ -134,11 +134,8 @@ def fill(table: DeltaTable, at: int, *keys: str | None) -> None:
     rows: dict[str, Any] = {name: [None] * len(keys) for name in COLUMNS}
     rows |= {"broker": ["broker-a"] * len(keys), "queue_id": [0] * len(keys)}
     rows |= {"queue_offset": range(at, at + len(keys)), "key": keys, "tag": ["UA"] * len(keys)}
-    directory = table.begin()
-    writer = PartitionedWriter(directory, schema_of(COLUMNS))
-    writer.write(pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS)))
-    after = {QUEUE: at + len(keys)}
-    table.commit(table.state((QUEUE,)).then(after, directory.name, writer.close(), ()))
+    batch = pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS))
+    commit_rows(table, {QUEUE: at + len(keys)}, batch)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable as Log
 from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from tests.lake.conftest import START, TableKind, patch_first, raising
+from tests.lake.conftest import START, TableKind, commit_rows, patch_first, raising
 from tests.lake.kinds.delta.delta_log import (
     add_entry,
     allow_deletion_vectors,
@@ -24,7 +24,6 @@ from tests.lake.kinds.delta.delta_log import (
 )
 
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.files.staging import Staging
 from roquet.lake.kinds.delta import delta_table as tables
 from roquet.lake.maintain.maintenance import retire
@@ -68,10 +67,7 @@ def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: TableKind) 
     """As deltalake's own reader does it: of three files it opens those that may have a row."""
     with delta.open(wanted=ArchiveIdentity(topic="orders", columns=KEYED)) as table:
         for at in range(3):
-            state, attempt = table.state(()), table.begin()
-            writer = PartitionedWriter(attempt, schema_of(KEYED))
-            writer.write(keyed(range(100 * at, 100 * at + 100)))
-            table.commit(state.then(delta.offsets(at), attempt.name, writer.close(), ()))
+            commit_rows(table, delta.offsets(at), keyed(range(100 * at, 100 * at + 100)))
     rows = Log(str(delta.root)).to_pyarrow_dataset()
     moment = pc.scalar(pa.scalar(START + timedelta(seconds=250), pa.timestamp("us", "UTC")))
     for condition, count in (

@@ -13,13 +13,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyiceberg.typedef import Record
-from tests.lake.conftest import START, TableKind, patch_first, raising
+from tests.lake.conftest import START, TableKind, commit_rows, patch_first, raising
 
 from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.columns.partition_scheme import parse_scheme
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.kinds.iceberg import layout
 from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.kinds.iceberg.layout import partition_record
@@ -42,11 +41,7 @@ def lake(tmp_path: Path) -> Callable[..., OpenLake]:
             topic="orders", columns=COLUMNS, partition_by=partition_by, sort_by=tuple(sort_by)
         )
         with IcebergTable(tmp_path, wanted) as table:
-            directory = table.begin()
-            writer = PartitionedWriter(directory, schema_of(COLUMNS), scheme=table.identity.scheme)
-            writer.write(rows())
-            state = table.state()
-            table.commit(state.then({("orders", "a", 0): ROWS}, directory.name, writer.close(), ()))
+            commit_rows(table, {("orders", "a", 0): ROWS}, rows())
         return opened
 
     @contextmanager
