@@ -27,9 +27,7 @@ def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
     assert sorted(tuple(row.values()) for row in places) == kind.whole(20)
 
 
-def test_a_delta_table_is_read_without_a_file_system_in_python(
-    delta: TableKind,
-) -> None:
+def test_a_delta_table_is_read_without_a_file_system_in_python(delta: TableKind) -> None:
     """Threads of a reader that call Python while the interpreter ends abort the process."""
     with delta.open() as table:
         delta.archive(table, 0, 12)
@@ -88,9 +86,7 @@ def test_no_table_is_an_error(tmp_path: Path) -> None:
         arrow_dataset(str(tmp_path / "nothing"))
 
 
-def test_files_of_a_delta_table_are_passed_over_by_their_ranges(
-    delta: TableKind,
-) -> None:
+def test_files_of_a_delta_table_are_passed_over_by_their_ranges(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 5)
         delta.archive(table, 5, 9)

@@ -77,8 +77,7 @@ def table(proxy: FaultProxy) -> FaultyTable:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [Fault.ERROR, Fault.SLOW_DOWN, Fault.RESET, Fault.LOST_ANSWER, Fault.FAILED_ANSWER],
+    "fault", [Fault.ERROR, Fault.SLOW_DOWN, Fault.RESET, Fault.LOST_ANSWER, Fault.FAILED_ANSWER]
 )
 @pytest.mark.parametrize("part", ["day=", ENTRY, "_roquet/runs"])
 def test_a_request_that_fails_once_is_repeated(

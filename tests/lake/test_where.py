@@ -122,10 +122,7 @@ def fill(table: ArchiveTable, offsets: range, scheme: Any, schema: pa.Schema) ->
 def archived(kind: str, root: Path, partition_by: str, body_format: str) -> pa.Table:
     """Fill an archive by two commits, the second with more columns if bodies are parsed."""
     identity = ArchiveIdentity(
-        topic="orders",
-        columns=tuple(TYPES),
-        partition_by=partition_by,
-        body_format=body_format,
+        topic="orders", columns=tuple(TYPES), partition_by=partition_by, body_format=body_format
     )
     parts = []
     with open_table(kind, str(root), identity) as table:

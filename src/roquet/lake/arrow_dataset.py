@@ -94,7 +94,6 @@ def _ranges(listed: pa.Table, schema: pa.Schema) -> dict[str, list[ds.Expression
 
 
 def _is_value(name: str, value: Any) -> ds.Expression:
-    """The condition that a partition column has a value."""
     column = pc.field(name)
     return column.is_null() if value is None else column == value
 

@@ -17,7 +17,6 @@ from roquet.lake.columns.partition_scheme import (
     parse_scheme,
     parse_sort,
     place_of,
-    split_rows,
 )
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
 from roquet.lake.schema import DEFAULT
@@ -87,7 +86,7 @@ def test_each_row_is_in_its_own_partition_and_no_other(
     batch = pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
     seen = dict[int, Partition]()
     partitions = list[Partition]()
-    for partition, part in split_rows(batch, scheme):
+    for partition, part in scheme.split(batch):
         partitions.append(partition)
         assert len(part)
         seen |= dict.fromkeys(part["queue_offset"].to_pylist(), partition)

@@ -7,13 +7,7 @@ import pytest
 from tests.lake.conftest import DirectoryObjects, TableKind
 
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.output_files import (
-    OWN_FILE,
-    data_path,
-    make_durable,
-    new_file,
-    remove_file,
-)
+from roquet.lake.files.output_files import OWN_FILE, data_path, make_durable, new_file, remove_file
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.objects.object_location import ObjectDirectory, ObjectLocation
 

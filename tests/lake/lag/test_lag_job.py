@@ -160,9 +160,7 @@ def test_samples_and_page_may_lie_in_an_object_store(topic: "Topic", s3: "S3Serv
         assert b"billing" in page.read()
 
 
-def test_a_path_of_something_else_and_a_bucket_that_is_not_there_are_errors(
-    s3: "S3Server",
-) -> None:
+def test_a_path_of_something_else_and_a_bucket_that_is_not_there_are_errors(s3: "S3Server") -> None:
     with s3.files().open_output_stream("lake/theirs/thesis.txt") as stream:
         stream.write(b"all of it")
     with pytest.raises(ConfigError, match="not empty and holds no samples"):

@@ -20,13 +20,7 @@ from roquet.lake.maintain import compaction
 from roquet.lake.maintain.compaction import TARGET_BYTES, compact, merge, merge_groups
 from roquet.lake.open_table import open_table
 from roquet.lake.queue_offsets import QueueOffsets
-from roquet.lake.table import (
-    ArchiveIdentity,
-    ArchiveTable,
-    DataFile,
-    TableConflict,
-    TableState,
-)
+from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableConflict, TableState
 from roquet.lake.task_set import TaskResult, TaskSet
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")

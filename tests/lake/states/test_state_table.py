@@ -199,11 +199,7 @@ def test_an_iceberg_table_is_continued_as_it_was_made(job: IcebergMaterializer) 
         archive_job.run(archive, job.eager)
     archive_job.run(
         archive_job.Params(
-            topic="orders",
-            target=str(job.root),
-            kind="iceberg",
-            name="roquet.all",
-            options=options,
+            topic="orders", target=str(job.root), kind="iceberg", name="roquet.all", options=options
         ),
         job.eager,
     )

@@ -7,13 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from roquet.lake.audit.file_summary import SequenceSummary, add_hours
-from roquet.lake.intervals import (
-    NumberRange,
-    OffsetCounts,
-    duplicates,
-    gaps,
-    ranges_from,
-)
+from roquet.lake.intervals import NumberRange, OffsetCounts, duplicates, gaps, ranges_from
 from roquet.lake.queue_offsets import unread
 
 FindingKind: TypeAlias = Literal["missing", "lost", "doubled", "unknown"]

@@ -61,7 +61,6 @@ def _text_bytes(
 
 
 def _little_endian(raw: npt.NDArray[np.uint8], first: npt.NDArray[np.int64]) -> U32:
-    """The four bytes from each position on, as a number."""
     found = raw[first].astype(np.uint32)
     for at in range(1, _BLOCK):
         found |= raw[first + at].astype(np.uint32) << np.uint32(8 * at)

@@ -79,7 +79,11 @@ class PartitionScheme(msgspec.Struct, frozen=True, kw_only=True):
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """The rows by partition; mostly of one day."""
-        return split_rows(batch, self)
+        for day, rows in split_by_day(batch):
+            if self == DAILY:
+                yield Partition(day), rows
+            else:
+                yield from _split_day(Partition(day), rows, self)
 
 
 DAILY: Final = PartitionScheme()
@@ -119,17 +123,6 @@ def parse_sort(texts: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
         if name not in columns or pa.types.is_nested(SCHEMA.field(name).type):
             raise ConfigError(f"--sort-by {name}: the table has no such column to sort by")
     return names
-
-
-def split_rows(
-    batch: pa.RecordBatch, scheme: PartitionScheme = DAILY
-) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows by partition; mostly of one day."""
-    for day, rows in split_by_day(batch):
-        if scheme == DAILY:
-            yield Partition(day), rows
-        else:
-            yield from _split_day(Partition(day), rows, scheme)
 
 
 def place_of(path: str) -> tuple[Partition, str]:

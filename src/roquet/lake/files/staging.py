@@ -20,13 +20,7 @@ import msgspec
 from roquet.lake.files.disk import Disk
 from roquet.lake.files.output_files import OWN_FILE, PREFIX
 from roquet.lake.objects.object_location import TableLocation
-from roquet.lake.table import (
-    DataFile,
-    StagingArea,
-    TableCommit,
-    TableConflict,
-    TableDamaged,
-)
+from roquet.lake.table import DataFile, StagingArea, TableCommit, TableConflict, TableDamaged
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreLocked
 from roquet.store.filesystem.directory_lock import FileLock

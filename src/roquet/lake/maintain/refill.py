@@ -16,12 +16,7 @@ from roquet.lake.columns.body_columns import BODY_ERROR, BodyField
 from roquet.lake.columns.body_parser import BodyParser
 from roquet.lake.files.output_files import PREFIX
 from roquet.lake.files.parquet_writer import COMPRESSION
-from roquet.lake.maintain.compaction import (
-    RewriteTasks,
-    RunTaskSet,
-    replace_files,
-    rewrite_options,
-)
+from roquet.lake.maintain.compaction import RewriteTasks, RunTaskSet, replace_files, rewrite_options
 from roquet.lake.table import ArchiveTable, DataFile
 from roquet.lake.task_set import TaskResult
 from roquet.model.errors import ConfigError

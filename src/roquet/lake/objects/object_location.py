@@ -307,11 +307,6 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").strip().lower() in _TRUE
 
 
-def is_http_allowed(options: Mapping[str, str]) -> bool:
-    """Whether connections without encryption are allowed."""
-    return is_true(options, ALLOW_HTTP)
-
-
 def _check_endpoint(options: Mapping[str, str]) -> None:
     endpoint = options.get(ENDPOINT)
     if endpoint is None:
@@ -320,7 +315,7 @@ def _check_endpoint(options: Mapping[str, str]) -> None:
         raise ConfigError(f"{ENDPOINT} holds a user or a password: leave it out")
     if not _ENDPOINT.fullmatch(endpoint):
         raise ConfigError(f"{ENDPOINT} is not http://HOST:PORT or https://HOST")
-    if endpoint.lower().startswith("http:") and not is_http_allowed(options):
+    if endpoint.lower().startswith("http:") and not is_true(options, ALLOW_HTTP):
         raise ConfigError(
             f"{ENDPOINT} is {endpoint}, without encryption: if that is meant, set {ALLOW_HTTP}=true"
         )

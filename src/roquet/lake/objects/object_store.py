@@ -370,7 +370,6 @@ def _is_any(marks: Sequence[str], text: str) -> bool:
 
 
 def _filled(sentence: str, location: ObjectLocation) -> str:
-    """A sentence about a location."""
     provider = location.provider
     # The option of the server that may be wrong; an emulator's only where it is set.
     name = provider.endpoint if location.endpoint or provider is S3 else ""
@@ -441,10 +440,6 @@ _CAUSES: Final = (
         "{server} has no certificate that is trusted here, for {location}: check {endpoint}the "
         "certificates of this machine",
     ),
-    (
-        UNREACHABLE,
-        None,
-        "{server} cannot be reached for {location}: check {endpoint}the network",
-    ),
+    (UNREACHABLE, None, "{server} cannot be reached for {location}: check {endpoint}the network"),
 )
 """Parts of an error's text, a pattern of it, and the sentence about it; the first one counts."""

@@ -62,9 +62,7 @@ def test_a_store_that_serves_neither_writer_is_an_error_of_its_own() -> None:
         is_refused([OSError("Connection refused")] * 2, PLACE)
 
 
-def test_a_writer_whose_other_thread_never_starts_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_writer_whose_other_thread_never_starts_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional_puts, "Barrier", lambda *_, **__: Barrier(3, timeout=0.01))
     assert conditional_puts.create_twice(PLACE, PLACE) is UNKNOWN
 
@@ -110,9 +108,7 @@ def test_an_emulator_of_google_is_asked_too(
         check_conditional_puts(place)
 
 
-def test_stores_that_are_known_to_honour_it_are_not_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stores_that_are_known_to_honour_it_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional_puts, "create_twice", None)
     check_conditional_puts(ObjectLocation("s3://lake/orders", {"AWS_REGION": "eu-west-1"}))
 

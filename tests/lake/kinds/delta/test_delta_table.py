@@ -480,9 +480,7 @@ def test_rows_that_are_deleted_while_files_are_merged_stay_deleted(delta: TableK
         delta.open()
 
 
-def test_column_mapping_that_is_turned_on_under_an_archive_is_a_sentence(
-    delta: TableKind,
-) -> None:
+def test_column_mapping_that_is_turned_on_under_an_archive_is_a_sentence(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         map_columns(delta.root)

@@ -4,12 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile as Entry
-from pyiceberg.manifest import (
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestWriterV2,
-)
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.table import Table
 from tests.lake.conftest import TableKind
 

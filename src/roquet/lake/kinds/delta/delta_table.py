@@ -248,7 +248,6 @@ class DeltaTable(ArchiveTable):
         return delta_columns.table_schema(identity)
 
     def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:
-        """The names of the columns by which the table is partitioned."""
         return delta_columns.partition_columns(identity)
 
     def _made(self, identity: ArchiveIdentity) -> "Log":
@@ -416,7 +415,6 @@ class DeltaTable(ArchiveTable):
         self._disk.sync(directory)
 
     def _paths(self) -> set[str]:
-        """The paths of the files in the version that was read last."""
         return set(self._listed()["path"].to_pylist())
 
     def _listed(self) -> pa.Table:

@@ -8,13 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from roquet.lake.objects.object_location import (
-    ENDPOINT,
-    GOOGLE,
-    S3,
-    ObjectLocation,
-    TableLocation,
-)
+from roquet.lake.objects.object_location import ENDPOINT, GOOGLE, S3, ObjectLocation, TableLocation
 from roquet.lake.objects.object_store import ObjectStore, explanation
 from roquet.lake.table import TableConflict, TableDamaged
 from roquet.model.errors import ConfigError

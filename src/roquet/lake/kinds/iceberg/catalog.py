@@ -158,7 +158,6 @@ def _is_rest(options: Mapping[str, object]) -> bool:
 
 
 def _configured(name: str) -> dict[str, Any]:
-    """The options of a catalog in pyiceberg's configuration file and in the environment."""
     from pyiceberg.utils.config import Config
 
     return {**(Config().get_catalog_config(name) or {})}
@@ -176,13 +175,10 @@ def _missing_text(error: Exception) -> str:
     missing = error if isinstance(error, ImportError) else error.__cause__
     named = re.search(r"pyiceberg\[[\w-]+\]", str(error))
     extra = named.group() if named else "pyiceberg[sql-postgres]"
-    if isinstance(missing, ImportError) and _package(missing) in KERBEROS_PACKAGES:
+    package = (getattr(missing, "name", None) or "").partition(".")[0]
+    if package in KERBEROS_PACKAGES:
         extra = "pyiceberg[hive-kerberos]"  # pyiceberg names the one without
     return f"this catalog needs more of pyiceberg: pip install '{extra}'"
-
-
-def _package(error: ImportError) -> str:
-    return (error.name or "").partition(".")[0]
 
 
 def check_no_secrets(options: Mapping[str, str]) -> None:
@@ -279,12 +275,8 @@ def check_name(name: str) -> None:
 
 def name_of(topic: str) -> str:
     """The default table name of a topic."""
-    return f"{NAMESPACE}.{_plain(topic)}"
-
-
-def _plain(topic: str) -> str:
-    """A topic's name with an underscore for anything but letters and digits."""
-    return "".join(letter if letter.isalnum() else "_" for letter in topic)
+    plain = "".join(letter if letter.isalnum() else "_" for letter in topic)
+    return f"{NAMESPACE}.{plain}"
 
 
 def _first_line(error: Exception) -> str:

@@ -107,9 +107,5 @@ def file_of(entry: "Entry") -> DataFile:
     """The file of a manifest entry."""
     (day, within), name = place_of(entry.file_path)
     return DataFile(
-        name=name,
-        day=day,
-        within=within,
-        rows=entry.record_count,
-        size=entry.file_size_in_bytes,
+        name=name, day=day, within=within, rows=entry.record_count, size=entry.file_size_in_bytes
     )

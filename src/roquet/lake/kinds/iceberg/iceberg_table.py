@@ -29,12 +29,7 @@ from roquet.lake.kinds.iceberg.catalog import (
     place_of_new,
 )
 from roquet.lake.kinds.iceberg.commits import CommitTries, check_lineage, commit_change
-from roquet.lake.kinds.iceberg.data_files import (
-    check_no_deletes,
-    described,
-    entries_of,
-    file_of,
-)
+from roquet.lake.kinds.iceberg.data_files import check_no_deletes, described, entries_of, file_of
 from roquet.lake.kinds.iceberg.named_files import expire, named_files
 from roquet.lake.kinds.iceberg.table_place import (
     check_free,
@@ -224,15 +219,12 @@ class IcebergTable(ArchiveTable):
         return file_schema(identity.columns, () if identity.body_format else None)
 
     def _set_layout(self, making: "Transaction", identity: ArchiveIdentity) -> None:
-        """Give a new table its partition fields and its sort order."""
         layout.set_layout(making, identity)
 
     def _partition_fields(self) -> Sequence[tuple[str, str]]:
-        """The columns and the transforms of the table's partition fields."""
         return layout.partition_fields(self.identity)
 
     def _record(self, file: DataFile) -> "Record":
-        """The values of the partition fields of a file."""
         return layout.partition_record(file, self.identity.scheme)
 
     def _check_writable(self) -> None:
@@ -268,7 +260,6 @@ class IcebergTable(ArchiveTable):
 
     @property
     def _where(self) -> str:
-        """The table's name and place, for texts."""
         return f"the table {self._name} of {self._root}"
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
@@ -348,7 +339,6 @@ class IcebergTable(ArchiveTable):
 
 
 def _offsets(note: str) -> QueueOffsets:
-    """The offsets of a note."""
     return from_json(msgspec.json.decode(note, type=TableNote).offsets)
 
 

@@ -28,12 +28,7 @@ _HOURS: Final = 24
 
 def set_layout(making: "Transaction", identity: ArchiveIdentity) -> None:
     """Give a new table the partition fields and the sort order of an archive."""
-    from pyiceberg.transforms import (
-        BucketTransform,
-        DayTransform,
-        HourTransform,
-        IdentityTransform,
-    )
+    from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform
 
     scheme = identity.scheme
     with making.update_spec() as spec:

@@ -76,11 +76,7 @@ def _forget(table: "IceTable", snapshot_ids: list[int]) -> None:
     pyiceberg's own expiry makes no such condition, and would take out what the table was turned to.
     """
     from pyiceberg.table.refs import MAIN_BRANCH
-    from pyiceberg.table.update import (
-        AssertRefSnapshotId,
-        AssertTableUUID,
-        RemoveSnapshotsUpdate,
-    )
+    from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 
     head = table.metadata.current_snapshot_id
     table.catalog.commit_table(
