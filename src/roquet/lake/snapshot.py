@@ -182,12 +182,12 @@ def _table(catalog: Any, root: TableLocation, name: str) -> Any:
 def _files(root: Path) -> TableSnapshot:
     """Parquet files of another writer: a single file, or all files below a directory."""
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    paths = [path for path in files if path == root or not _is_hidden(path, root)]
+    # Spark ignores paths of which a part begins with an underscore or a dot.
+    paths = [
+        path
+        for path in files
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    ]
     if not paths:
         raise ConfigError(f"{root} holds neither Parquet files nor an archive")
     return TableSnapshot(kind="files", paths=tuple(map(str, paths)))
-
-
-def _is_hidden(path: Path, root: Path) -> bool:
-    """Whether Spark ignores a path: a part of it begins with an underscore or a dot."""
-    return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)

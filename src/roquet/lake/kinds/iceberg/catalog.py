@@ -125,9 +125,10 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
     """The catalog with the user's options over `known` ones; ConfigError for one there is not."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
+    from pyiceberg.utils.config import Config
 
     name = options.get(NAME, CATALOG_NAME)
-    configured = _configured(name)
+    configured: dict[str, Any] = {**(Config().get_catalog_config(name) or {})}
     rest = {key: value for key, value in options.items() if key != NAME}
     if not configured and name == GLUE:
         rest.setdefault("type", GLUE)
@@ -139,7 +140,8 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
     try:
         # What the user has configured counts more than what is derived from the target.
         derived = {key: value for key, value in known.items() if key not in configured}
-        if _is_rest({**configured, **rest}):
+        chosen = {**configured, **rest}
+        if str(chosen.get("type") or chosen.get("uri")).lower().startswith(("rest", "http")):
             derived.pop(WAREHOUSE, None)  # there it is a name, which the server gives
         catalog = load_catalog(name, **{**derived, **configured, **rest})
     except (NotInstalledError, ModuleNotFoundError) as error:
@@ -150,17 +152,6 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
         use_calls_of_hive_4(catalog)
         _silence_thrift()
     return catalog
-
-
-def _is_rest(options: Mapping[str, object]) -> bool:
-    kind = options.get("type") or str(options.get("uri", ""))
-    return str(kind).lower().startswith(("rest", "http"))
-
-
-def _configured(name: str) -> dict[str, Any]:
-    from pyiceberg.utils.config import Config
-
-    return {**(Config().get_catalog_config(name) or {})}
 
 
 def _silence_thrift() -> None:

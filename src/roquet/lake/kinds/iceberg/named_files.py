@@ -98,7 +98,7 @@ def expired_snapshots(table: "IceTable", before_ms: int) -> "list[Snapshot]":
         for each in table.snapshots()
         if replaced_ms.get(each.snapshot_id, each.timestamp_ms) < before_ms
         and each.snapshot_id not in named
-        and not _is_first(each)
+        and not (each.summary is not None and each.summary["roquet.number"] == "1")
     ]
 
 
@@ -117,10 +117,6 @@ def snapshot_files(table: "IceTable", snapshots: "Iterable[Snapshot]") -> Snapsh
     return found
 
 
-def _is_first(snapshot: "Snapshot") -> bool:
-    return snapshot.summary is not None and snapshot.summary["roquet.number"] == "1"
-
-
 def named_files(table: "IceTable", home: ObjectLocation) -> set[str]:
     """The URLs of the data files of all versions of a table that lies at `home`.
 
@@ -128,7 +124,8 @@ def named_files(table: "IceTable", home: ObjectLocation) -> set[str]:
     read.
     """
     table.refresh()
-    if not _is_below(table.metadata_location, f"{home}/{METADATA}"):
+    where = table.metadata_location.replace("s3a://", "s3://", 1)
+    if not where.startswith(f"{home}/{METADATA}/"):
         raise ConfigError(
             f"the metadata of {home} lies elsewhere, so nothing says which of its files other "
             "catalogs name; no file was removed"
@@ -170,7 +167,3 @@ def _other_metadata(table: "IceTable", home: ObjectLocation) -> "Iterator[TableM
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path.replace("s3a://", "s3://", 1).startswith(f"{directory}/")
