@@ -585,14 +585,16 @@ def test_a_path_with_files_of_others_is_left_alone(archive: Archive, path: str) 
     assert archive.files() == [path]
 
 
-def test_the_kind_parquet_is_refused(archive: Archive) -> None:
-    with pytest.raises(ConfigError, match="Write --kind delta, the default, or iceberg"):
-        archive.run(kind="parquet")
-
-
-def test_an_iceberg_table_needs_a_catalog_elsewhere(archive: Archive) -> None:
-    with pytest.raises(ConfigError, match="needs a catalog elsewhere: --catalog https://"):
-        archive.run(kind="iceberg")
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("parquet", "Write --kind delta, the default, or iceberg"),
+        ("iceberg", "needs a catalog elsewhere: --catalog https://"),
+    ],
+)
+def test_a_kind_that_cannot_be_is_refused(archive: Archive, kind: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        archive.run(kind=kind)
 
 
 def test_a_store_that_refuses_access_says_so(orders: PersistentTopic, tmp_path: Path) -> None:
