@@ -15,7 +15,7 @@ from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.disk import Disk
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.objects import object_store
-from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.objects.object_location import ObjectLocation, StagingDirectory, parse_location
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
@@ -242,6 +242,11 @@ def delta(kinds: Callable[[str], TableKind]) -> TableKind:
 def iceberg(kinds: Callable[[str], TableKind]) -> TableKind:
     """An Iceberg table."""
     return kinds("iceberg")
+
+
+def location_of(url: str, **storage: str) -> ObjectLocation:
+    """A location in an object store, with what the environment says of it."""
+    return parse_location(url, storage, os.environ)
 
 
 class DirectoryObjects:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable as Log
-from tests.lake.conftest import QUEUES, WANTED, archive, batch, whole, written
+from tests.lake.conftest import QUEUES, WANTED, archive, batch, location_of, whole, written
 from tests.lake.fault_proxy import Fault, FaultProxy, fault_proxy
 
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import ObjectStore, StorageFailed
-from roquet.lake.open_table import table_location
 from roquet.model.errors import RoquetError
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ class FaultyTable:
 
     @property
     def location(self) -> ObjectLocation:
-        place = table_location(TABLE, {"AWS_ENDPOINT_URL": self._proxy.url})
-        assert isinstance(place, ObjectLocation)
-        return place
+        return location_of(TABLE, AWS_ENDPOINT_URL=self._proxy.url)
 
     def archive(self, after: int) -> None:
         """One run of a driver: from where the table is to these offsets."""

@@ -19,6 +19,7 @@ import pyarrow.fs as pafs
 import pytest
 from deltalake import DeltaTable as Log
 from pyiceberg.table import Table as IceTable
+from tests.lake.conftest import location_of
 from tests.lake.fault_proxy import FaultProxy, fault_proxy
 from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
 
@@ -28,7 +29,6 @@ from roquet.lake.kinds.delta import conditional_puts
 from roquet.lake.kinds.delta.storage import log_options
 from roquet.lake.kinds.iceberg import catalog_of
 from roquet.lake.objects.cloud_file_systems import EMULATOR_ADDRESS, google_file_system
-from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import ObjectStore, file_system
 from roquet.lake.open_table import table_location
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, run
@@ -73,12 +73,6 @@ AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 """The key of the account that every Azurite has, as its documentation says."""
-
-
-def location(url: str) -> ObjectLocation:
-    place = table_location(url)
-    assert isinstance(place, ObjectLocation)
-    return place
 
 
 class Archive:
@@ -135,7 +129,7 @@ class Archive:
     @property
     def store(self) -> ObjectStore:
         """The objects below the home."""
-        return ObjectStore(location(self.home))
+        return ObjectStore(location_of(self.home))
 
     def files(self, directory: str = "") -> list[str]:
         """The paths of the objects below the home, sorted."""
@@ -143,7 +137,7 @@ class Archive:
 
     def log(self, url: str = "", version: int | None = None) -> Log:
         """The Delta table as others open it."""
-        place = location(url or self.table)
+        place = location_of(url or self.table)
         return Log(place.url, version=version, storage_options=log_options(place))
 
     def bodies(self) -> list[bytes]:
@@ -202,7 +196,7 @@ def azure(azurite: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty container."""
     monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
-    place = location(TABLES["azure"])
+    place = location_of(TABLES["azure"])
     files: pafs.FileSystem = file_system(place.url, place.options)
     files.create_dir("lake")
     yield
@@ -227,7 +221,7 @@ def google(google_server: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """The proxy of an empty bucket."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", google_server.url)
     conditional_puts.check_server.cache_clear()
-    options = location(TABLES["google"]).options
+    options = location_of(TABLES["google"]).options
     files: pafs.FileSystem = google_file_system(tuple(options.items()))
     yield google_server
     google_server.clear()

@@ -9,9 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.lake.conftest import location_of
 from tests.lake.fault_proxy import ROOT, Fault, FaultProxy
 from tests.spark_suite.conftest import InProcessSpark
-from tests.spark_suite.object_archive import COUNT, TABLES, Archive, in_google, location
+from tests.spark_suite.object_archive import COUNT, TABLES, Archive, in_google
 
 from roquet.arrow.encode import encode
 from roquet.lake.journal.object_journal import ObjectJournal
@@ -39,7 +40,7 @@ TABLE = TABLES["google"]
 
 def test_polars_reads_a_table_of_the_bucket(archive: Archive) -> None:
     archive.send_and_run()
-    by_polars = pl.scan_delta(TABLE, storage_options=log_options(location(TABLE)))
+    by_polars = pl.scan_delta(TABLE, storage_options=log_options(location_of(TABLE)))
     assert by_polars.select(pl.len()).collect().item() == 4 * COUNT
 
 
@@ -98,8 +99,8 @@ def test_a_topic_is_archived_once_through_a_store_that_fails(
 
 
 def test_of_two_writers_the_bucket_refuses_one(archive: Archive) -> None:
-    places = [location(f"{TABLE}/{number}") for number in range(conditional_puts.TRIES)]
-    results = {create_twice(place, location(TABLE)) for place in places}
+    places = [location_of(f"{TABLE}/{number}") for number in range(conditional_puts.TRIES)]
+    results = {create_twice(place, location_of(TABLE)) for place in places}
     assert True in results
     assert False not in results
 
@@ -183,7 +184,7 @@ def test_the_records_of_a_sink_lie_in_the_bucket(archive: Archive) -> None:
 
 
 def test_a_lease_in_the_bucket_is_one_holders(archive: Archive) -> None:
-    place = location("gs://lake/notes")
+    place = location_of("gs://lake/notes")
     with (
         ObjectLease(ObjectJournal(place), "another repair"),
         pytest.raises(LeaseHeld, match="another repair works here"),
@@ -194,7 +195,7 @@ def test_a_lease_in_the_bucket_is_one_holders(archive: Archive) -> None:
 
 def test_a_bucket_of_records_that_is_not_there_is_named(archive: Archive) -> None:
     with pytest.raises(ConfigError, match=r"^there is no bucket 'sea' at .*STORAGE_EMULATOR_HOST$"):
-        ObjectJournal(location("gs://sea/commits")).read()
+        ObjectJournal(location_of("gs://sea/commits")).read()
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])

@@ -19,7 +19,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyspark.sql import SparkSession
-from tests.lake.conftest import patch_first
+from tests.lake.conftest import location_of, patch_first
 from tests.lake.fault_proxy import Fault, fault_proxy
 from tests.spark_suite.conftest import SECRET, InProcessSpark, PersistentTopic, S3Server, s3_server
 from tests.spark_suite.object_archive import (
@@ -29,7 +29,6 @@ from tests.spark_suite.object_archive import (
     as_iceberg,
     everywhere,
     in_each_store,
-    location,
     of_each_kind,
 )
 
@@ -145,7 +144,7 @@ def test_the_latest_of_each_key_is_kept(archive: Archive) -> None:
     assert len(set(rows["key"].to_pylist())) == rows.num_rows == 40
     removed = log.vacuum(0, dry_run=True, enforce_retention_duration=False)
     named = {path.rpartition("/")[2] for path in (*log.file_uris(), *removed)}
-    stored = [file.path for file in ObjectStore(location(target)).files()]
+    stored = [file.path for file in ObjectStore(location_of(target)).files()]
     assert {path.rpartition("/")[2] for path in stored if path.endswith(".parquet")} == named, (
         "the files of changes are gone"
     )

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.conftest import location_of
 
 from roquet.lake.journal.directory_journal import DirectoryJournal
 from roquet.lake.journal.journal import Journal
 from roquet.lake.journal.object_journal import ObjectJournal
-from roquet.lake.objects.object_location import ObjectLocation
-from roquet.lake.open_table import table_location
 
 if TYPE_CHECKING:
     from tests.spark_suite.conftest import S3Server
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 def journal(request: pytest.FixtureRequest, tmp_path: Path, s3: "S3Server") -> Journal:
     if request.param == "directory":
         return DirectoryJournal(tmp_path / "notes", "note")
-    place = table_location("s3://lake/notes")
-    assert isinstance(place, ObjectLocation)
-    return ObjectJournal(place)
+    return ObjectJournal(location_of("s3://lake/notes"))
 
 
 def test_a_journal_has_what_was_added_last(journal: Journal) -> None:

@@ -1,13 +1,12 @@
 """Conditional puts: a store that would replace log entries is refused before a write."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
-from tests.lake.conftest import WANTED, DirectoryObjects
+from tests.lake.conftest import WANTED, DirectoryObjects, location_of
 from tests.lake.fault_proxy import Fault, FaultProxy, fault_proxy
 
 from roquet.lake.journal.object_journal import ObjectJournal
@@ -17,7 +16,6 @@ from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.objects import object_store
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import StorageFailed
-from roquet.lake.open_table import table_location
 from roquet.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,9 +113,7 @@ def test_stores_that_are_known_to_honour_it_are_not_asked(monkeypatch: pytest.Mo
 
 @pytest.mark.spark_suite
 def test_a_server_that_honours_it_is_asked_once_and_keeps_nothing(s3: "S3Server") -> None:
-    place = table_location("s3://lake/orders")
-    assert isinstance(place, ObjectLocation)
-    check_conditional_puts(place)
+    check_conditional_puts(location_of("s3://lake/orders"))
     assert s3.stored() == []
 
 
@@ -133,8 +129,7 @@ def proxy(s3: "S3Server") -> Iterator[FaultProxy]:
 def test_an_archive_into_a_store_that_ignores_it_is_refused(
     proxy: FaultProxy, s3: "S3Server"
 ) -> None:
-    place = table_location("s3://lake/orders", {"AWS_ENDPOINT_URL": proxy.url})
-    assert not isinstance(place, Path)
+    place = location_of("s3://lake/orders", AWS_ENDPOINT_URL=proxy.url)
     with pytest.raises(ConfigError, match=SAYS):
         DeltaTable(place, WANTED)
     journal = ObjectJournal(place)
