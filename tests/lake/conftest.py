@@ -1,5 +1,6 @@
 """Tables of each kind, batches for them, a disk that crashes at a chosen step, an S3 server."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -173,6 +174,12 @@ class TableKind:
         from roquet.lake.kinds.iceberg import IcebergTable
 
         return IcebergTable(self.root, wanted, disk)
+
+    def fill(self, *ends: int) -> None:
+        """Archive a batch up to each of these offsets, from the first one on."""
+        with self.open() as table:
+            for before, after in itertools.pairwise((0, *ends)):
+                archive(table, before, after)
 
     def rows(self) -> pa.Table:
         """The rows that readers see."""

@@ -18,9 +18,7 @@ from roquet.model.errors import ConfigError
 
 
 def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
-    with kind.open() as table:
-        kind.archive(table, 0, 12)
-        kind.archive(table, 12, 20)
+    kind.fill(12, 20)
     dataset = arrow_dataset(str(kind.root))
     assert dataset.count_rows() == 40
     places = dataset.to_table(columns=["broker", "queue_id", "queue_offset"]).to_pylist()
@@ -29,8 +27,7 @@ def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
 
 def test_a_delta_table_is_read_without_a_file_system_in_python(delta: TableKind) -> None:
     """Threads of a reader that call Python while the interpreter ends abort the process."""
-    with delta.open() as table:
-        delta.archive(table, 0, 12)
+    delta.fill(12)
     files = arrow_dataset(str(delta.root)).filesystem
     assert isinstance(files, pafs.SubTreeFileSystem)
     assert isinstance(files.base_fs, pafs.LocalFileSystem)
@@ -40,8 +37,7 @@ def test_the_history_of_a_delta_table_is_not_read(
     delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An archive that runs all the time has tens of thousands of entries."""
-    with delta.open() as table:
-        delta.archive(table, 0, 12)
+    delta.fill(12)
     monkeypatch.delattr(DeltaTable, "history")
     assert arrow_dataset(str(delta.root)).count_rows() == 24
 
@@ -60,8 +56,7 @@ def test_a_path_without_a_table_in_an_object_store_is_named(objects: DirectoryOb
 
 
 def test_the_day_is_a_column(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 12)
+    delta.fill(12)
     days = arrow_dataset(str(delta.root)).to_table(columns=["day"])["day"]
     assert sorted(days.to_pylist()) == [date(2026, 1, 31)] * 20 + [date(2026, 2, 1)] * 4
 
@@ -87,9 +82,7 @@ def test_no_table_is_an_error(tmp_path: Path) -> None:
 
 
 def test_files_of_a_delta_table_are_passed_over_by_their_ranges(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 5)
-        delta.archive(table, 5, 9)
+    delta.fill(5, 9)
     rows = arrow_dataset(str(delta.root))
     wanted = (pc.field("queue_offset") >= 5) & (pc.field("queue_id") == 1)
     assert len(list(rows.get_fragments(filter=wanted))) == 1

@@ -39,8 +39,7 @@ from roquet.net.clock import SYSTEM_CLOCK, SystemClock
 
 
 def test_the_files_statistics_are_in_the_log(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 12)
+    delta.fill(12)
     rows = pa.table(Log(str(delta.root)).get_add_actions(flatten=True)).to_pylist()
     statistics = {
         (row["min.queue_offset"], row["max.queue_offset"], row["num_records"]) for row in rows
@@ -81,8 +80,7 @@ def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: TableKind) 
 
 
 def test_offsets_outlive_the_entries_of_the_log(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     log = Log(str(delta.root))
     log.create_checkpoint()
     for entry in (delta.root / "_delta_log").glob("*.json"):
@@ -107,8 +105,7 @@ def test_queues_are_found_behind_many_entries_of_other_writers(
 ) -> None:
     """Without them a queue whose broker is away would seem to be new when it is back."""
     monkeypatch.setattr(tables, "HISTORY_MAX", 2)
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     for days in range(31, 35):
         kept = {"delta.logRetentionDuration": f"interval {days} days"}
         Log(str(delta.root)).alter.set_table_properties(kept)
@@ -119,8 +116,7 @@ def test_queues_are_found_behind_many_entries_of_other_writers(
 def test_leftovers_that_cannot_be_removed_stop_no_archive(
     delta: TableKind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     refused = raising(RoquetError("no right to remove"))
     monkeypatch.setattr(Staging, "has_leftovers", refused)
     with delta.open() as table:
@@ -139,8 +135,7 @@ def test_an_entry_that_another_writer_adds_first_is_read(
         write(*args, **kwargs)
 
     patch_first(monkeypatch, Log, "create_write_transaction", write_after_another)
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     assert delta.places() == delta.whole(3)
 
 
@@ -235,8 +230,7 @@ def test_a_table_that_lets_offsets_expire_is_a_sentence(delta: TableKind) -> Non
 
 
 def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     for entry in (delta.root / "_delta_log").glob("*.json"):
         lines = entry.read_text("utf-8").splitlines()
         entry.write_text("\n".join(line for line in lines if not line.startswith('{"txn":')))
@@ -341,8 +335,7 @@ def test_restores_are_followed_across_an_entry_that_says_nothing(delta: TableKin
 
 def test_queues_are_known_behind_a_long_log_of_others(delta: TableKind) -> None:
     """A queue whose broker is away, too."""
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     for _ in range(tables.HISTORY_MAX + 10):
         add_entry(delta.root, UNNAMED)
     with delta.open() as table:

@@ -84,8 +84,7 @@ def test_a_table_is_made_when_the_lock_of_its_name_is_gone(
     iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = refused_first(monkeypatch, 3)
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
+    iceberg.fill(3)
     assert len(refusals) == 3
     assert iceberg.places() == iceberg.whole(3)
 

@@ -21,8 +21,7 @@ Begin = Callable[[Table], Transaction]
 
 
 def test_the_partition_is_the_day_of_the_stored_time(iceberg: TableKind) -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 12)
+    iceberg.fill(12)
     with iceberg.loaded() as loaded:
         assert [str(field.transform) for field in loaded.spec().fields] == ["day"]
         late = loaded.scan("stored_at >= '2026-02-01T00:00:00+00:00'")
@@ -35,8 +34,7 @@ def test_the_partition_is_the_day_of_the_stored_time(iceberg: TableKind) -> None
 
 
 def test_topics_share_a_catalog(iceberg: TableKind) -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
+    iceberg.fill(3)
     with iceberg.open(wanted=ArchiveIdentity(topic="bills-2026", columns=())) as table:
         assert table.state(()) == TableState(0, {})
     assert iceberg.places() == iceberg.whole(3)
@@ -91,8 +89,7 @@ def test_changes_of_other_writers_do_not_disturb_the_archive(
         return begin(table)
 
     patch_first(monkeypatch, Table, "transaction", begin_after_another)
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
+    iceberg.fill(3)
     assert iceberg.places() == iceberg.whole(3)
 
 
@@ -220,9 +217,7 @@ def test_days_that_were_removed_may_be_brought_back(iceberg: TableKind) -> None:
 
 def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: TableKind) -> None:
     """Its next commit has the number of the one that was given up."""
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
-        iceberg.archive(table, 3, 5)
+    iceberg.fill(3, 5)
     with iceberg.loaded() as loaded:
         first = loaded.snapshots()[0]
         assert first.summary is not None
