@@ -23,8 +23,8 @@ from roquet.lake.kinds.iceberg.catalog import (
     explained_catalog,
     name_of,
 )
-from roquet.lake.kinds.iceberg.data_files import plain_paths
 from roquet.lake.kinds.iceberg.iceberg_table import IDENTITY, RETIRED, STATE
+from roquet.lake.kinds.iceberg.layout import plain_paths
 from roquet.lake.kinds.iceberg.table_place import check_place, local_path
 from roquet.lake.objects.object_location import ObjectLocation, TableLocation, storage_of
 from roquet.lake.objects.object_store import ObjectStore

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from roquet.lake.columns.bucket_hash import bucket_of
-from roquet.lake.columns.partition_scheme import Partition
+from roquet.lake.columns.partition_scheme import Partition, bucket_of
 from roquet.lake.columns.partitioning import NO_DAY
 from roquet.lake.table import DataFile
 from roquet.model.errors import ConfigError

@@ -3,8 +3,7 @@
 iceberg_table   the archive's table: its state, its commits, its files
 catalog         the catalog that a user names, and its errors
 table_place     where a table lies: a directory, or a prefix of an object store
-layout          body columns, partition fields and sort order
-data_files      files of a table as entries of its manifests
+layout          columns, partition fields, sort order, and files in manifests
 named_files     files that metadata names, and the expiry of older snapshots
 commits         changes that are refused, and whether a table was set back
 """

@@ -29,7 +29,6 @@ from roquet.lake.kinds.iceberg.catalog import (
     place_of_new,
 )
 from roquet.lake.kinds.iceberg.commits import CommitTries, check_lineage, commit_change
-from roquet.lake.kinds.iceberg.data_files import check_no_deletes, described, entries_of, file_of
 from roquet.lake.kinds.iceberg.named_files import expire, named_files
 from roquet.lake.kinds.iceberg.table_place import (
     check_free,
@@ -151,7 +150,8 @@ class IcebergTable(ArchiveTable):
             self._table.refresh()
             self._check_no_deletes()
             return [
-                file_of(entry) for entry in entries_of(self._table, self._table.current_snapshot())
+                layout.file_of(entry)
+                for entry in layout.entries_of(self._table, self._table.current_snapshot())
             ]
 
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
@@ -256,7 +256,7 @@ class IcebergTable(ArchiveTable):
     def _check_no_deletes(self) -> None:
         """Raise ConfigError while the version that was read last has delete files."""
         with explained_catalog(self._root):
-            check_no_deletes(self._table, self._where)
+            layout.check_no_deletes(self._table, self._where)
 
     @property
     def _where(self) -> str:
@@ -288,9 +288,9 @@ class IcebergTable(ArchiveTable):
         note = msgspec.json.encode(known).decode()
         summary = {NUMBER: str(commit.number), OFFSETS: note}
         gone = {file.path for file in commit.removed}
-        present = entries_of(self._table, self._table.current_snapshot()) if gone else ()
-        removed = [entry for entry in present if file_of(entry).path in gone]
-        check_removed(commit, {file_of(entry).path for entry in removed})
+        present = layout.entries_of(self._table, self._table.current_snapshot()) if gone else ()
+        removed = [entry for entry in present if layout.file_of(entry).path in gone]
+        check_removed(commit, {layout.file_of(entry).path for entry in removed})
         retired = {RETIRED: commit.retired_before} if commit.retired_before else {}
         change = self._table.transaction()
         change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note, **retired})
@@ -298,7 +298,7 @@ class IcebergTable(ArchiveTable):
         with producer.overwrite() if gone else producer.fast_append() as snapshot:
             for entry in removed:
                 snapshot.delete_data_file(entry)
-            for entry in described(self._table, commit.added, self._record):
+            for entry in layout.described(self._table, commit.added, self._record):
                 snapshot.append_data_file(entry)
         commit_change(change, lambda: self._is_committed(commit))
 
