@@ -198,6 +198,17 @@ class TableKind:
         with SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db") as catalog:
             yield catalog.load_table("roquet.orders")
 
+    def set_back(self, number: int) -> None:
+        """Let another writer set the table back to what it was after a commit."""
+        if self.name == "delta":
+            from deltalake import DeltaTable
+
+            DeltaTable(str(self.root)).restore(number)
+            return
+        with self.loaded() as table:
+            snapshot = table.snapshots()[number - 1].snapshot_id
+            table.manage_snapshots().set_current_snapshot(snapshot).commit()
+
     def state(self) -> TableState:
         with self.open() as table:
             return table.state(QUEUES)

@@ -9,8 +9,11 @@ import pytest
 from tests.lake.conftest import TableKind, commit_rows
 
 from roquet.lake import table as tables
+from roquet.lake.columns.body_columns import BodyField
+from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.columns.partition_scheme import PartitionScheme
 from roquet.lake.files.disk import Disk
+from roquet.lake.maintain.maintenance import retire
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import ArchiveIdentity, TableConflict, TableState
 from roquet.model.errors import ConfigError
@@ -240,6 +243,33 @@ def test_days_that_are_removed_take_their_rows_and_no_offsets(kind: TableKind) -
     snapshot = read_snapshot(str(kind.root), "orders")
     assert snapshot.begin is None, "an audit does not miss the days that were removed"
     assert snapshot.end == kind.offsets(14)
+
+
+def test_days_that_were_removed_may_be_brought_back(kind: TableKind) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 15)
+        retire(table, "2026-02-01")
+        kind.set_back(1)
+        kind.archive(table, 15, 17)
+    kind.open().close()
+    assert kind.places() == kind.whole(17)
+
+
+def test_body_columns_of_every_type_are_found_again(kind: TableKind) -> None:
+    fields = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
+    with kind.open(wanted=msgspec.structs.replace(kind.wanted, body_format="json")) as table:
+        table.add_body_fields(fields[:3])
+        table.add_body_fields(fields)
+        table.add_body_fields(())
+        assert table.body_fields() == fields
+        says = r"(lake of orders|roquet\.orders) has the column a_int int, which cannot become"
+        with pytest.raises(ConfigError, match=says):
+            table.add_body_fields([BodyField("a_int", "string")])
+
+
+def test_a_table_without_body_columns_has_none(kind: TableKind) -> None:
+    with kind.open() as table:
+        assert table.body_fields() == ()
 
 
 # -- the end of the world --------------------------------------------------------------------

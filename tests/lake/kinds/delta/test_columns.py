@@ -12,7 +12,6 @@ from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.kinds.delta import columns as delta_columns
 from roquet.lake.kinds.delta.columns import partition_columns, table_schema
 from roquet.lake.table import ArchiveIdentity, TableConflict
-from roquet.model.errors import ConfigError
 
 ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
 
@@ -24,16 +23,6 @@ def test_partitions_are_columns_and_so_is_the_reason_of_a_bad_body() -> None:
     rich = msgspec.structs.replace(plain, partition_by="hour", body_format="json")
     assert table_schema(rich).names == ["broker", "body", "body_error", "day", "hour"]
     assert partition_columns(rich) == ["day", "hour"]
-
-
-def test_every_type_is_found_again(delta: TableKind) -> None:
-    with delta.open(wanted=msgspec.structs.replace(delta.wanted, body_format="json")) as table:
-        table.add_body_fields(ALL[:3])
-        table.add_body_fields(ALL)
-        table.add_body_fields(())
-        assert table.body_fields() == ALL
-        with pytest.raises(ConfigError, match="has the column a_int int, which cannot become"):
-            table.add_body_fields([BodyField("a_int", "string")])
 
 
 def test_columns_are_added_after_another_writers_entry(

@@ -26,7 +26,6 @@ from tests.lake.kinds.delta.delta_log import (
 from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.staging import Staging
 from roquet.lake.kinds.delta import delta_table as tables
-from roquet.lake.maintain.maintenance import retire
 from roquet.lake.table import (
     ArchiveIdentity,
     ExpiredVersions,
@@ -257,16 +256,6 @@ def test_a_table_that_was_restored_is_not_written_on(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 5, 9)
     assert delta.places() == delta.whole(9)
-
-
-def test_days_that_were_removed_may_be_restored(delta: TableKind) -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 15)
-        retire(table, "2026-02-01")
-        Log(str(delta.root)).restore(1)
-        delta.archive(table, 15, 17)
-    delta.open().close()
-    assert delta.places() == delta.whole(17)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

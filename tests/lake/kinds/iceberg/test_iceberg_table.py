@@ -13,7 +13,6 @@ from pyiceberg.types import LongType
 from tests.lake.conftest import TableKind, patch_first, raising
 
 from roquet.lake.kinds.iceberg.iceberg_table import STATE, IcebergTable
-from roquet.lake.maintain.maintenance import retire
 from roquet.lake.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
 from roquet.model.errors import ConfigError
 
@@ -201,18 +200,6 @@ def test_a_table_that_was_set_back_is_not_written_on(iceberg: TableKind) -> None
     with iceberg.open() as table:
         iceberg.archive(table, 5, 9)
     assert iceberg.places() == iceberg.whole(9)
-
-
-def test_days_that_were_removed_may_be_brought_back(iceberg: TableKind) -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 15)
-        retire(table, "2026-02-01")
-        with iceberg.loaded() as loaded:
-            first = loaded.snapshots()[0].snapshot_id
-            loaded.manage_snapshots().set_current_snapshot(first).commit()
-        iceberg.archive(table, 15, 17)
-    iceberg.open().close()
-    assert iceberg.places() == iceberg.whole(17)
 
 
 def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: TableKind) -> None:

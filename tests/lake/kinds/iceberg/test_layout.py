@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -127,21 +126,6 @@ def test_rows_without_a_time_or_key_have_null_partitions() -> None:
 
 
 ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
-
-
-def test_every_type_is_found_again(iceberg: TableKind) -> None:
-    with iceberg.open(wanted=msgspec.structs.replace(iceberg.wanted, body_format="json")) as table:
-        table.add_body_fields(ALL[:3])
-        table.add_body_fields(ALL)
-        table.add_body_fields(())
-        assert table.body_fields() == ALL
-        with pytest.raises(ConfigError, match=r"roquet\.orders has the column a_int int"):
-            table.add_body_fields([BodyField("a_int", "string")])
-
-
-def test_a_table_without_body_columns_has_none(iceberg: TableKind) -> None:
-    with iceberg.open() as table:
-        assert table.body_fields() == ()
 
 
 @pytest.mark.parametrize("error", [CommitFailedException, CommitStateUnknownException])
