@@ -227,11 +227,8 @@ MAY_USE_PRIVATE_NAMES = {
     # Of other libraries, which have no public name for it.
     "src/roquet/model/config_check.py": {"_is_protocol"},
     "src/roquet/observe/stacks.py": {"_current_frames"},
-    "src/roquet/lake/kinds/iceberg/hive_calls.py": {"_client", "_get_hive_table"},
-    "src/roquet/lake/kinds/iceberg/snapshot_commit.py": {
-        "_clean_all_uncommitted",
-        "_snapshot_producers",
-    },
+    "src/roquet/lake/kinds/iceberg/catalog.py": {"_client", "_get_hive_table"},
+    "src/roquet/lake/kinds/iceberg/commits.py": {"_clean_all_uncommitted", "_snapshot_producers"},
     "src/roquet/testing/clock.py": {"_run"},
     "src/roquet/wire/records/speedups.py": {"_speedups"},  # the compiled half of this module
     # Of our own.

@@ -76,24 +76,23 @@ def test_a_magic_number_inside_a_body_begins_no_record() -> None:
     assert scanned(data, starts[1] + 1) == ([b"c"], [])
 
 
-def test_a_damaged_body_is_reported_and_skipped() -> None:
-    data, starts = log(BODIES)
-    raw = bytearray(data)
-    raw[starts[9] + 90] ^= 1
+@pytest.mark.parametrize(
+    ("at", "data", "why"),
+    [
+        (90, b"e", "the checksum of the body disagrees"),
+        (110, b"\xff", "the topic is not UTF-8"),
+        (84, (9999).to_bytes(4, "big"), "record at 0 of the block has lengths that disagree"),
+    ],
+)
+def test_a_damaged_record_is_reported_and_skipped(at: int, data: bytes, why: str) -> None:
+    whole, starts = log(BODIES)
+    raw = bytearray(whole)
+    raw[starts[9] + at : starts[9] + at + len(data)] = data
     bodies, (damage,) = scanned(bytes(raw))
     assert bodies == BODIES[:9] + BODIES[10:]
-    assert damage.why == "the checksum of the body disagrees"
+    assert damage.why == why
     assert (damage.position, damage.size) == (BEGIN + starts[9], starts[10] - starts[9])
     assert damage.found == bytes(raw[starts[9] : starts[10]])
-
-
-def test_a_topic_that_is_no_text_is_damage() -> None:
-    data, starts = log(BODIES)
-    raw = bytearray(data)
-    raw[raw.index(b"orders", starts[9])] = 0xFF
-    bodies, (damage,) = scanned(bytes(raw))
-    assert bodies == BODIES[:9] + BODIES[10:]
-    assert (damage.why, damage.position) == ("the topic is not UTF-8", BEGIN + starts[9])
 
 
 def test_bytes_that_are_no_record_are_stepped_over_to_the_next_one() -> None:
@@ -110,15 +109,6 @@ def test_the_very_beginning_may_be_damaged() -> None:
     bodies, (damage,) = scanned(b"\xff" * starts[1] + data[starts[1] :])
     assert bodies == BODIES[1:]
     assert damage.position == BEGIN
-
-
-def test_a_length_inside_that_disagrees_is_damage() -> None:
-    data, starts = log(BODIES)
-    raw = bytearray(data)
-    raw[starts[3] + 84 : starts[3] + 88] = (9999).to_bytes(4, "big")
-    bodies, (damage,) = scanned(bytes(raw))
-    assert bodies == BODIES[:3] + BODIES[4:]
-    assert "lengths that disagree" in damage.why
 
 
 @pytest.mark.parametrize("more", [-40, -1, 1, 40, 200])

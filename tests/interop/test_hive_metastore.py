@@ -20,7 +20,7 @@ from thrift.transport.TTransport import TTransportException
 from harness import genuine
 from harness.ports import free_port
 from harness.processes import Process
-from roquet.lake.kinds.iceberg import CatalogFailed, catalog_of, commit_tries, parse_catalog
+from roquet.lake.kinds.iceberg import CatalogFailed, catalog_of, commits, parse_catalog
 from roquet.lake.lag.table_lag import table_lag
 from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.open_table import table_location
@@ -226,7 +226,7 @@ def test_a_lock_that_a_killed_writer_left_is_waited_for(
     archive.topic.send(count=COUNT)
     assert archive.lock() > number
     with monkeypatch.context() as patch:
-        patch.setattr(commit_tries, "LOCKED_MAX", 1)
+        patch.setattr(commits, "LOCKED_MAX", 1)
         with pytest.raises(TableConflict, match=r"held the lock of .* SHOW LOCKS names the owner"):
             archive.run()
     assert archive.run().rows == 4 * COUNT

@@ -1,7 +1,9 @@
 """Tables of each kind, batches for them, a disk that crashes at a chosen step, an S3 server."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,12 @@ from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.disk import Disk
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.objects import object_store
-from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.objects.object_location import ObjectLocation, StagingDirectory, parse_location
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
     from tests.spark_suite.conftest import S3Server
 
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
@@ -89,6 +92,16 @@ def written(directory: StagingDirectory, *batches: pa.RecordBatch) -> list[DataF
     return writer.close()
 
 
+def commit_rows(table: ArchiveTable, after: QueueOffsets, *batches: pa.RecordBatch) -> None:
+    """Commit the offsets and files with these rows, in the partitions of the table."""
+    directory, files = table.begin(), list[DataFile]()
+    for rows in batches:
+        writer = PartitionedWriter(directory, rows.schema, scheme=table.identity.scheme)
+        writer.write(rows)
+        files += writer.close()
+    table.commit(table.state(after).then(after, directory.name, files, ()))
+
+
 def archive(table: ArchiveTable, before: int, after: int) -> None:
     """Commit one batch of both queues, as the driver does."""
     state = table.state(QUEUES)
@@ -103,6 +116,13 @@ def archive(table: ArchiveTable, before: int, after: int) -> None:
     table.commit(state.then(dict.fromkeys(QUEUES, after), directory.name, files, ()))
 
 
+def merge(table: ArchiveTable, end: int, removed: Sequence[DataFile]) -> None:
+    """Commit one file for each queue in the place of others; the offsets stay."""
+    state, attempt = table.state(QUEUES), table.begin()
+    rows = [batch(range(end), broker=name, queue_id=at) for _, name, at in QUEUES]
+    table.commit(state.then(state.offsets, attempt.name, written(attempt, *rows), removed))
+
+
 def places(rows: pa.Table) -> list[Place]:
     """Broker, queue and offset of each row, in order."""
     names = ("broker", "queue_id", "queue_offset")
@@ -115,6 +135,29 @@ def whole(after: int) -> list[Place]:
 
 def offsets(after: int, queues: Sequence[tuple[str, str, int]] = QUEUES) -> QueueOffsets:
     return dict.fromkeys(queues, after)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that raises."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    return refuse
+
+
+def patch_first(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, action: Callable[..., Any]
+) -> list[Any]:
+    """Let the first call of a method be `action`, given the method itself first; the calls made."""
+    method, calls = getattr(owner, name), list[Any]()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return action(method, *args, **kwargs) if len(calls) == 1 else method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
 
 
 class TableKind:
@@ -132,16 +175,39 @@ class TableKind:
 
         return IcebergTable(self.root, wanted, disk)
 
+    def fill(self, *ends: int) -> None:
+        """Archive a batch up to each of these offsets, from the first one on."""
+        with self.open() as table:
+            for before, after in itertools.pairwise((0, *ends)):
+                archive(table, before, after)
+
     def rows(self) -> pa.Table:
         """The rows that readers see."""
         if self.name == "delta":
             from deltalake import DeltaTable
 
             return DeltaTable(str(self.root)).to_pyarrow_table()
+        with self.loaded() as table:
+            return table.scan().to_arrow()
+
+    @contextmanager
+    def loaded(self) -> "Iterator[IceTable]":
+        """The Iceberg table as another writer has it."""
         from pyiceberg.catalog.sql import SqlCatalog
 
         with SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db") as catalog:
-            return catalog.load_table("roquet.orders").scan().to_arrow()
+            yield catalog.load_table("roquet.orders")
+
+    def set_back(self, number: int) -> None:
+        """Let another writer set the table back to what it was after a commit."""
+        if self.name == "delta":
+            from deltalake import DeltaTable
+
+            DeltaTable(str(self.root)).restore(number)
+            return
+        with self.loaded() as table:
+            snapshot = table.snapshots()[number - 1].snapshot_id
+            table.manage_snapshots().set_current_snapshot(snapshot).commit()
 
     def state(self) -> TableState:
         with self.open() as table:
@@ -167,6 +233,7 @@ class TableKind:
     batch = staticmethod(batch)
     written = staticmethod(written)
     archive = staticmethod(archive)
+    merge = staticmethod(merge)
     whole = staticmethod(whole)
     offsets = staticmethod(offsets)
 
@@ -181,6 +248,23 @@ def kinds(tmp_path: Path) -> Callable[[str], TableKind]:
 def kind(request: pytest.FixtureRequest, kinds: Callable[[str], TableKind]) -> TableKind:
     """A table of each kind."""
     return kinds(request.param)
+
+
+@pytest.fixture
+def delta(kinds: Callable[[str], TableKind]) -> TableKind:
+    """A Delta table."""
+    return kinds("delta")
+
+
+@pytest.fixture
+def iceberg(kinds: Callable[[str], TableKind]) -> TableKind:
+    """An Iceberg table."""
+    return kinds("iceberg")
+
+
+def location_of(url: str, **storage: str) -> ObjectLocation:
+    """A location in an object store, with what the environment says of it."""
+    return parse_location(url, storage, os.environ)
 
 
 class DirectoryObjects:

@@ -1,10 +1,7 @@
 """A table of every kind is read by pyarrow alone, with its partitions."""
 
-import json
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -13,83 +10,54 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.lake.conftest import DirectoryObjects, TableKind, commit_rows
+from tests.lake.kinds.delta.delta_log import map_columns
 
 from roquet.lake.arrow_dataset import arrow_dataset
-from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.model.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects, TableKind
 
-
-def test_all_rows_of_every_kind_are_read(kind: "TableKind") -> None:
-    with kind.open() as table:
-        kind.archive(table, 0, 12)
-        kind.archive(table, 12, 20)
+def test_all_rows_of_every_kind_are_read(kind: TableKind) -> None:
+    kind.fill(12, 20)
     dataset = arrow_dataset(str(kind.root))
     assert dataset.count_rows() == 40
     places = dataset.to_table(columns=["broker", "queue_id", "queue_offset"]).to_pylist()
     assert sorted(tuple(row.values()) for row in places) == kind.whole(20)
 
 
-def test_a_delta_table_is_read_without_a_file_system_in_python(
-    kinds: "Callable[[str], TableKind]",
-) -> None:
+def test_a_delta_table_is_read_without_a_file_system_in_python(delta: TableKind) -> None:
     """Threads of a reader that call Python while the interpreter ends abort the process."""
-    kind = kinds("delta")
-    with kind.open() as table:
-        kind.archive(table, 0, 12)
-    files = arrow_dataset(str(kind.root)).filesystem
+    delta.fill(12)
+    files = arrow_dataset(str(delta.root)).filesystem
     assert isinstance(files, pafs.SubTreeFileSystem)
     assert isinstance(files.base_fs, pafs.LocalFileSystem)
 
 
 def test_the_history_of_a_delta_table_is_not_read(
-    kinds: "Callable[[str], TableKind]", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An archive that runs all the time has tens of thousands of entries."""
-    kind = kinds("delta")
-    with kind.open() as table:
-        kind.archive(table, 0, 12)
+    delta.fill(12)
     monkeypatch.delattr(DeltaTable, "history")
-    assert arrow_dataset(str(kind.root)).count_rows() == 24
+    assert arrow_dataset(str(delta.root)).count_rows() == 24
 
 
 def test_a_table_with_other_names_in_its_files_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"queue_offset": [1, 2]}))
-    log = tmp_path / "_delta_log"
-    [metadata] = [
-        action["metaData"]
-        for line in (log / f"{0:020}.json").read_text().splitlines()
-        if "metaData" in (action := json.loads(line))
-    ]
-    schema = json.loads(metadata["schemaString"])
-    for number, field in enumerate(schema["fields"], 1):
-        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
-        field["metadata"] = names
-    metadata["schemaString"] = json.dumps(schema)
-    metadata["configuration"] = {
-        "delta.columnMapping.mode": "name",
-        "delta.columnMapping.maxColumnId": str(len(schema["fields"])),
-    }
-    actions = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
-    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    map_columns(tmp_path)
     with pytest.raises(ConfigError, match="to other names in its files"):
         arrow_dataset(str(tmp_path))
 
 
-def test_a_path_without_a_table_in_an_object_store_is_named(objects: "DirectoryObjects") -> None:
+def test_a_path_without_a_table_in_an_object_store_is_named(objects: DirectoryObjects) -> None:
     (objects.root / "lake" / "orders").mkdir()
     with pytest.raises(ConfigError, match=r"^s3://lake/orders is no delta table"):
         arrow_dataset("s3://lake/orders")
 
 
-def test_the_day_is_a_column(kinds: "Callable[[str], TableKind]") -> None:
-    kind = kinds("delta")
-    with kind.open() as table:
-        kind.archive(table, 0, 12)
-    days = arrow_dataset(str(kind.root)).to_table(columns=["day"])["day"]
+def test_the_day_is_a_column(delta: TableKind) -> None:
+    delta.fill(12)
+    days = arrow_dataset(str(delta.root)).to_table(columns=["day"])["day"]
     assert sorted(days.to_pylist()) == [date(2026, 1, 31)] * 20 + [date(2026, 2, 1)] * 4
 
 
@@ -101,12 +69,11 @@ def test_partitions_of_other_writers_are_columns(tmp_path: Path) -> None:
     assert rows.to_pylist() == [{"delay": 1, "carrier": "UA"}]
 
 
-def test_a_table_without_rows_says_so(kinds: "Callable[[str], TableKind]") -> None:
-    kind = kinds("iceberg")
-    with kind.open():
+def test_a_table_without_rows_says_so(iceberg: TableKind) -> None:
+    with iceberg.open():
         pass
     with pytest.raises(ConfigError, match="has no rows yet"):
-        arrow_dataset(str(kind.root))
+        arrow_dataset(str(iceberg.root))
 
 
 def test_no_table_is_an_error(tmp_path: Path) -> None:
@@ -114,14 +81,9 @@ def test_no_table_is_an_error(tmp_path: Path) -> None:
         arrow_dataset(str(tmp_path / "nothing"))
 
 
-def test_files_of_a_delta_table_are_passed_over_by_their_ranges(
-    kinds: "Callable[[str], TableKind]",
-) -> None:
-    kind = kinds("delta")
-    with kind.open() as table:
-        kind.archive(table, 0, 5)
-        kind.archive(table, 5, 9)
-    rows = arrow_dataset(str(kind.root))
+def test_files_of_a_delta_table_are_passed_over_by_their_ranges(delta: TableKind) -> None:
+    delta.fill(5, 9)
+    rows = arrow_dataset(str(delta.root))
     wanted = (pc.field("queue_offset") >= 5) & (pc.field("queue_id") == 1)
     assert len(list(rows.get_fragments(filter=wanted))) == 1
     assert rows.count_rows(filter=wanted) == 4
@@ -141,14 +103,9 @@ def test_a_column_without_statistics_beside_others_finds_its_rows(tmp_path: Path
     assert arrow_dataset(str(tmp_path)).count_rows(filter=wanted) == 1
 
 
-def test_an_hour_is_a_column(kinds: "Callable[[str], TableKind]") -> None:
-    kind = kinds("delta")
-    identity = msgspec.structs.replace(kind.wanted, partition_by="hour")
-    with kind.open(wanted=identity) as table:
-        directory = table.begin()
-        writer = PartitionedWriter(directory, schema_of(identity.columns), scheme=identity.scheme)
-        writer.write(kind.batch(range(12)))
-        after = dict.fromkeys(kind.queues, 12)
-        table.commit(table.state(()).then(after, directory.name, writer.close(), ()))
-    rows = arrow_dataset(str(kind.root))
+def test_an_hour_is_a_column(delta: TableKind) -> None:
+    identity = msgspec.structs.replace(delta.wanted, partition_by="hour")
+    with delta.open(wanted=identity) as table:
+        commit_rows(table, delta.offsets(12), delta.batch(range(12)))
+    rows = arrow_dataset(str(delta.root))
     assert rows.count_rows(filter=pc.field("hour") == 0) == 2

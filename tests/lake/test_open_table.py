@@ -3,9 +3,10 @@
 import builtins
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.files.staging import PARQUET_ARCHIVE
 from roquet.lake.objects.object_location import ObjectLocation
@@ -14,9 +15,6 @@ from roquet.lake.open_table import KINDS, directory, open_table, table_location
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import ArchiveIdentity
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 WANTED = ArchiveIdentity(topic="orders", columns=())
 
@@ -118,7 +116,7 @@ def test_an_iceberg_table_of_another_store_than_s3_is_refused() -> None:
         read_snapshot("gs://lake/orders", kind="iceberg")
 
 
-def test_a_delta_table_may_lie_in_an_object_store(objects: "DirectoryObjects") -> None:
+def test_a_delta_table_may_lie_in_an_object_store(objects: DirectoryObjects) -> None:
     ObjectStore(ObjectLocation("s3://lake/orders")).put("theirs.csv", b"")
     with pytest.raises(ConfigError, match="s3://lake/orders is not empty and no archive"):
         open_table("delta", "s3://lake/orders", WANTED)

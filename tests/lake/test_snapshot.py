@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lake.conftest import commit_rows
 
 from roquet.lake.columns.partitioning import archive_columns, schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.files.staging import PARQUET_ARCHIVE
 from roquet.lake.open_table import open_table
 from roquet.lake.snapshot import kind_of, read_snapshot
-from roquet.lake.table import ArchiveIdentity, ArchiveTable, TableState
+from roquet.lake.table import ArchiveIdentity, ArchiveTable
 from roquet.model.errors import ConfigError
 
 KINDS = ("delta", "iceberg")
@@ -37,15 +37,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 def append(table: ArchiveTable, first: int, count: int) -> None:
     """A commit, as an archive makes it."""
-    state = table.state([QUEUE])
-    directory = table.begin()
-    files = []
-    if count:
-        writer = PartitionedWriter(directory, schema_of(COLUMNS))
-        writer.write(rows(first, count))
-        files = writer.close()
-    before = TableState(state.number, state.offsets or {})
-    table.commit(before.then({QUEUE: first + count}, directory.name, files, ()))
+    commit_rows(table, {QUEUE: first + count}, *([rows(first, count)] if count else []))
 
 
 def offsets(paths: tuple[str, ...]) -> list[int]:

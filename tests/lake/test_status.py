@@ -1,9 +1,10 @@
 """A status is kept beside the table, and a damaged one is none."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.status import (
@@ -15,9 +16,6 @@ from roquet.lake.status import (
     write_status,
 )
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 POINT = LagPoint(at_ms=60_000, committed=7, waiting=5, oldest_ms=20_000)
 
@@ -38,7 +36,7 @@ def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_statuses(str(tmp_path)) == [status("bills"), status()]
 
 
-def test_a_status_may_lie_in_an_object_store(objects: "DirectoryObjects") -> None:
+def test_a_status_may_lie_in_an_object_store(objects: DirectoryObjects) -> None:
     location = ObjectLocation("s3://lake/orders")
     assert find_status(location, "orders") is None
     write_status(location, status())

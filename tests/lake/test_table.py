@@ -1,22 +1,22 @@
 """Every kind of table holds each message once, whenever the process is killed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.lake.conftest import TableKind, commit_rows
 
 from roquet.lake import table as tables
+from roquet.lake.columns.body_columns import BodyField
+from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.columns.partition_scheme import PartitionScheme
 from roquet.lake.files.disk import Disk
-from roquet.lake.files.parquet_writer import PartitionedWriter
+from roquet.lake.maintain.maintenance import retire
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import ArchiveIdentity, TableConflict, TableState
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
 
 STEPS_MAX = 200
 """More than any course of events has."""
@@ -27,14 +27,14 @@ STRIDES = {"delta": 5, "iceberg": 9}
 """ `make test` has no time for all of them."""
 
 
-def test_a_new_table_has_no_offsets(kind: "TableKind") -> None:
+def test_a_new_table_has_no_offsets(kind: TableKind) -> None:
     with kind.open() as table:
         assert table.state(kind.queues) == TableState(0, {})
         assert table.files() == []
         assert table.identity == kind.wanted
 
 
-def test_a_commit_publishes_rows_and_offsets(kind: "TableKind") -> None:
+def test_a_commit_publishes_rows_and_offsets(kind: TableKind) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 5)
         kind.archive(table, 5, 25)
@@ -43,7 +43,7 @@ def test_a_commit_publishes_rows_and_offsets(kind: "TableKind") -> None:
     assert kind.state() == TableState(2, kind.offsets(25)), "also for the next run"
 
 
-def test_a_table_keeps_the_topic_ids_of_its_offsets(kind: "TableKind") -> None:
+def test_a_table_keeps_the_topic_ids_of_its_offsets(kind: TableKind) -> None:
     ids = {"broker-a": "1763836680000-17", "broker-b": "adopted-1763836680000-3"}
     with kind.open() as table:
         state = table.state(kind.queues)
@@ -53,7 +53,7 @@ def test_a_table_keeps_the_topic_ids_of_its_offsets(kind: "TableKind") -> None:
     assert kind.state() == TableState(2, kind.offsets(9), ids)
 
 
-def test_rows_lie_in_the_day_in_which_they_were_stored(kind: "TableKind") -> None:
+def test_rows_lie_in_the_day_in_which_they_were_stored(kind: TableKind) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 12)
         days = [(file.day, file.rows) for file in table.files()]
@@ -63,9 +63,8 @@ def test_rows_lie_in_the_day_in_which_they_were_stored(kind: "TableKind") -> Non
         )
 
 
-def test_rows_are_read_back_as_written(kind: "TableKind") -> None:
-    with kind.open() as table:
-        kind.archive(table, 0, 3)
+def test_rows_are_read_back_as_written(kind: TableKind) -> None:
+    kind.fill(3)
     rows = kind.rows().select(kind.wanted.columns).sort_by([("broker", "ascending")]).to_pylist()
     for row, sent in zip(rows, kind.batch(range(3)).to_pylist(), strict=False):
         assert {**row, "properties": dict(row["properties"])} == {
@@ -74,7 +73,7 @@ def test_rows_are_read_back_as_written(kind: "TableKind") -> None:
         }
 
 
-def test_a_commit_of_nothing_moves_the_offsets_alone(kind: "TableKind") -> None:
+def test_a_commit_of_nothing_moves_the_offsets_alone(kind: TableKind) -> None:
     with kind.open() as table:
         state = table.state(())
         table.commit(state.then(kind.offsets(7), table.begin().name, (), ()))
@@ -82,7 +81,7 @@ def test_a_commit_of_nothing_moves_the_offsets_alone(kind: "TableKind") -> None:
     assert kind.on_disk() == set()
 
 
-def test_rows_without_a_time_have_a_day_of_their_own(kind: "TableKind") -> None:
+def test_rows_without_a_time_have_a_day_of_their_own(kind: TableKind) -> None:
     timeless = kind.batch([0])
     place = timeless.schema.get_field_index("stored_at")
     timeless = timeless.set_column(
@@ -99,7 +98,7 @@ def test_rows_without_a_time_have_a_day_of_their_own(kind: "TableKind") -> None:
     assert kind.places() == [("broker-a", 0, 0), ("broker-a", 0, 1)]
 
 
-def test_a_second_archive_is_turned_away(kind: "TableKind") -> None:
+def test_a_second_archive_is_turned_away(kind: TableKind) -> None:
     with kind.open() as table:
         with pytest.raises(TableConflict, match="another archive writes to"):
             kind.open()
@@ -108,7 +107,7 @@ def test_a_second_archive_is_turned_away(kind: "TableKind") -> None:
 
 
 def test_a_commit_based_on_other_offsets_is_refused(
-    kind: "TableKind", monkeypatch: pytest.MonkeyPatch
+    kind: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two archives at once, where the file system has no locks that hold."""
 
@@ -130,7 +129,7 @@ def test_a_commit_based_on_other_offsets_is_refused(
     assert kind.state() == TableState(2, kind.offsets(9))
 
 
-def test_a_queue_that_the_run_did_not_know_is_not_begun_anew(kind: "TableKind") -> None:
+def test_a_queue_that_the_run_did_not_know_is_not_begun_anew(kind: TableKind) -> None:
     """Its broker was away at the start, and is back."""
     known, unknown = kind.queues
     with kind.open() as table:
@@ -144,7 +143,7 @@ def test_a_queue_that_the_run_did_not_know_is_not_begun_anew(kind: "TableKind") 
     assert kind.state() == TableState(1, kind.offsets(5))
 
 
-def test_a_table_of_another_topic_is_left_alone(kind: "TableKind") -> None:
+def test_a_table_of_another_topic_is_left_alone(kind: TableKind) -> None:
     kind.open().close()
     if kind.name == "iceberg":
         pytest.skip("an Iceberg catalog has many tables")
@@ -152,7 +151,7 @@ def test_a_table_of_another_topic_is_left_alone(kind: "TableKind") -> None:
         kind.open(wanted=ArchiveIdentity(topic="bills", columns=()))
 
 
-def test_the_columns_of_a_table_stay_as_they_are(kind: "TableKind") -> None:
+def test_the_columns_of_a_table_stay_as_they_are(kind: TableKind) -> None:
     kind.open().close()
     with kind.open(wanted=ArchiveIdentity(topic="orders", columns=())) as table:
         assert table.identity == kind.wanted, "who asks for none gets these"
@@ -160,13 +159,13 @@ def test_the_columns_of_a_table_stay_as_they_are(kind: "TableKind") -> None:
         kind.open(wanted=ArchiveIdentity(topic="orders", columns=("broker", "body")))
 
 
-def test_a_file_is_no_target(kind: "TableKind") -> None:
+def test_a_file_is_no_target(kind: TableKind) -> None:
     kind.root.write_text("notes")
     with pytest.raises(ConfigError, match="is a file"):
         kind.open()
 
 
-def test_a_directory_of_other_files_is_left_alone(kind: "TableKind") -> None:
+def test_a_directory_of_other_files_is_left_alone(kind: TableKind) -> None:
     kind.root.mkdir()
     (kind.root / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty"):
@@ -174,7 +173,7 @@ def test_a_directory_of_other_files_is_left_alone(kind: "TableKind") -> None:
     assert [path.name for path in kind.root.iterdir()] == ["notes.txt"]
 
 
-def test_files_of_killed_tasks_are_deleted_at_the_next_start(kind: "TableKind") -> None:
+def test_files_of_killed_tasks_are_deleted_at_the_next_start(kind: TableKind) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 5)
         kind.written(table.begin(), kind.batch(range(5, 9)))
@@ -183,29 +182,24 @@ def test_files_of_killed_tasks_are_deleted_at_the_next_start(kind: "TableKind") 
     assert kind.on_disk() == kind.listed()
 
 
-def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: "TableKind") -> None:
+def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: TableKind) -> None:
     with kind.open() as table:
         for first in range(0, 8, 2):
             kind.archive(table, first, first + 2)
-        state, directory, old = table.state(kind.queues), table.begin(), table.files()
-        new = kind.written(
-            directory, *(kind.batch(range(8), broker=b, queue_id=q) for _, b, q in kind.queues)
-        )
-        table.commit(state.then(state.offsets, directory.name, new, old))
-        assert [file.name for file in table.files()] == [file.name for file in new]
+        old = {file.name for file in table.files()}
+        kind.merge(table, 8, table.files())
+        assert len(table.files()) == 1
+        assert old.isdisjoint(file.name for file in table.files())
         assert table.state(kind.queues) == TableState(5, kind.offsets(8))
         kind.archive(table, 8, 10)
     assert kind.places() == kind.whole(10)
 
 
-def test_a_table_may_be_divided_by_hours(kind: "TableKind") -> None:
+def test_a_table_may_be_divided_by_hours(kind: TableKind) -> None:
     hourly = msgspec.structs.replace(kind.wanted, partition_by="hour")
     with kind.open(wanted=hourly) as table:
         assert table.identity.format == tables.FORMAT, "older Roquets refuse it"
-        state, directory = table.state(()), table.begin()
-        writer = PartitionedWriter(directory, kind.batch([0]).schema, scheme=table.identity.scheme)
-        writer.write(kind.batch(range(80)))
-        table.commit(state.then({kind.queues[0]: 80}, directory.name, writer.close(), ()))
+        commit_rows(table, {kind.queues[0]: 80}, kind.batch(range(80)))
         files = {(file.day, file.within): file.rows for file in table.files()}
         assert files == {
             ("2026-01-31", "hour=23"): 10,
@@ -228,7 +222,7 @@ def test_a_table_may_be_divided_by_hours(kind: "TableKind") -> None:
     ],
 )
 def test_a_choice_of_before_is_not_changed(
-    kind: "TableKind", choice: dict[str, Any], says: str
+    kind: TableKind, choice: dict[str, Any], says: str
 ) -> None:
     kind.open().close()
     with pytest.raises(ConfigError, match=says):
@@ -236,7 +230,7 @@ def test_a_choice_of_before_is_not_changed(
     kind.open(wanted=msgspec.structs.replace(kind.wanted, partition_by="day")).close()
 
 
-def test_days_that_are_removed_take_their_rows_and_no_offsets(kind: "TableKind") -> None:
+def test_days_that_are_removed_take_their_rows_and_no_offsets(kind: TableKind) -> None:
     with kind.open() as table:
         kind.archive(table, 0, 12)
         state, old = table.state(kind.queues), [f for f in table.files() if f.day < "2026-02-01"]
@@ -251,10 +245,37 @@ def test_days_that_are_removed_take_their_rows_and_no_offsets(kind: "TableKind")
     assert snapshot.end == kind.offsets(14)
 
 
+def test_days_that_were_removed_may_be_brought_back(kind: TableKind) -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 15)
+        retire(table, "2026-02-01")
+        kind.set_back(1)
+        kind.archive(table, 15, 17)
+    kind.open().close()
+    assert kind.places() == kind.whole(17)
+
+
+def test_body_columns_of_every_type_are_found_again(kind: TableKind) -> None:
+    fields = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
+    with kind.open(wanted=msgspec.structs.replace(kind.wanted, body_format="json")) as table:
+        table.add_body_fields(fields[:3])
+        table.add_body_fields(fields)
+        table.add_body_fields(())
+        assert table.body_fields() == fields
+        says = r"(lake of orders|roquet\.orders) has the column a_int int, which cannot become"
+        with pytest.raises(ConfigError, match=says):
+            table.add_body_fields([BodyField("a_int", "string")])
+
+
+def test_a_table_without_body_columns_has_none(kind: TableKind) -> None:
+    with kind.open() as table:
+        assert table.body_fields() == ()
+
+
 # -- the end of the world --------------------------------------------------------------------
 
 
-def whole_life(kind: "TableKind", disk: Disk | None) -> None:
+def whole_life(kind: TableKind, disk: Disk | None) -> None:
     """Two batches and a merge, from wherever the table is."""
     with kind.open(disk) as table:
         for after in (4, 9):
@@ -263,17 +284,13 @@ def whole_life(kind: "TableKind", disk: Disk | None) -> None:
                 kind.archive(table, 0 if after == 4 else 4, after)
         state = table.state(kind.queues)
         if state.number == 2:
-            directory, old = table.begin(), table.files()
-            new = kind.written(
-                directory, *(kind.batch(range(9), broker=b, queue_id=q) for _, b, q in kind.queues)
-            )
-            table.commit(state.then(state.offsets, directory.name, new, old))
+            kind.merge(table, 9, table.files())
 
 
 @pytest.mark.parametrize("stride", [SOME, EVERY])
 @pytest.mark.parametrize("last_is_done", [False, True])
 def test_whenever_the_world_ends_each_message_is_there_once(
-    kind: "TableKind", last_is_done: bool, stride: int | None
+    kind: TableKind, last_is_done: bool, stride: int | None
 ) -> None:
     root = kind.root
     for steps in range(1 + last_is_done, STEPS_MAX, stride or STRIDES[kind.name]):

@@ -25,8 +25,7 @@ from roquet.lake.kinds.iceberg import catalog_of
 from roquet.lake.open_table import open_table
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.schema import TYPES
-from roquet.lake.states.iceberg_state import IcebergStateTable
-from roquet.lake.states.state_table import StateTable, state_identity
+from roquet.lake.states.state_table import IcebergStateTable, StateTable, state_identity
 from roquet.lake.table import ArchiveIdentity, ArchiveTable
 
 QUEUE = ("orders", "broker-a", 0)
@@ -123,10 +122,7 @@ def fill(table: ArchiveTable, offsets: range, scheme: Any, schema: pa.Schema) ->
 def archived(kind: str, root: Path, partition_by: str, body_format: str) -> pa.Table:
     """Fill an archive by two commits, the second with more columns if bodies are parsed."""
     identity = ArchiveIdentity(
-        topic="orders",
-        columns=tuple(TYPES),
-        partition_by=partition_by,
-        body_format=body_format,
+        topic="orders", columns=tuple(TYPES), partition_by=partition_by, body_format=body_format
     )
     parts = []
     with open_table(kind, str(root), identity) as table:

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from fuzz_inputs import CALLS, Case
-from roquet.arrow import column_slices, encode, properties, record_scan
+from roquet.arrow import column_slices, encode, properties, record_layout
 from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
@@ -66,7 +66,7 @@ FORMS: Final[dict[str, Any]] = {
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,
         index.link_entries, entries.entry_columns, entries.sum_sizes, entries.join_entries,
         encode.join_properties, column_slices.contains,
-        encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
+        encode.batch_body, property_columns.numbered_texts, record_layout.record_positions,
         column_slices.cut_slices, properties.split_texts, queue_builder.plain_records,
         signing.signed_header,
     )

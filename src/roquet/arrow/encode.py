@@ -180,7 +180,6 @@ def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
 
 
 def _pair_texts(keys: pa.Array, values: pa.Array) -> pa.Array:
-    """Each name and value as property text."""
     keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
     for texts in (keys, values):
         _check_separators(texts)
@@ -188,7 +187,6 @@ def _pair_texts(keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _check_separators(texts: pa.Array) -> None:
-    """Raise MessageIllegal if a text holds a separator of properties."""
     texts = texts.drop_null()
     if not len(texts):
         return

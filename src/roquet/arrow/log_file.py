@@ -195,7 +195,6 @@ class LogFile:
             yield self._damage(at, size, "no record begins here, and others follow in another file")
 
     def _is_blank(self, at: int) -> bool:
-        """Whether the rest of the file is a blank."""
         left = len(self._view) - at
         return left >= _HEAD.size and _HEAD.unpack_from(self._view, at) == (left, MAGIC_BLANK)
 
@@ -228,7 +227,6 @@ def _has_valid_body(layout: RecordLayout) -> NDArray[np.bool_]:
 
 
 def _have_valid_topics(layout: RecordLayout) -> bool:
-    """Whether all topics are valid text."""
     try:
         slice_column(layout.block, layout.topic_at, layout.topic_end, pa.string()).validate(
             full=True

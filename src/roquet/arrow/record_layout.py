@@ -1,22 +1,26 @@
-"""Record layout: where the parts of each record in a block are, as numpy columns.
+"""Record layout: where the records of a block and their parts are, as numpy columns.
 
-V1 and V2, IPv4 and IPv6 may be mixed: they differ only in where their parts begin. A part is read
-only when it is known to lie inside its record.
+Each record's length leads to the next one. V1 and V2, IPv4 and IPv6 may be mixed: they differ only
+in where their parts begin. A part is read only when it is known to lie inside its record.
 """
 
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from roquet.arrow.column_slices import BLOCK_SIZE_MAX
-from roquet.arrow.record_scan import BytePositions, record_starts
 from roquet.model.errors import RecordError
 from roquet.model.flags import SysFlag
 from roquet.wire.records.host_bytes import HOST_SIZES
-from roquet.wire.records.record import BORN_AT, MAGIC_V1, MAGIC_V2
+from roquet.wire.records.record import BORN_AT, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from roquet.wire.records.speedups import compiled
 
+BytePositions = NDArray[np.int64]
 NumericArray = NDArray[Any]
+
+_TOTAL: Final = Struct(">i")
 
 _HEAD: Final = np.dtype(
     {
@@ -97,3 +101,26 @@ class RecordLayout:
         if not holds.all():
             at = int(self.starts[holds.argmin()])
             raise RecordError(f"record at {at} of the block has lengths that disagree")
+
+
+def record_starts(block: bytes | memoryview) -> BytePositions:
+    """The positions of a block's records; the last one must end where the block ends."""
+    return np.frombuffer(record_positions(block), np.int64)
+
+
+@compiled
+def record_positions(block: bytes | memoryview) -> BytePositions | bytes:
+    """The positions of a block's records as 64-bit numbers; RecordError names a damaged one."""
+    starts: list[int] = []
+    append, total_at = starts.append, _TOTAL.unpack_from
+    at, end = 0, len(block)
+    last = end - RECORD_SIZE_MIN
+    while at <= last:
+        append(at)
+        (total,) = total_at(block, at)
+        if total < RECORD_SIZE_MIN:
+            raise RecordError(f"record at {at} claims {total} bytes")
+        at += total
+    if at != end:
+        raise RecordError(f"record at {at if at < end else starts[-1]} is cut short by {at - end}")
+    return np.array(starts, np.int64)

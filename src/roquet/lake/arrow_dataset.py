@@ -6,7 +6,6 @@ No Spark and no Java: what a reader selects and filters is read from the files b
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,15 +14,9 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from roquet.lake.columns.column_statistics import STATISTICS_COLUMNS
-from roquet.lake.kinds.delta.storage import (
-    LOG,
-    check_installed,
-    check_plain_files,
-    explained_log,
-    log_options,
-)
-from roquet.lake.objects.object_location import TableLocation
-from roquet.lake.objects.object_store import ObjectStore, dataset_source
+from roquet.lake.kinds.delta.storage import opened_log
+from roquet.lake.objects.object_location import TableLocation, storage_of
+from roquet.lake.objects.object_store import dataset_source
 from roquet.lake.open_table import table_location
 from roquet.lake.snapshot import TableSnapshot, kind_of, read_snapshot
 from roquet.model.errors import ConfigError
@@ -41,7 +34,7 @@ def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
     """
     root = table_location(target, storage)
     # A snapshot would read every entry of a Delta log for its offsets.
-    if not isinstance(root, Path) or kind_of(root) == "delta":
+    if kind_of(root) == "delta":
         return _delta(root)
     snapshot = read_snapshot(target, storage=storage)
     if not snapshot.paths:
@@ -51,18 +44,9 @@ def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
 
 def _delta(root: TableLocation) -> ds.Dataset:
     """A Delta table by its own library: it knows partitions, and refuses what it cannot read."""
-    check_installed()
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaProtocolError
+    with opened_log(root) as log:
+        from deltalake.exceptions import DeltaProtocolError
 
-    if not isinstance(root, Path):
-        store = ObjectStore(root)
-        store.check_bucket()
-        if not store.has_directory(LOG):
-            raise ConfigError(f"{root} is no delta table: it has no {LOG}")
-    with explained_log(root):
-        log: Log = DeltaTable(str(root), storage_options=log_options(root))
-        check_plain_files(log, root)
         try:
             found = log.to_pyarrow_dataset(filesystem=_files_below(root))
         except DeltaProtocolError as error:
@@ -110,7 +94,6 @@ def _ranges(listed: pa.Table, schema: pa.Schema) -> dict[str, list[ds.Expression
 
 
 def _is_value(name: str, value: Any) -> ds.Expression:
-    """The condition that a partition column has a value."""
     column = pc.field(name)
     return column.is_null() if value is None else column == value
 
@@ -121,8 +104,7 @@ def _files_below(root: TableLocation) -> pafs.FileSystem:
     deltalake's is written in Python. Threads of a reader that call it while the interpreter ends
     would abort the process.
     """
-    storage = {} if isinstance(root, Path) else root.options
-    path, files = dataset_source(str(root), storage)
+    path, files = dataset_source(str(root), storage_of(root))
     return pafs.SubTreeFileSystem(path, files or pafs.LocalFileSystem())
 
 

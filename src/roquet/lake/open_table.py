@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from roquet.lake.files.staging import check_no_parquet_archive
+from roquet.lake.kinds.delta.delta_table import DeltaTable
+from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.objects.object_location import (
     S3,
     ObjectLocation,
@@ -20,7 +22,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
 
 KINDS: Final = ("delta", "iceberg")
-"""S3 has tables of both, other object stores those of `kinds_in`."""
+"""Kinds of tables; S3 has both, other object stores Delta tables alone."""
 
 
 def open_table(
@@ -48,13 +50,8 @@ def open_table(
             f"--partition-by {wanted.partition_by}: {kind} tables have no buckets; use day or "
             "hour, or --kind iceberg"
         )
-    # Each imports what it needs: pyiceberg is an extra, and a cluster's own Spark may lack both.
     if kind == "delta":
-        from roquet.lake.kinds.delta.delta_table import DeltaTable
-
         return DeltaTable(root, wanted)
-    from roquet.lake.kinds.iceberg import IcebergTable
-
     check_kind(root, kind)
     return IcebergTable(root, wanted, name=name, catalog=catalog)
 
@@ -84,14 +81,12 @@ def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocatio
     return directory(target)
 
 
-def kinds_in(location: ObjectLocation) -> tuple[str, ...]:
-    """Kinds of tables that may lie in an object store."""
-    return KINDS if location.provider is S3 else ("delta",)
-
-
 def check_kind(location: TableLocation, kind: str) -> None:
     """Raise ConfigError for a kind that cannot lie in an object store."""
-    if isinstance(location, ObjectLocation) and kind not in (kinds := kinds_in(location)):
+    if not isinstance(location, ObjectLocation):
+        return
+    kinds = KINDS if location.provider is S3 else ("delta",)
+    if kind not in kinds:
         raise ConfigError(
             f"{location}: tables in {location.provider.scheme}:// are of kind "
             f"{' or '.join(kinds)}, not {kind}"

@@ -112,8 +112,10 @@ def offsets_of_checkpoint(saved: Any, is_read: Callable[[str], bool]) -> QueueOf
     denies.
     """
     if not is_offsets_json(saved):
+        text = json.dumps(saved)
+        shown = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
         raise ConfigError(
-            f"the checkpoint's offsets are {_shorten(saved)}, not by topic, broker and queue:"
+            f"the checkpoint's offsets are {shown}, not by topic, broker and queue:"
             f" another source or another version of this one wrote them; {_NEW_CHECKPOINT}"
         )
     for topic in sorted(saved.keys() - {TOPIC_IDS_KEY}):
@@ -140,11 +142,6 @@ def is_offsets_json(value: Any) -> bool:
         for offsets in queues
         for queue_id, offset in offsets.items()
     )
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def latest_to_json(latest: QueueOffsets, away_s: Mapping[str, int]) -> OffsetsJson:

@@ -4,32 +4,37 @@ Directories of Parquet files and Delta tables that are no archives can be read, 
 the columns that identify messages; only an archive knows the offsets at which it begins and ends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from roquet.lake.files.staging import KIND_MARKERS
-from roquet.lake.kinds.delta.storage import (
-    LOG,
+from roquet.lake.kinds.delta.delta_table import identity_of, retired_app
+from roquet.lake.kinds.delta.delta_table import topic_ids as delta_topic_ids
+from roquet.lake.kinds.delta.storage import opened_log
+from roquet.lake.kinds.iceberg.catalog import (
+    NAMESPACE,
+    catalog_of,
+    check_catalog,
     check_installed,
-    check_plain_files,
-    explained_log,
-    log_options,
+    explained_catalog,
+    name_of,
 )
-from roquet.lake.objects.object_location import ObjectLocation, TableLocation
+from roquet.lake.kinds.iceberg.iceberg_table import IDENTITY, RETIRED, STATE
+from roquet.lake.kinds.iceberg.layout import plain_paths
+from roquet.lake.kinds.iceberg.table_place import check_place, local_path
+from roquet.lake.objects.object_location import ObjectLocation, TableLocation, storage_of
 from roquet.lake.objects.object_store import ObjectStore
-from roquet.lake.open_table import (
-    check_kind,
-    check_kind_name,
-    directory,
-    table_location,
-)
+from roquet.lake.open_table import check_kind, check_kind_name, directory, table_location
 from roquet.lake.queue_offsets import QueueOffsets, from_json
 from roquet.lake.table import ArchiveIdentity, TableNote
 from roquet.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
 
 
 class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,141 +74,88 @@ def read_snapshot(
     if kind is not None:
         check_kind_name(kind)
     root = table_location(target, storage)
-    if isinstance(root, ObjectLocation):
-        snapshot = _of_object_store(root, topic, kind, (name, catalog))
+    if isinstance(root, Path) and not root.exists() and not catalog:
+        raise ConfigError(f"there is no {root}: give the directory of a table")
+    kind = kind or ("iceberg" if catalog else kind_of(root))
+    if isinstance(root, Path):
+        mark = KIND_MARKERS.get(kind, "")
+        if not catalog and not (root / mark).exists():
+            raise ConfigError(f"{root} is no {kind} table: it has no {mark}")
     else:
-        snapshot = _of_directory(root, topic, kind, (name, catalog))
+        check_kind(root, kind)
+    if kind == "iceberg":
+        check_installed()
+        with explained_catalog(root, is_reader=True):
+            snapshot = _iceberg_snapshot(root, topic, name, catalog)
+    elif kind == "delta":
+        with opened_log(root) as log:
+            snapshot = _delta_snapshot(log, root)
+    else:
+        snapshot = _files(Path(str(root)))
     if topic and snapshot.topic not in ("", topic):
         raise ConfigError(f"{root} is the archive of topic {snapshot.topic!r}, not of {topic!r}")
     return snapshot if snapshot.topic else msgspec.structs.replace(snapshot, topic=topic)
 
 
-def _of_directory(
-    root: Path,
-    topic: str,
-    kind: str | None,
-    iceberg_table: tuple[str, Mapping[str, str]],
-) -> TableSnapshot:
-    name, catalog = iceberg_table
-    if not root.exists() and not catalog:
-        raise ConfigError(f"there is no {root}: give the directory of a table")
-    kind = kind or ("iceberg" if catalog else kind_of(root))
-    if kind == "files":
-        return _files(root)
-    if not catalog and not (root / KIND_MARKERS[kind]).exists():
-        raise ConfigError(f"{root} is no {kind} table: it has no {KIND_MARKERS[kind]}")
-    if kind == "iceberg":
-        return _iceberg(root, topic, name, catalog)
-    return _delta(root)
-
-
-def _of_object_store(
-    root: ObjectLocation,
-    topic: str,
-    kind: str | None,
-    iceberg_table: tuple[str, Mapping[str, str]],
-) -> TableSnapshot:
-    name, catalog = iceberg_table
-    kind = kind or ("iceberg" if catalog else "delta")
-    check_kind(root, kind)
-    store = ObjectStore(root)
-    store.check_bucket()
-    if kind == "iceberg":
-        return _iceberg(root, topic, name, catalog)
-    if not store.has_directory(LOG):
-        raise ConfigError(f"{root} is no delta table: it has no {LOG}")
-    return _delta(root)
-
-
-def kind_of(root: Path) -> str:
-    """The kind of the table in a directory; files when nothing says otherwise."""
+def kind_of(root: TableLocation) -> str:
+    """The kind of the table at a location; files when nothing says otherwise."""
+    if isinstance(root, ObjectLocation):
+        return "delta"
     return next((kind for kind, mark in KIND_MARKERS.items() if (root / mark).exists()), "files")
 
 
-def _delta(root: TableLocation) -> TableSnapshot:
-    check_installed()
-    with explained_log(root):
-        return _delta_snapshot(root)
-
-
-def _delta_snapshot(root: TableLocation) -> TableSnapshot:
-    from deltalake import DeltaTable as Log
-
-    from roquet.lake.kinds.delta import delta_table as delta
-
-    log = Log(str(root), storage_options=log_options(root))
-    check_plain_files(log, root)
-    uris: Sequence[str] = log.file_uris()
-    storage: Mapping[str, str] = {}
-    if isinstance(root, ObjectLocation):
-        paths, storage = tuple(sorted(uris)), root.options
-    else:
-        paths = tuple(sorted(str(directory(uri)) for uri in uris))
+def _delta_snapshot(log: "Log", root: TableLocation) -> TableSnapshot:
+    paths = log.file_uris()
+    if isinstance(root, Path):
+        paths = [str(directory(uri)) for uri in paths]
+    found = TableSnapshot(kind="delta", paths=tuple(sorted(paths)), storage=storage_of(root))
     try:
-        topic = delta.identity_of(log, root).topic
+        topic = identity_of(log, root).topic
     except ConfigError:  # no archive, but perhaps with the right columns
-        return TableSnapshot(kind="delta", paths=paths, storage=storage)
+        return found
     notes = [entry["roquet"] for entry in log.history() if "roquet" in entry]
     entries = [msgspec.convert(note, TableNote) for note in notes]
     app = f"roquet/{topic}"
     queues = from_json(entries[0].offsets) if entries else {}
     ends = {q: log.transaction_version(f"{app}/{q[1]}/{q[2]}") for q in queues}
-    return TableSnapshot(
+    return msgspec.structs.replace(
+        found,
         topic=topic,
-        kind="delta",
-        paths=paths,
-        storage=storage,
         end={queue: end for queue, end in ends.items() if end is not None},
         begin=None
-        if log.transaction_version(delta.retired_app(topic)) is not None
+        if log.transaction_version(retired_app(topic)) is not None
         else next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
         number=log.transaction_version(app) or 0,
-        topic_ids=delta.topic_ids(log, topic, queues),
+        topic_ids=delta_topic_ids(log, topic, queues),
     )
-
-
-def _iceberg(
-    root: TableLocation, topic: str, name: str, catalog: Mapping[str, str]
-) -> TableSnapshot:
-    from roquet.lake.kinds import iceberg
-
-    iceberg.check_installed()
-    with iceberg.explained_catalog(root, is_reader=True):
-        return _iceberg_snapshot(root, topic, name, catalog)
 
 
 def _iceberg_snapshot(
     root: TableLocation, topic: str, name: str, catalog: Mapping[str, str]
 ) -> TableSnapshot:
-    from roquet.lake.kinds import iceberg
-
-    storage: Mapping[str, str] = {}
     if isinstance(root, ObjectLocation):
-        iceberg.check_catalog(root, catalog)
-        storage = root.options
-    with closing(iceberg.catalog_of(root, catalog)) as opened:
-        table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
-    iceberg.check_place(root, table.location())
-    paths = iceberg.plain_paths(table, root)
+        ObjectStore(root).check_bucket()
+        check_catalog(root, catalog)
+    with closing(catalog_of(root, catalog)) as opened:
+        table = _table(opened, root, name or (name_of(topic) if topic else ""))
+    check_place(root, table.location())
+    paths = plain_paths(table, root)
     if isinstance(root, Path):
-        paths = [str(iceberg.local_path(path)) for path in paths]
-    identity = table.properties.get(iceberg.IDENTITY)
+        paths = [str(local_path(path)) for path in paths]
+    found = TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage_of(root))
+    identity = table.properties.get(IDENTITY)
     if identity is None:
-        return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage)
-    state = table.properties.get(iceberg.STATE)
+        return found
+    state = table.properties.get(STATE)
     now = msgspec.json.decode(state, type=TableNote) if state else TableNote(0, {})
     texts = [one.summary["roquet.offsets"] for one in table.snapshots()
              if one.summary is not None and one.summary["roquet.number"] == "1"]  # fmt: skip
     first = msgspec.json.decode(texts[0], type=TableNote) if texts and texts[0] else None
-    return TableSnapshot(
+    return msgspec.structs.replace(
+        found,
         topic=msgspec.json.decode(identity, type=ArchiveIdentity).topic,
-        kind="iceberg",
-        paths=tuple(sorted(paths)),
-        storage=storage,
         end=from_json(now.offsets),
-        begin=from_json(first.offsets)
-        if first and iceberg.RETIRED not in table.properties
-        else None,
+        begin=from_json(first.offsets) if first and RETIRED not in table.properties else None,
         number=now.number,
         topic_ids=now.topic_ids,
     )
@@ -212,8 +164,6 @@ def _iceberg_snapshot(
 def _table(catalog: Any, root: TableLocation, name: str) -> Any:
     """The table of that name; without a name the only table in our namespace."""
     from pyiceberg.exceptions import NoSuchTableError
-
-    from roquet.lake.kinds.iceberg import NAMESPACE
 
     if not name:
         names = sorted(".".join(parts) for parts in catalog.list_tables(NAMESPACE))
@@ -232,12 +182,12 @@ def _table(catalog: Any, root: TableLocation, name: str) -> Any:
 def _files(root: Path) -> TableSnapshot:
     """Parquet files of another writer: a single file, or all files below a directory."""
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    paths = [path for path in files if path == root or not _is_hidden(path, root)]
+    # Spark ignores paths of which a part begins with an underscore or a dot.
+    paths = [
+        path
+        for path in files
+        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    ]
     if not paths:
         raise ConfigError(f"{root} holds neither Parquet files nor an archive")
     return TableSnapshot(kind="files", paths=tuple(map(str, paths)))
-
-
-def _is_hidden(path: Path, root: Path) -> bool:
-    """Whether Spark ignores a path: a part of it begins with an underscore or a dot."""
-    return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from roquet.lake.files.disk import Disk
+from roquet.lake.files.file_tree import file_tree
 from roquet.lake.files.staging import HIDDEN
-from roquet.lake.objects.object_location import ObjectLocation, TableLocation
-from roquet.lake.objects.object_store import ObjectStore, open_source
+from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.objects.object_store import open_source
 from roquet.lake.open_table import table_location
 from roquet.lake.queue_offsets import OffsetsJson
 from roquet.model.errors import ConfigError
@@ -94,12 +94,7 @@ def status_path(topic: str) -> str:
 def write_status(root: TableLocation, status: JobStatus) -> None:
     """Replace the status of a table. Raises OSError or StorageFailed."""
     data = msgspec.json.format(msgspec.json.encode(status))
-    if isinstance(root, ObjectLocation):
-        ObjectStore(root).put(status_path(status.topic), data)
-    else:
-        disk, path = Disk(), root / status_path(status.topic)
-        disk.make(path.parent)
-        disk.put(path, data)
+    file_tree(root).put(status_path(status.topic), data)
 
 
 def find_status(root: TableLocation, topic: str) -> JobStatus | None:
@@ -110,11 +105,8 @@ def find_status(root: TableLocation, topic: str) -> JobStatus | None:
 def read_statuses(target: str, storage: Mapping[str, str] = {}) -> list[JobStatus]:
     """The statuses of the tables at a path or URL by topic; ConfigError when there is none."""
     root = table_location(target, storage)
-    if isinstance(root, ObjectLocation):
-        paths = [file.path for file in ObjectStore(root).files(DIRECTORY)]
-    else:
-        paths = [str(path.relative_to(root)) for path in (root / DIRECTORY).glob("*.json")]
-    found = [_read(root, path) for path in sorted(paths) if path.endswith(".json")]
+    paths = file_tree(root).list_directory(DIRECTORY)
+    found = [_read(root, path) for path in paths if path.endswith(".json")]
     statuses = [status for status in found if status is not None and status.points]
     if not statuses:
         raise ConfigError(

@@ -4,8 +4,8 @@ A commit has a number and the offsets that it continues from. It is refused when
 other offsets, because another archive has written: so no message is stored twice.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, Protocol, Self
 
 import msgspec
@@ -20,7 +20,7 @@ from roquet.lake.columns.partition_scheme import (
     parse_sort,
 )
 from roquet.lake.columns.partitioning import archive_columns
-from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.objects.object_location import StagingDirectory, TableLocation, storage_of
 from roquet.lake.queue_offsets import (
     OffsetsJson,
     QueueKey,
@@ -147,71 +147,6 @@ class ExpiredVersions(msgspec.Struct, frozen=True):
     files: int = 0
 
 
-class ArchiveTable(Protocol):
-    """A table opened for writing by one archive, which locks it if it is a directory."""
-
-    @property
-    def identity(self) -> ArchiveIdentity:
-        """The topic and columns."""
-
-    def state(self, queues: Iterable[QueueKey]) -> TableState:
-        """The last commit, with the offsets of these queues and of all others in the table."""
-
-    @property
-    def storage(self) -> Mapping[str, str]:
-        """The options of the object store that its files lie in; empty for a directory."""
-
-    def begin(self) -> StagingDirectory:
-        """Where the tasks of a new attempt write files; those of earlier attempts do not count."""
-
-    def commit(self, commit: TableCommit) -> None:
-        """Publish files and offsets, both or neither; TableConflict when the base has changed."""
-
-    def files(self) -> Sequence[DataFile]:
-        """The files that readers see at present."""
-
-    def path(self, file: DataFile) -> str:
-        """The path or URL of one of these files."""
-
-    def incomplete_files(self) -> Sequence[DataFile]:
-        """Files by which readers may pass over rows, as the table says too little of them."""
-
-    def complete_statistics(self) -> int:
-        """Complete what the table says of such files, in commits without data; returns how many."""
-
-    def clean(self) -> int:
-        """Remove files that killed runs have left and no commit can name; returns how many."""
-
-    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
-        """Give up versions of the table that were replaced before this time (ms since 1970).
-
-        Files that no later version has are removed. A preview removes nothing.
-        """
-
-    def body_fields(self) -> tuple[BodyField, ...]:
-        """The body columns of the table; empty when bodies are not parsed."""
-
-    def add_body_fields(self, fields: Iterable[BodyField]) -> None:
-        """Add body columns; those that are there stay as they are.
-
-        Raises ConfigError for one that would change its type.
-        """
-
-    def close(self) -> None:
-        """Release what the archive holds."""
-
-    def __enter__(self) -> Self:
-        """The table itself."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the table."""
-
-
 class StagingArea(Protocol):
     """Where the files of a Delta or Iceberg table are until a commit names them."""
 
@@ -235,6 +170,84 @@ class StagingArea(Protocol):
 
     def close(self) -> None:
         """Release what the archive holds."""
+
+
+class ArchiveTable(ABC):
+    """A table opened for writing by one archive, which locks it if it is a directory."""
+
+    identity: ArchiveIdentity
+    """The topic and columns."""
+    _root: TableLocation
+    _staging: StagingArea
+
+    @abstractmethod
+    def state(self, queues: Iterable[QueueKey] = ()) -> TableState:
+        """The last commit, with the offsets of these queues and of all others in the table."""
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The options of the object store that its files lie in; empty for a directory."""
+        return storage_of(self._root)
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write files; those of earlier attempts do not count."""
+        return self._staging.begin()
+
+    @abstractmethod
+    def commit(self, commit: TableCommit) -> None:
+        """Publish files and offsets, both or neither; TableConflict when the base has changed."""
+
+    @abstractmethod
+    def files(self) -> Sequence[DataFile]:
+        """The files that readers see; ConfigError where another writer keeps rows otherwise."""
+
+    def path(self, file: DataFile) -> str:
+        """The path or URL of one of these files."""
+        return self._staging.address(file)
+
+    def incomplete_files(self) -> Sequence[DataFile]:
+        """Files by which readers may pass over rows, as the table says too little of them."""
+        return ()
+
+    def complete_statistics(self) -> int:
+        """Complete what the table says of such files, in commits without data; returns how many."""
+        return 0
+
+    def clean(self) -> int:
+        """Remove files that killed runs have left and no commit can name; returns how many."""
+        return self._staging.clean(self._named_paths)
+
+    @abstractmethod
+    def _named_paths(self) -> set[str]:
+        """The paths of the files of all versions of the table."""
+
+    @abstractmethod
+    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
+        """Give up versions of the table that were replaced before this time (ms since 1970).
+
+        Files that no later version has are removed. A preview removes nothing.
+        """
+
+    @abstractmethod
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table; empty when bodies are not parsed."""
+
+    @abstractmethod
+    def add_body_fields(self, fields: Iterable[BodyField]) -> None:
+        """Add body columns; those that are there stay as they are.
+
+        Raises ConfigError for one that would change its type.
+        """
+
+    def close(self) -> None:
+        """Release the lock of a directory, the mark of a run in an object store."""
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class TableNote(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ from roquet.lake.intervals import NumberRange
 MAP = pa.map_(pa.string(), pa.string())
 
 
-def rows(*keys: str | None) -> pa.Table:
+def rows(*keys: str | None) -> pa.RecordBatch:
     """Messages from offset 10 on, with a key of the sink or without."""
     count = len(keys)
     maps = [None if key is None else [("ROQUET_ROW", key)] for key in keys]
-    return pa.table(
+    return pa.RecordBatch.from_pydict(
         {
             "broker": pa.array(["a"] * count),
             "queue_id": pa.array([3] * count, pa.int32()),
@@ -46,7 +46,7 @@ def test_a_task_reports_the_duplicates_of_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "f.parquet")
-    pq.write_table(rows("q/0/0/1", "q/0/0/1", "q/0/0/1"), path)
+    pq.write_table(pa.Table.from_batches([rows("q/0/0/1", "q/0/0/1", "q/0/0/1")]), path)
     task_set = RowSearchTasks(
         groups=[[path, path]], topic="orders", wanted={"q/0/0": [NumberRange(1, 2)]}
     )

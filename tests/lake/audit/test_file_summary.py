@@ -25,9 +25,9 @@ TIME = pa.timestamp("us", "UTC")
 MAP = pa.map_(pa.string(), pa.string())
 
 
-def rows(*places: tuple[str, int, int], hours: list[int | None] | None = None) -> pa.Table:
+def rows(*places: tuple[str, int, int], hours: list[int | None] | None = None) -> pa.RecordBatch:
     stored = hours or [0] * len(places)
-    return pa.table(
+    return pa.RecordBatch.from_pydict(
         {
             "broker": pa.array([place[0] for place in places], pa.string()),
             "queue_id": pa.array([place[1] for place in places], pa.int32()),
@@ -37,7 +37,7 @@ def rows(*places: tuple[str, int, int], hours: list[int | None] | None = None) -
     )
 
 
-def rows_with_keys(*keys: str | None) -> pa.Table:
+def rows_with_keys(*keys: str | None) -> pa.RecordBatch:
     """Rows with a key of the sink, or without."""
     table = rows(*(("a", 0, n) for n in range(len(keys))))
     maps = [[] if key is None else [("ROQUET_ROW", key), ("x", "1")] for key in keys]
@@ -94,9 +94,9 @@ def test_counts_of_two_files_are_added() -> None:
     assert add_hours([{1: 2}, {0: 1, 1: 3}]) == {0: 1, 1: 5}
 
 
-def write_file(path: Path, table: pa.Table) -> str:
+def write_file(path: Path, rows: pa.RecordBatch) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path)
+    pq.write_table(pa.Table.from_batches([rows]), path)
     return str(path)
 
 
@@ -134,7 +134,7 @@ def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
 
 def test_rows_without_a_queue_are_an_error(tmp_path: Path) -> None:
     table = rows(("a", 0, 1), ("a", 0, 2))
-    place = table.column_names.index("queue_id")
+    place = table.schema.get_field_index("queue_id")
     table = table.set_column(place, "queue_id", pa.array([0, None], pa.int32()))
     with pytest.raises(TableDamaged, match="1 rows without queue_id"):
         run_tasks(SummaryTasks(groups=[[write_file(tmp_path / "f.parquet", table)]], topic="a"))

@@ -9,10 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquet.lake.audit.findings import HOUR_MS
-from roquet.lake.audit.hourly_counts import (
-    hour_text,
-    read_producer_counts,
-)
+from roquet.lake.audit.hourly_counts import hour_text, read_producer_counts
 from roquet.model.errors import ConfigError
 
 NOON = 1_769_860_800_000 // HOUR_MS

@@ -3,13 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from roquet.lake.columns.body_types import (
-    DEPTH_MAX,
-    FIELD_TYPES,
-    arrow_type,
-    split_list,
-    type_text,
-)
+from roquet.lake.columns.body_types import DEPTH_MAX, FIELD_TYPES, arrow_type, split_list, type_text
 
 NESTED = "array<struct<sku:string,parts:array<struct<on:date,n:int>>>>"
 

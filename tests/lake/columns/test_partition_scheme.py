@@ -3,29 +3,37 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import mmh3
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import StringType
 
-from roquet.lake.columns.bucket_hash import bucket_of
 from roquet.lake.columns.partition_scheme import (
     DAILY,
+    NO_BUCKET,
     Partition,
     PartitionScheme,
+    bucket_of,
+    murmur3,
     number_within,
     parse_scheme,
     parse_sort,
     place_of,
-    split_rows,
 )
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
 from roquet.lake.schema import DEFAULT
 from roquet.model.errors import ConfigError
 
 SCHEMA = schema_of(("queue_offset", "key", "stored_at"))
+
 BOTH = PartitionScheme(is_hourly=True, bucket_column="key", buckets=16)
+
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - UTC below
+
 ROWS = st.lists(st.tuples(st.none() | MOMENTS, st.none() | st.text(max_size=9)))
 
 
@@ -87,7 +95,7 @@ def test_each_row_is_in_its_own_partition_and_no_other(
     batch = pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
     seen = dict[int, Partition]()
     partitions = list[Partition]()
-    for partition, part in split_rows(batch, scheme):
+    for partition, part in scheme.split(batch):
         partitions.append(partition)
         assert len(part)
         seen |= dict.fromkeys(part["queue_offset"].to_pylist(), partition)
@@ -119,3 +127,35 @@ def test_a_file_is_found_again_by_its_path(partition: Partition) -> None:
 def test_a_file_of_another_writer_has_the_name_of_its_directory() -> None:
     assert place_of("data/kind=x/a.parquet") == (Partition("kind=x"), "a.parquet")
     assert place_of("a.parquet") == (Partition(""), "a.parquet")
+
+
+TEXTS = st.lists(st.none() | st.text(max_size=20), max_size=8)
+
+
+def test_the_hash_of_the_specification() -> None:
+    assert murmur3(pa.array(["iceberg"])).tolist() == [1210000089]
+
+
+@given(TEXTS, st.integers(0, 5))
+def test_every_hash_is_that_of_the_library(texts: list[str | None], skipped: int) -> None:
+    column = pa.array(texts, pa.string()).slice(skipped)
+    for text, found in zip(column.to_pylist(), murmur3(column).tolist(), strict=True):
+        if text is not None:
+            assert found == mmh3.hash(text, signed=False)
+
+
+@given(TEXTS, st.integers(1, 64))
+def test_every_bucket_is_that_of_iceberg(texts: list[str | None], buckets: int) -> None:
+    theirs = BucketTransform(buckets).transform(StringType())
+    for text, found in zip(texts, bucket_of(pa.array(texts, pa.string()), buckets), strict=True):
+        if text != "":  # pyiceberg takes it for a null, the specification does not
+            expected = theirs(text)
+            assert found == (NO_BUCKET if expected is None else expected)
+        else:
+            assert found == 0
+
+
+@pytest.mark.parametrize("column", [pa.array([], pa.string()), pa.nulls(3, pa.string())])
+def test_columns_without_bytes_have_buckets(column: pa.Array) -> None:
+    assert np.all(bucket_of(column, 4) == NO_BUCKET)
+    assert len(bucket_of(column, 4)) == len(column)

@@ -12,6 +12,7 @@ from roquet.lake.columns import partitioning
 from roquet.lake.columns.partitioning import (
     NO_DAY,
     archive_columns,
+    check_columns,
     day_of,
     schema_of,
     split_by_day,
@@ -20,6 +21,7 @@ from roquet.lake.schema import DEFAULT
 from roquet.model.errors import ConfigError
 
 SCHEMA = schema_of(("queue_offset", "stored_at"))
+
 MOMENTS = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - UTC below
 
 
@@ -73,3 +75,55 @@ def test_columns_that_identify_a_message_cannot_be_left_out(name: str) -> None:
 def test_a_column_that_there_is_not_is_named_with_the_right_one() -> None:
     with pytest.raises(ConfigError, match="did you mean 'body'"):
         archive_columns([*partitioning.REQUIRED_COLUMNS, "bdoy"])
+
+
+WANTED = pa.schema(
+    {
+        "queue_id": pa.int32(),
+        "body": pa.binary(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "stored_at": pa.timestamp("us", "UTC"),
+    }
+)
+
+
+TABLE = WANTED.append(pa.field("note", pa.string()))
+
+
+def test_columns_that_are_added_are_no_harm() -> None:
+    check_columns(WANTED, WANTED, "lake")
+    check_columns(TABLE, WANTED, "lake")
+
+
+def test_types_may_be_those_of_another_library_or_wider() -> None:
+    texts = pa.large_string()
+    kinds = {
+        "queue_id": pa.int64(),
+        "body": pa.large_binary(),
+        "properties": pa.map_(texts, pa.string_view()),
+        "stored_at": pa.timestamp("us", "+00:00"),
+    }
+    check_columns(pa.schema(kinds), WANTED, "lake")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (TABLE.remove(1), "lake has no column 'body' any more: another writer changed the table"),
+        (
+            TABLE.set(1, pa.field("body", pa.string())),
+            "lake has the column 'body' as string and not as binary: another writer changed",
+        ),
+        (
+            TABLE.set(3, pa.field("stored_at", pa.timestamp("us"))),
+            r"'stored_at' as timestamp\[us\] and not as timestamp\[us, tz=UTC\]",
+        ),
+        (
+            TABLE.set(4, pa.field("note", pa.string(), nullable=False)),
+            "lake requires a value in the column 'note', which no message has",
+        ),
+    ],
+)
+def test_a_change_that_files_do_not_fit_is_a_sentence(table: pa.Schema, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check_columns(table, WANTED, "lake")

@@ -1,16 +1,13 @@
 """Files of a directory or an object store appear with all of their bytes or not at all."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.files.file_tree import FileTree, file_tree, parquet_bytes
 from roquet.lake.objects.object_location import ObjectLocation, TableLocation
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 SCHEMA = pa.schema({"at": pa.int64(), "group": pa.string()})
 ROWS = pa.table({"at": [1, 2], "group": ["a", "b"]}, SCHEMA)
@@ -18,7 +15,7 @@ ROWS = pa.table({"at": [1, 2], "group": ["a", "b"]}, SCHEMA)
 
 @pytest.fixture(params=["directory", "objects"])
 def location(
-    request: pytest.FixtureRequest, tmp_path: Path, objects: "DirectoryObjects"
+    request: pytest.FixtureRequest, tmp_path: Path, objects: DirectoryObjects
 ) -> TableLocation:
     """A place that does not exist yet."""
     is_directory = request.param == "directory"

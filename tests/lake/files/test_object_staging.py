@@ -1,9 +1,9 @@
 """Files of an object store count by the commit alone, and orphans are found by name and age."""
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.files.object_staging import COMMIT_MS_MAX, HOUR_MS, MARK_MS, ObjectStaging
 from roquet.lake.files.output_files import new_file
@@ -12,9 +12,6 @@ from roquet.lake.objects.object_store import ObjectStore, StorageFailed
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.table import DataFile, TableCommit, TableState
 from roquet.model.errors import RoquetError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 ORDERS = ObjectLocation("s3://lake/orders")
 DAY = "2026-01-31"
@@ -58,7 +55,7 @@ def commit(attempt: str) -> TableCommit:
     return TableState(0, {}).then(after, attempt, (), ())
 
 
-def test_files_are_uploaded_where_the_table_has_them(objects: "DirectoryObjects") -> None:
+def test_files_are_uploaded_where_the_table_has_them(objects: DirectoryObjects) -> None:
     staging = ObjectStaging(ORDERS)
     path = upload(staging)
     assert re.fullmatch(r"day=2026-01-31/roquet-[0-9a-f]{32}\.parquet", path)
@@ -67,14 +64,14 @@ def test_files_are_uploaded_where_the_table_has_them(objects: "DirectoryObjects"
     assert staging.address(file) == f"s3://lake/orders/day={DAY}/a.parquet"
 
 
-def test_a_file_that_is_given_up_is_removed(objects: "DirectoryObjects") -> None:
+def test_a_file_that_is_given_up_is_removed(objects: DirectoryObjects) -> None:
     file = new_file(ObjectStaging(ORDERS).begin(), DAY)
     file.stream.write(b"half")
     file.discard()
     assert not any(key.endswith(".parquet") for key in objects.stored())
 
 
-def test_a_run_that_ends_well_leaves_no_mark(objects: "DirectoryObjects") -> None:
+def test_a_run_that_ends_well_leaves_no_mark(objects: DirectoryObjects) -> None:
     staging = ObjectStaging(ORDERS)
     staging.close()
     attempt = staging.begin()
@@ -86,7 +83,7 @@ def test_a_run_that_ends_well_leaves_no_mark(objects: "DirectoryObjects") -> Non
     assert objects.stored() == set()
 
 
-def test_a_run_with_an_attempt_that_failed_leaves_its_mark(objects: "DirectoryObjects") -> None:
+def test_a_run_with_an_attempt_that_failed_leaves_its_mark(objects: DirectoryObjects) -> None:
     staging = ObjectStaging(ORDERS)
     staging.begin()
     staging.publish(commit(staging.begin().name))
@@ -95,7 +92,7 @@ def test_a_run_with_an_attempt_that_failed_leaves_its_mark(objects: "DirectoryOb
     assert len(objects.stored()) == 1
 
 
-def test_a_run_renews_its_mark_while_it_goes_on(objects: "DirectoryObjects") -> None:
+def test_a_run_renews_its_mark_while_it_goes_on(objects: DirectoryObjects) -> None:
     clock = Clock()
     staging = ObjectStaging(ORDERS, clock)
     staging.begin()
@@ -108,7 +105,7 @@ def test_a_run_renews_its_mark_while_it_goes_on(objects: "DirectoryObjects") -> 
         assert ((objects.root / mark).stat().st_mtime > old) == is_renewed
 
 
-def test_files_that_may_have_been_removed_are_not_committed(objects: "DirectoryObjects") -> None:
+def test_files_that_may_have_been_removed_are_not_committed(objects: DirectoryObjects) -> None:
     clock = Clock()
     staging = ObjectStaging(ORDERS, clock)
     attempt = staging.begin()
@@ -121,7 +118,7 @@ def test_files_that_may_have_been_removed_are_not_committed(objects: "DirectoryO
         staging.publish(commit("another"))
 
 
-def test_old_files_that_no_version_names_are_removed(objects: "DirectoryObjects") -> None:
+def test_old_files_that_no_version_names_are_removed(objects: DirectoryObjects) -> None:
     staging = ObjectStaging(ORDERS)
     named, young, orphan = upload(staging), upload(staging), upload(staging)
     others = ["day=2026-01-31/theirs.parquet", f"_x/{orphan}", "_delta_log/0.json"]
@@ -143,7 +140,7 @@ def test_old_files_that_no_version_names_are_removed(objects: "DirectoryObjects"
     assert staging.clean(lambda: {named}) == 0
 
 
-def test_a_file_of_a_commit_that_came_meanwhile_stays(objects: "DirectoryObjects") -> None:
+def test_a_file_of_a_commit_that_came_meanwhile_stays(objects: DirectoryObjects) -> None:
     """The names are asked for after the files were listed."""
     staging = ObjectStaging(ORDERS)
     path = upload(staging)
@@ -157,7 +154,7 @@ def test_a_file_of_a_commit_that_came_meanwhile_stays(objects: "DirectoryObjects
     assert staging.clean(names) == 0
 
 
-def test_a_run_that_was_killed_long_ago_is_found_by_its_mark(objects: "DirectoryObjects") -> None:
+def test_a_run_that_was_killed_long_ago_is_found_by_its_mark(objects: DirectoryObjects) -> None:
     ObjectStaging(ORDERS).begin()
     [mark] = objects.stored()
     later = ObjectStaging(ORDERS)
@@ -170,7 +167,7 @@ def test_a_run_that_was_killed_long_ago_is_found_by_its_mark(objects: "Directory
     assert objects.stored() == {"lake/orders/_roquet/cleaned", "lake/orders/_roquet/now"}
 
 
-def test_a_table_is_cleaned_weekly_even_without_a_mark(objects: "DirectoryObjects") -> None:
+def test_a_table_is_cleaned_weekly_even_without_a_mark(objects: DirectoryObjects) -> None:
     """A task that Spark tried again leaves files in a run that ends well."""
     first = ObjectStaging(ORDERS)
     assert not first.has_leftovers()
@@ -187,7 +184,7 @@ def test_a_table_is_cleaned_weekly_even_without_a_mark(objects: "DirectoryObject
     assert not ObjectStaging(ORDERS).has_leftovers()
 
 
-def test_ages_are_by_the_clock_of_the_store(objects: "DirectoryObjects") -> None:
+def test_ages_are_by_the_clock_of_the_store(objects: DirectoryObjects) -> None:
     """The machine's clock is a week ahead."""
     staging = ObjectStaging(ORDERS, AheadClock())
     upload(staging)
@@ -196,7 +193,7 @@ def test_ages_are_by_the_clock_of_the_store(objects: "DirectoryObjects") -> None
     assert later.clean(set) == 0
 
 
-def test_a_file_that_is_gone_is_not_committed(objects: "DirectoryObjects") -> None:
+def test_a_file_that_is_gone_is_not_committed(objects: DirectoryObjects) -> None:
     staging = ObjectStaging(ORDERS)
     attempt = staging.begin()
     file = DataFile(name="a.parquet", day=DAY, rows=1, size=4)
@@ -208,7 +205,7 @@ def test_a_file_that_is_gone_is_not_committed(objects: "DirectoryObjects") -> No
 
 
 def test_a_mark_that_cannot_be_removed_is_no_failure(
-    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+    objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staging = ObjectStaging(ORDERS)
     staging.begin()

@@ -2,23 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.conftest import DirectoryObjects, TableKind
 
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.output_files import (
-    OWN_FILE,
-    data_path,
-    make_durable,
-    new_file,
-    remove_file,
-)
+from roquet.lake.files.output_files import OWN_FILE, data_path, make_durable, new_file, remove_file
 from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.objects.object_location import ObjectDirectory, ObjectLocation
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects, TableKind
 
 DIRECTORY = ObjectDirectory(ObjectLocation("s3://lake/orders"), "attempt")
 DAY = "2026-01-31"
@@ -34,7 +25,7 @@ def test_a_file_of_a_directory_lies_flat_in_it(tmp_path: Path) -> None:
     assert (tmp_path / file.name).exists(), "the directory's owner removes it"
 
 
-def test_an_uploaded_file_lies_in_its_day(objects: "DirectoryObjects") -> None:
+def test_an_uploaded_file_lies_in_its_day(objects: DirectoryObjects) -> None:
     file = new_file(DIRECTORY, DAY)
     assert OWN_FILE.fullmatch(data_path(DAY, file.name))
     file.stream.write(b"rows")
@@ -46,7 +37,7 @@ def test_an_uploaded_file_lies_in_its_day(objects: "DirectoryObjects") -> None:
     assert objects.stored() == set()
 
 
-def test_a_partition_below_the_day_is_a_directory_there(objects: "DirectoryObjects") -> None:
+def test_a_partition_below_the_day_is_a_directory_there(objects: DirectoryObjects) -> None:
     within = "hour=5/key_bucket=__HIVE_DEFAULT_PARTITION__"
     file = new_file(DIRECTORY, DAY, within)
     assert OWN_FILE.fullmatch(data_path(DAY, file.name, within)), "it is found as an orphan, too"
@@ -59,7 +50,7 @@ def test_a_partition_below_the_day_is_a_directory_there(objects: "DirectoryObjec
 
 @pytest.mark.parametrize("is_error", [False, True])
 def test_a_task_that_fails_takes_back_what_it_has_uploaded(
-    objects: "DirectoryObjects", kinds: "Callable[[str], TableKind]", is_error: bool
+    objects: DirectoryObjects, kinds: "Callable[[str], TableKind]", is_error: bool
 ) -> None:
     kind = kinds("delta")
     writer = PartitionedWriter(DIRECTORY, schema_of(kind.wanted.columns))

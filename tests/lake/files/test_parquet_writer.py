@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.lake.conftest import START
+from tests.lake.conftest import START, DirectoryObjects, TableKind
 
 from roquet.lake.columns.column_statistics import ColumnStatistics
 from roquet.lake.columns.partition_scheme import PartitionScheme
@@ -18,18 +17,15 @@ from roquet.lake.files.parquet_writer import PartitionedWriter, read_sorted
 from roquet.lake.objects.object_location import ObjectDirectory, ObjectLocation
 from roquet.lake.objects.object_store import StorageFailed
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects, TableKind
-
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
 
 
 @pytest.fixture
-def parquet(kinds: "Callable[[str], TableKind]") -> "TableKind":
+def parquet(kinds: "Callable[[str], TableKind]") -> TableKind:
     return kinds("parquet")
 
 
-def test_a_file_has_statistics_of_its_rows(tmp_path: Path, parquet: "TableKind") -> None:
+def test_a_file_has_statistics_of_its_rows(tmp_path: Path, parquet: TableKind) -> None:
     [file] = parquet.written(
         tmp_path, parquet.batch(range(3), queue_id=7), parquet.batch(range(3, 9))
     )
@@ -46,7 +42,7 @@ def test_a_file_has_statistics_of_its_rows(tmp_path: Path, parquet: "TableKind")
 
 
 def test_small_batches_share_a_row_group(
-    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [file] = parquet.written(tmp_path, *(parquet.batch([at]) for at in range(9)))
     assert pq.read_metadata(tmp_path / file.name).num_row_groups == 1
@@ -56,7 +52,7 @@ def test_small_batches_share_a_row_group(
 
 
 def test_a_large_file_ends_and_another_begins(
-    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1)
     writer = PartitionedWriter(tmp_path, schema_of(COLUMNS), file_bytes=1)
@@ -66,19 +62,19 @@ def test_a_large_file_ends_and_another_begins(
 
 
 def test_few_days_are_open_at_once(
-    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "OPEN_MAX", 1)
     files = parquet.written(tmp_path, parquet.batch(range(20)), parquet.batch(range(20, 30)))
     assert [(file.day, file.rows) for file in files] == [("2026-01-31", 10), ("2026-02-01", 20)]
 
 
-def test_without_rows_no_file_is_written(tmp_path: Path, parquet: "TableKind") -> None:
+def test_without_rows_no_file_is_written(tmp_path: Path, parquet: TableKind) -> None:
     assert parquet.written(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: "TableKind") -> None:
+def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: TableKind) -> None:
     writer = PartitionedWriter(tmp_path, schema_of(COLUMNS))
     writer.write(parquet.batch(range(3)))
     writer.abort()
@@ -86,7 +82,7 @@ def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: "T
 
 
 def test_a_file_whose_upload_failed_is_removed_with_the_others(
-    objects: "DirectoryObjects", parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+    objects: DirectoryObjects, parquet: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = ObjectDirectory(ObjectLocation("s3://lake/orders"), "attempt")
     writer = PartitionedWriter(directory, schema_of(COLUMNS))
@@ -103,7 +99,7 @@ def test_a_file_whose_upload_failed_is_removed_with_the_others(
 
 
 def test_several_files_are_read_in_the_order_of_queues_and_offsets(
-    tmp_path: Path, parquet: "TableKind"
+    tmp_path: Path, parquet: TableKind
 ) -> None:
     batches = [
         parquet.batch([3, 4]),
@@ -123,14 +119,14 @@ def test_several_files_are_read_in_the_order_of_queues_and_offsets(
     assert isinstance(rows_read, pa.Table)
 
 
-def test_rows_are_sorted_by_chosen_columns_first(tmp_path: Path, parquet: "TableKind") -> None:
+def test_rows_are_sorted_by_chosen_columns_first(tmp_path: Path, parquet: TableKind) -> None:
     [file] = parquet.written(tmp_path, parquet.batch([9, 1, 0, 5]))
     [rows] = read_sorted([tmp_path / file.name], schema_of(COLUMNS), {}, ["body"])
     assert rows["body"].to_pylist() == [b"0", b"1", b"5", b"9"]
 
 
 def test_many_rows_are_sorted_in_runs(
-    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "RUN_BYTES", 1)
     names = [parquet.written(tmp_path, parquet.batch(o))[0].name for o in ([2, 3], [0, 1])]
@@ -139,7 +135,7 @@ def test_many_rows_are_sorted_in_runs(
 
 
 def test_a_file_that_is_older_than_a_column_has_nulls_in_it(
-    tmp_path: Path, parquet: "TableKind"
+    tmp_path: Path, parquet: TableKind
 ) -> None:
     [file] = parquet.written(tmp_path, parquet.batch(range(3)))
     wider = pa.schema([*schema_of(COLUMNS), pa.field("id", pa.int64())])

@@ -27,16 +27,16 @@ def waiting(staging: Staging) -> str:
 
 
 def test_placing_twice_is_placing_once(staging: Staging) -> None:
-    attempt = waiting(staging)
+    commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
     for _ in range(2):
-        staging.place(attempt, [FILE])
-        assert staging.path(FILE).read_bytes() == b"rows"
-    assert (staging.home / "staging" / attempt).is_dir()
+        staging.publish(commit)
+        assert Path(staging.address(FILE)).read_bytes() == b"rows"
+    assert (staging.home / "staging" / commit.attempt).is_dir()
 
 
 def test_a_missing_file_is_an_error(staging: Staging) -> None:
     with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is missing, and so is"):
-        staging.place(staging.begin().name, [FILE])
+        staging.publish(TableState(0, {}).then({}, staging.begin().name, [FILE], ()))
 
 
 def test_a_new_attempt_ends_all_earlier_ones(staging: Staging) -> None:
@@ -50,12 +50,11 @@ def test_placed_files_are_removed_unless_the_commit_was_made(
     staging: Staging, number: int, is_there: bool
 ) -> None:
     commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
-    staging.intend(commit)
-    staging.place(commit.attempt, commit.added)
-    staging.undo_unless_committed(number)
-    assert staging.path(FILE).exists() == is_there
-    staging.undo_unless_committed(0)
-    assert staging.path(FILE).exists() == is_there, "it is settled once and for all"
+    staging.publish(commit)
+    staging.settle(number)
+    assert Path(staging.address(FILE)).exists() == is_there
+    staging.settle(0)
+    assert Path(staging.address(FILE)).exists() == is_there, "it is settled once and for all"
 
 
 def test_one_archive_at_a_time_holds_the_directory(tmp_path: Path, staging: Staging) -> None:

@@ -3,25 +3,18 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.conftest import location_of
 from tests.lake.fault_proxy import Fault, fault_proxy
 
 from roquet.lake.journal.object_journal import JournalConflict, ObjectJournal
-from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import StorageFailed
-from roquet.lake.open_table import table_location
 
 if TYPE_CHECKING:
     from tests.spark_suite.conftest import S3Server
 
 
-def location(**storage: str) -> ObjectLocation:
-    place = table_location("s3://lake/notes", storage)
-    assert isinstance(place, ObjectLocation)
-    return place
-
-
 def opened(**storage: str) -> ObjectJournal:
-    journal = ObjectJournal(location(**storage))
+    journal = ObjectJournal(location_of("s3://lake/notes", **storage))
     journal.read()
     return journal
 

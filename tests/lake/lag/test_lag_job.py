@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from tests.lake.lag.conftest import commit_at
 
 from roquet.lake.files.file_tree import file_tree
 from roquet.lake.lag import sampling
@@ -22,11 +23,6 @@ from roquet.lake.lag.trends import LagState
 from roquet.lake.objects.object_store import ObjectStore, StorageFailed
 from roquet.lake.open_table import table_location
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.model.topic import SubscriptionGroup
-from roquet.net.blocking import BlockingChannel
-from roquet.wire.calls.admin.topic import CreateGroup
-from roquet.wire.calls.offset import UpdateOffset
-from roquet.wire.fastjson.codec import dumps
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import Topic
@@ -36,18 +32,6 @@ if TYPE_CHECKING:
 def parameters(topic: "Topic", root: Path, **changes: Any) -> Params:
     arguments = {"target": str(root), "namesrv": topic.namesrv, "every_ms": 100, "for_ms": 400}
     return Params(**{**arguments, **changes})
-
-
-def commit_at(topic: "Topic", group: str, offset: int) -> None:
-    """Create a group, and commit this offset in the queues of the first broker."""
-    with BlockingChannel(topic.running.broker_addrs[0]) as channel:
-        channel.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=group))))
-        for queue_id in (0, 1):
-            channel.call(
-                UpdateOffset(
-                    consumer_group=group, topic="orders", queue_id=queue_id, commit_offset=offset
-                )
-            )
 
 
 def test_groups_are_watched_and_the_table_is_there(topic: "Topic", tmp_path: Path) -> None:
@@ -160,9 +144,7 @@ def test_samples_and_page_may_lie_in_an_object_store(topic: "Topic", s3: "S3Serv
         assert b"billing" in page.read()
 
 
-def test_a_path_of_something_else_and_a_bucket_that_is_not_there_are_errors(
-    s3: "S3Server",
-) -> None:
+def test_a_path_of_something_else_and_a_bucket_that_is_not_there_are_errors(s3: "S3Server") -> None:
     with s3.files().open_output_stream("lake/theirs/thesis.txt") as stream:
         stream.write(b"all of it")
     with pytest.raises(ConfigError, match="not empty and holds no samples"):

@@ -22,11 +22,7 @@ def group_lag(state: LagState, **changes: object) -> GroupLag:
 
 def report_of(*standings: GroupLag) -> LagReport:
     return LagReport(
-        samples=3,
-        at_ms=NOON,
-        standings=standings,
-        page="lag.html",
-        namesrv="10.0.0.1:9876",
+        samples=3, at_ms=NOON, standings=standings, page="lag.html", namesrv="10.0.0.1:9876"
     )
 
 

@@ -3,28 +3,16 @@
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.lag.conftest import commit_at
 
 from roquet.admin import brokers, groups
 from roquet.admin.client import AdminClient
 from roquet.lake.lag.sampling import SCHEMA, LagSample, retention, sample
 from roquet.model.errors import CallError, CallTimeout, UsageError
 from roquet.net import loop
-from roquet.net.blocking import BlockingChannel
-from roquet.wire.calls.offset import UpdateOffset
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import Topic
-
-
-def commit(topic: "Topic", group: str, offset: int) -> None:
-    """A group's progress in the queues of the first broker."""
-    with BlockingChannel(topic.running.broker_addrs[0]) as channel:
-        for queue_id in (0, 1):
-            channel.call(
-                UpdateOffset(
-                    consumer_group=group, topic="orders", queue_id=queue_id, commit_offset=offset
-                )
-            )
 
 
 def sample_of(topic: "Topic", *names: str) -> LagSample:
@@ -35,21 +23,9 @@ def sample_of(topic: "Topic", *names: str) -> LagSample:
     return loop.run(ask())
 
 
-def make(topic: "Topic", *names: str) -> None:
-    """Groups that brokers know."""
-
-    async def ask() -> None:
-        async with AdminClient(topic.namesrv) as admin:
-            for name in names:
-                await groups.create(admin, name, {})
-
-    loop.run(ask())
-
-
 def test_a_group_has_a_row_for_each_queue(topic: "Topic") -> None:
     topic.send(10)
-    make(topic, "billing")
-    commit(topic, "billing", 4)
+    commit_at(topic, "billing", 4)
     sample = sample_of(topic)
     assert sample.rows.schema == SCHEMA
     assert sample.silent == []
@@ -64,23 +40,21 @@ def test_a_group_has_a_row_for_each_queue(topic: "Topic") -> None:
 
 def test_a_group_at_the_beginning_has_the_age_of_the_first_message(topic: "Topic") -> None:
     topic.send(10)
-    make(topic, "billing")
-    commit(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
     for row in sample_of(topic, "billing").rows.to_pylist():
         assert row["consumed_at"] is not None
         assert row["lag"] == 10
 
 
 def test_a_group_of_an_empty_topic_has_no_age(topic: "Topic") -> None:
-    make(topic, "billing")
-    commit(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
     assert [row["consumed_at"] for row in sample_of(topic, "billing").rows.to_pylist()] == [
         None
     ] * 2
 
 
 def test_a_missing_group_is_an_error(topic: "Topic") -> None:
-    make(topic, "billing")
+    commit_at(topic, "billing", 0)
     with pytest.raises(UsageError, match=r"group 'biling' is unknown .*did you mean 'billing'"):
         sample_of(topic, "biling")
 
@@ -113,8 +87,7 @@ def test_brokers_report_their_retention_time(
 
 def test_a_broker_that_is_away_is_named(topic: "Topic") -> None:
     topic.send(2)
-    make(topic, "billing")
-    commit(topic, "billing", 1)
+    commit_at(topic, "billing", 1)
     topic.running.stop_broker(1)
     sample = sample_of(topic, "billing")
     assert [row["broker"] for row in sample.rows.to_pylist()] == ["broker-a"] * 2

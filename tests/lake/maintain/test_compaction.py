@@ -11,21 +11,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lake.conftest import commit_rows
 
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter
+from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.maintain import compaction
 from roquet.lake.maintain.compaction import TARGET_BYTES, compact, merge, merge_groups
 from roquet.lake.open_table import open_table
 from roquet.lake.queue_offsets import QueueOffsets
-from roquet.lake.table import (
-    ArchiveIdentity,
-    ArchiveTable,
-    DataFile,
-    TableConflict,
-    TableState,
-)
+from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, TableConflict, TableState
 from roquet.lake.task_set import TaskResult, TaskSet
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")
@@ -86,16 +81,16 @@ def table_with_commits(root: Path, commits: int) -> DeltaTable:
     return table
 
 
+def message(at: int, moment: datetime, queue_id: int = 0, **more: object) -> pa.RecordBatch:
+    """One message of a queue."""
+    row = {"broker": "broker-a", "queue_id": queue_id, "queue_offset": at, "stored_at": moment}
+    return pa.RecordBatch.from_pylist([{**row, **more}], schema_of((*COLUMNS, *more)))
+
+
 def fill(table: ArchiveTable, commits: int) -> None:
     """Commit a message at a time, in turn to one of two days."""
     for at in range(commits):
-        directory = table.begin()
-        writer = PartitionedWriter(directory, schema_of(COLUMNS))
-        moment = datetime(2026, 1, 30 + at % 2, tzinfo=UTC)
-        row = {"broker": ["broker-a"], "queue_id": [0], "queue_offset": [at], "stored_at": [moment]}
-        writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(COLUMNS)))
-        after: QueueOffsets = {QUEUE: at + 1}
-        table.commit(table.state(()).then(after, directory.name, writer.close(), ()))
+        commit_rows(table, {QUEUE: at + 1}, message(at, datetime(2026, 1, 30 + at % 2, tzinfo=UTC)))
 
 
 def test_merging_keeps_rows_and_offsets(tmp_path: Path) -> None:
@@ -178,18 +173,9 @@ def test_files_grow_to_the_aimed_size_and_are_left_alone_then(
     columns, merged = (*COLUMNS, "body"), set[str]()
     with DeltaTable(tmp_path, ArchiveIdentity(topic="orders", columns=columns)) as table:
         for at in range(36):
-            directory = table.begin()
-            writer = PartitionedWriter(directory, schema_of(columns))
-            row = {
-                "broker": ["broker-a"],
-                "queue_id": [0],
-                "queue_offset": [at],
-                "body": [rng.randbytes(rng.choice([5_000, 20_000, 150_000]))],
-                "stored_at": [datetime(2026, 1, 30, tzinfo=UTC)],
-            }
-            writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(columns)))
-            state = table.state(())
-            table.commit(state.then({QUEUE: at + 1}, directory.name, writer.close(), ()))
+            body = rng.randbytes(rng.choice([5_000, 20_000, 150_000]))
+            rows = message(at, datetime(2026, 1, 30, tzinfo=UTC), body=body)
+            commit_rows(table, {QUEUE: at + 1}, rows)
             if at % 7 == 0:
                 compact(table, run_here)
                 *large, last = sorted(table.files(), key=lambda file: -file.size)
@@ -207,21 +193,9 @@ def test_a_week_of_hourly_runs_leaves_a_file_a_day(tmp_path: Path) -> None:
     hour, queues, most = timedelta(hours=1), 4, 0
     with DeltaTable(tmp_path, ArchiveIdentity(topic="orders", columns=COLUMNS)) as table:
         for at in range(7 * 24):
-            directory = table.begin()
             moment = datetime(2026, 1, 26, tzinfo=UTC) + at * hour
-            files = list[DataFile]()
-            for queue_id in range(queues):
-                writer = PartitionedWriter(directory, schema_of(COLUMNS))
-                row = {
-                    "broker": ["broker-a"],
-                    "queue_id": [queue_id],
-                    "queue_offset": [at],
-                    "stored_at": [moment],
-                }
-                writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(COLUMNS)))
-                files += writer.close()
             after: QueueOffsets = {("orders", "broker-a", q): at + 1 for q in range(queues)}
-            table.commit(table.state(()).then(after, directory.name, files, ()))
+            commit_rows(table, after, *(message(at, moment, each) for each in range(queues)))
             most = max(most, *Counter(file.day for file in table.files()).values())
             compact(table, run_here)
         assert most <= queues + 1, "at any moment, the merged file and those of one run"

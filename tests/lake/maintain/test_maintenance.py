@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.lake.conftest import commit_rows
 
 from roquet.lake.columns.partitioning import NO_DAY, schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.files.staging import PARQUET_ARCHIVE
 from roquet.lake.maintain.maintenance import (
     DAY_MS,
@@ -22,13 +22,9 @@ from roquet.lake.maintain.maintenance import (
     run_here,
 )
 from roquet.lake.open_table import KINDS, open_table
-from roquet.lake.queue_offsets import QueueOffsets
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import ArchiveIdentity, DataFile, TableConflict
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")
 QUEUE = ("orders", "broker-a", 0)
@@ -47,17 +43,12 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """The kind and the place of a table of some days."""
     root = tmp_path / "lake"
     with open_table(request.param, str(root), wanted()) as opened:
-        after: QueueOffsets = {QUEUE: 0}
-        opened.commit(opened.state(()).then(after, opened.begin().name, (), ()))
+        commit_rows(opened, {QUEUE: 0})
         for at in range(MESSAGES):
-            directory = opened.begin()
-            writer = PartitionedWriter(directory, schema_of(COLUMNS))
             moment = TODAY - timedelta(days=DAYS - 1 - at // 2)
-            row = {"broker": ["broker-a"], "queue_id": [0], "queue_offset": [at]}
-            rows = {**row, "stored_at": [moment]}
-            writer.write(pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS)))
-            after = {QUEUE: at + 1}
-            opened.commit(opened.state((QUEUE,)).then(after, directory.name, writer.close(), ()))
+            row = {"broker": "broker-a", "queue_id": 0, "queue_offset": at, "stored_at": moment}
+            rows = pa.RecordBatch.from_pylist([row], schema_of(COLUMNS))
+            commit_rows(opened, {QUEUE: at + 1}, rows)
     return request.param, str(root)
 
 

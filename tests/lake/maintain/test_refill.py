@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
+from tests.lake.conftest import commit_rows
 
-from roquet.lake.columns.body_columns import BODY_ERROR, file_schema, parse_fields
+from roquet.lake.columns.body_columns import BODY_ERROR, parse_fields
 from roquet.lake.columns.body_parser import BodyParser
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.maintain import refill as refill_module
 from roquet.lake.maintain.maintenance import run_here
@@ -35,12 +35,8 @@ def rows_of(at: int, bodies: tuple[bytes, ...], schema: str) -> pa.RecordBatch:
 def archive(table: DeltaTable, at: int, *bodies: bytes) -> None:
     """Commit a file of messages with the body columns that the table has."""
     fields = table.body_fields()
-    directory = table.begin()
-    writer = PartitionedWriter(directory, file_schema(COLUMNS, fields))
     schema = ", ".join(f"{field.name} {field.type}" for field in fields)
-    writer.write(rows_of(at, bodies, schema))
-    after = {QUEUE: at + len(bodies)}
-    table.commit(table.state((QUEUE,)).then(after, directory.name, writer.close(), ()))
+    commit_rows(table, {QUEUE: at + len(bodies)}, rows_of(at, bodies, schema))
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.objects import object_store
 from roquet.lake.objects.object_location import ObjectLocation
@@ -23,14 +24,11 @@ from roquet.lake.objects.object_store import (
 )
 from roquet.model.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
-
 AZURE_URL = "abfss://lake@acme.dfs.core.windows.net/orders"
 ORDERS = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "https://s3.there"})
 
 
-def test_objects_are_listed_with_paths_below_the_location(objects: "DirectoryObjects") -> None:
+def test_objects_are_listed_with_paths_below_the_location(objects: DirectoryObjects) -> None:
     store = ObjectStore(ORDERS)
     assert store.files() == []
     assert store.names() == set()
@@ -50,7 +48,7 @@ def test_objects_are_listed_with_paths_below_the_location(objects: "DirectoryObj
 class GoogleObjects:
     """Objects whose lists of one level have no directories, as pyarrow's of Google's store."""
 
-    def __init__(self, objects: "DirectoryObjects") -> None:
+    def __init__(self, objects: DirectoryObjects) -> None:
         self._objects = objects
 
     def get_file_info(self, wanted: Any) -> Any:
@@ -64,7 +62,7 @@ class GoogleObjects:
 
 
 @pytest.fixture
-def google(objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch) -> GoogleObjects:
+def google(objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch) -> GoogleObjects:
     """Google's store with the empty bucket `lake`, without a network."""
     fake = GoogleObjects(objects)
     monkeypatch.setattr(object_store, "google_file_system", lambda options: fake)
@@ -106,7 +104,7 @@ def test_access_to_the_objects_is_enough_at_google(
         ObjectStore(ObjectLocation("gs://lake/orders")).check_bucket()
 
 
-def test_an_object_is_removed_once(objects: "DirectoryObjects") -> None:
+def test_an_object_is_removed_once(objects: DirectoryObjects) -> None:
     store = ObjectStore(ORDERS)
     store.put("a", b"")
     store.remove("a")
@@ -114,7 +112,7 @@ def test_an_object_is_removed_once(objects: "DirectoryObjects") -> None:
     assert objects.stored() == set()
 
 
-def test_a_directory_is_removed_with_all_that_lies_below_it(objects: "DirectoryObjects") -> None:
+def test_a_directory_is_removed_with_all_that_lies_below_it(objects: DirectoryObjects) -> None:
     store = ObjectStore(ObjectLocation("s3://lake/orders"))
     for path in ("keep/a", "gone/b", "gone/below/c"):
         store.put(path, b"{}")
@@ -124,15 +122,13 @@ def test_a_directory_is_removed_with_all_that_lies_below_it(objects: "DirectoryO
         store.remove_directory("gone")
 
 
-def test_a_bucket_that_is_not_there_is_an_error(objects: "DirectoryObjects") -> None:
+def test_a_bucket_that_is_not_there_is_an_error(objects: DirectoryObjects) -> None:
     ObjectStore(ORDERS).check_bucket()
     with pytest.raises(ConfigError, match=r"there is no bucket 'sea' at https://s3.there: create"):
         ObjectStore(ObjectLocation("s3://sea/orders", ORDERS.options)).check_bucket()
 
 
-def test_data_files_are_opened_by_path_or_by_url(
-    objects: "DirectoryObjects", tmp_path: Path
-) -> None:
+def test_data_files_are_opened_by_path_or_by_url(objects: DirectoryObjects, tmp_path: Path) -> None:
     ObjectStore(ORDERS).put("a", b"rows")
     with open_source("s3://lake/orders/a", {}) as file:
         assert file.read() == b"rows"
@@ -145,7 +141,7 @@ def test_data_files_are_opened_by_path_or_by_url(
     assert file_sizes([], {}) == []
 
 
-def test_a_data_file_that_is_gone_is_named(objects: "DirectoryObjects") -> None:
+def test_a_data_file_that_is_gone_is_named(objects: DirectoryObjects) -> None:
     with pytest.raises(FileNotFoundError) as error:
         file_sizes(["s3://lake/orders/a"], {})
     assert error.value.filename == "s3://lake/orders/a"
@@ -255,7 +251,7 @@ def test_a_missing_object_stays_what_it_is() -> None:
 
 
 def test_errors_of_data_files_are_a_sentence(
-    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+    objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> None:
         raise OSError("AWS Error ACCESS_DENIED during HeadObject operation")

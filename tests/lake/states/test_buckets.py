@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.lake.states.buckets import NO_KEY, split_by_bucket
+from roquet.lake.states.buckets import NO_KEY, KeyBuckets
 
 
 def rows(keys: list[str | None]) -> pa.RecordBatch:
@@ -17,7 +17,7 @@ def rows(keys: list[str | None]) -> pa.RecordBatch:
 
 @given(st.lists(st.none() | st.text(max_size=5)), st.integers(1, 9))
 def test_every_row_is_in_the_bucket_of_its_key(keys: list[str | None], buckets: int) -> None:
-    parts = dict(split_by_bucket(rows(keys), buckets))
+    parts = {place.within: part for place, part in KeyBuckets(count=buckets).split(rows(keys))}
     placed = [
         (row["row"], row["key"], bucket)
         for bucket, part in parts.items()
@@ -29,5 +29,5 @@ def test_every_row_is_in_the_bucket_of_its_key(keys: list[str | None], buckets: 
 
 
 def test_rows_of_a_bucket_keep_their_order() -> None:
-    [(_, part)] = split_by_bucket(rows(["b", "a", "b"]), 1)
+    [(_, part)] = KeyBuckets(count=1).split(rows(["b", "a", "b"]))
     assert part["row"].to_pylist() == [0, 1, 2]

@@ -7,12 +7,7 @@ import msgspec
 from roquet.lake.audit import file_summary, findings
 from roquet.lake.audit.duplicate_rows import SinkRowLocation
 from roquet.lake.audit.file_summary import FileSummary
-from roquet.lake.audit.findings import (
-    AuditedQueue,
-    AuditFinding,
-    CountDifference,
-    HourlyCount,
-)
+from roquet.lake.audit.findings import AuditedQueue, AuditFinding, CountDifference, HourlyCount
 from roquet.lake.intervals import NumberRange, duplicates, gaps
 from roquet.lake.snapshot import TableSnapshot
 

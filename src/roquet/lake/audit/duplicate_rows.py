@@ -10,10 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from roquet.lake.audit.file_summary import numbered_rows, read_audit_columns
-from roquet.lake.intervals import NumberRange, OffsetArray
+from roquet.lake.intervals import NumberRange, OffsetSet
 from roquet.lake.task_set import TaskResult
 
 LOCATIONS_MAX: Final = 1_000
@@ -58,7 +57,7 @@ class RowSearchTasks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate_rows(
-    rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, Sequence[NumberRange]]
+    rows: pa.RecordBatch, wanted: Mapping[str, Sequence[NumberRange]]
 ) -> list[SinkRowLocation]:
     """The locations of wanted rows, at most LOCATIONS_MAX of each writer. Pure."""
     numbered = numbered_rows(rows)
@@ -66,23 +65,16 @@ def locate_rows(
     locations: list[SinkRowLocation] = []
     for writer, spans in sorted(wanted.items()):
         is_own = pc.equal(writers, writer).to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(is_own & _in_intervals(numbered.numbers, spans))[:LOCATIONS_MAX]
+        starts, ends = np.array([(span.start, span.end) for span in spans], np.int64).T
+        is_wanted = OffsetSet(starts, ends).holds(numbered.numbers)
+        places = np.flatnonzero(is_own & is_wanted)[:LOCATIONS_MAX]
         own_rows = numbered.rows.take(pa.array(places))
         locations += _locations(own_rows, writer, numbered.numbers[places].tolist())
     return locations
 
 
-def _in_intervals(numbers: OffsetArray, spans: Sequence[NumberRange]) -> NDArray[np.bool_]:
-    """For each number whether one of the sorted ranges holds it."""
-    starts = np.array([span.start for span in spans])
-    ends = np.array([span.end for span in spans])
-    before = np.searchsorted(starts, numbers, "right") - 1
-    is_inside: NDArray[np.bool_] = (before >= 0) & (numbers < ends[before])
-    return is_inside
-
-
 def _locations(
-    rows: pa.Table | pa.RecordBatch, writer: str, numbers: Sequence[int]
+    rows: pa.RecordBatch, writer: str, numbers: Sequence[int]
 ) -> Iterator[SinkRowLocation]:
     columns = [rows[name].to_pylist() for name in ("broker", "queue_id", "queue_offset")]
     for number, broker, queue_id, offset in zip(numbers, *columns, strict=True):

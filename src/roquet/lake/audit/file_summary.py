@@ -80,7 +80,7 @@ class SummaryTasks(msgspec.Struct, frozen=True, kw_only=True):
         return TaskResult(payload=msgspec.json.encode(merge_summaries(parts)).decode())
 
 
-def transform(rows: pa.Table | pa.RecordBatch, *, keys: bool = False) -> FileSummary:
+def transform(rows: pa.RecordBatch, *, keys: bool = False) -> FileSummary:
     """Summarize rows of one topic."""
     writers = tuple(_writer_summaries(rows)) if keys else ()
     return FileSummary(queues=tuple(_queue_summaries(rows)), writers=writers, rows=rows.num_rows)
@@ -167,7 +167,7 @@ def _of_topic(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     return rows.filter(pc.equal(topics.indices, codes[0]))
 
 
-def _queue_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSummary]:
+def _queue_summaries(rows: pa.RecordBatch) -> Iterator[SequenceSummary]:
     broker = _dictionary(rows["broker"])
     names = broker.dictionary.to_pylist()
     ids = _ints(rows["queue_id"])
@@ -185,7 +185,7 @@ def _queue_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSummar
         )
 
 
-def _writer_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSummary]:
+def _writer_summaries(rows: pa.RecordBatch) -> Iterator[SequenceSummary]:
     numbered = numbered_rows(rows)
     names = numbered.writers.dictionary.to_pylist()
     codes = _ints(numbered.writers.indices)
@@ -196,17 +196,14 @@ def _writer_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSumma
 class NumberedRows(NamedTuple):
     """Rows that our sink has numbered, with the writer and the number of each."""
 
-    rows: pa.Table | pa.RecordBatch
+    rows: pa.RecordBatch
     writers: pa.DictionaryArray
     numbers: OffsetArray
 
 
-def numbered_rows(rows: pa.Table | pa.RecordBatch) -> NumberedRows:
+def numbered_rows(rows: pa.RecordBatch) -> NumberedRows:
     """The rows with a key of our sink in the property ROQUET_ROW."""
-    column = rows[PROPERTIES]
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    keys = pc.map_lookup(column, pa.scalar(SINK_ROW), "first")
+    keys = pc.map_lookup(rows[PROPERTIES], pa.scalar(SINK_ROW), "first")
     parts = pc.extract_regex(keys, ROW_KEY_PATTERN)
     is_numbered = parts.is_valid()
     parts = parts.filter(is_numbered)
@@ -247,7 +244,7 @@ def _rows_by_code(codes: OffsetArray, order_by: OffsetArray) -> Iterator[tuple[i
         yield int(codes[places[0]]), places
 
 
-def _hours(rows: pa.Table | pa.RecordBatch, name: str) -> OffsetArray | None:
+def _hours(rows: pa.RecordBatch, name: str) -> OffsetArray | None:
     """The hour of each row, -1 for null; None when there is no such column."""
     if name not in rows.schema.names:
         return None
@@ -262,15 +259,10 @@ def _count_hours(hours: OffsetArray | None, places: OffsetArray) -> dict[int, in
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # an empty column stays chunked
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
-    return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+def _dictionary(column: pa.Array) -> pa.DictionaryArray:
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
-def _ints(column: pa.ChunkedArray | pa.Array) -> OffsetArray:
-    values: OffsetArray = (
-        column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    )
+def _ints(column: pa.Array) -> OffsetArray:
+    values: OffsetArray = column.to_numpy(zero_copy_only=False)
     return values.astype(np.int64, copy=False)

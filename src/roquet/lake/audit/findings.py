@@ -7,13 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from roquet.lake.audit.file_summary import SequenceSummary, add_hours
-from roquet.lake.intervals import (
-    NumberRange,
-    OffsetCounts,
-    duplicates,
-    gaps,
-    ranges_from,
-)
+from roquet.lake.intervals import NumberRange, OffsetCounts, duplicates, gaps, ranges_from
 from roquet.lake.queue_offsets import unread
 
 FindingKind: TypeAlias = Literal["missing", "lost", "doubled", "unknown"]
@@ -91,7 +85,8 @@ class CountDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_in_queue(queue: AuditedQueue) -> list[AuditFinding]:
     """All findings of a queue, by offset."""
-    findings = [*_missing(queue), *_doubled(queue), *_unknown(queue)]
+    findings = [*_missing(queue), *_unknown(queue)]
+    findings += [_finding(queue, "doubled", *each) for each in duplicates(queue.counts)]
     return sorted(findings, key=lambda finding: (finding.start, finding.what))
 
 
@@ -165,11 +160,6 @@ def _split_gap(queue: AuditedQueue, span: NumberRange) -> Iterator[tuple[Finding
         ("missing", span.within(first, span.end)),
     )
     return ((what, part) for what, part in parts if len(part))
-
-
-def _doubled(queue: AuditedQueue) -> Iterator[AuditFinding]:
-    for span, times in duplicates(queue.counts):
-        yield _finding(queue, "doubled", span, times)
 
 
 def _unknown(queue: AuditedQueue) -> Iterator[AuditFinding]:

@@ -230,6 +230,5 @@ def _json_text(value: Any) -> str:
 
 
 def _text(error: Exception) -> str:
-    """The reason in one line."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:ERROR_LENGTH_MAX]

@@ -65,7 +65,6 @@ def unbounded_columns(footer: "pq.FileMetaData") -> set[str]:
 
 
 def _chunks(footer: "pq.FileMetaData") -> "Iterator[tuple[str, pq.ColumnChunkMetaData]]":
-    """The columns of each row group with their names."""
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         for place in range(group.num_columns):

@@ -4,7 +4,9 @@
     hour                 and in it one for each hour
     day,bucket(key,16)   and in it one for each of 16 buckets of the keys (Iceberg alone)
 
-A day is always the first division, since retention goes by days.
+A day is always the first division, since retention goes by days. A bucket is Iceberg's: the 32-bit
+Murmur3 hash of a text modulo the buckets, as appendix B of Iceberg's specification defines it: seed
+0, the UTF-8 bytes, the sign bit cleared. It is computed with numpy, four bytes of all rows at once.
 """
 
 import re
@@ -17,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from roquet.arrow.records import SCHEMA
-from roquet.lake.columns.bucket_hash import bucket_of
 from roquet.lake.columns.partitioning import NO_DAY, split_by_day
 from roquet.lake.schema import check_names
 from roquet.model.errors import ConfigError
@@ -34,8 +35,16 @@ _BUCKET: Final = re.compile(r"bucket\(\s*(\w+)\s*,\s*(\d{1,4})\s*\)", re.ASCII)
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 """A comma outside of brackets."""
 
+U32 = npt.NDArray[np.uint32]
+
+NO_BUCKET: Final = -1
+"""The bucket of a null, and the hour of a row without a time."""
+
+_C1: Final = np.uint32(0xCC9E2D51)
+_C2: Final = np.uint32(0x1B873593)
+_BLOCK: Final = 4
+
 _US_OF_HOUR: Final = 3_600_000_000
-_NONE: Final = -1
 
 
 class Partition(NamedTuple):
@@ -79,7 +88,11 @@ class PartitionScheme(msgspec.Struct, frozen=True, kw_only=True):
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """The rows by partition; mostly of one day."""
-        return split_rows(batch, self)
+        for day, rows in split_by_day(batch):
+            if self == DAILY:
+                yield Partition(day), rows
+            else:
+                yield from _split_day(Partition(day), rows, self)
 
 
 DAILY: Final = PartitionScheme()
@@ -119,17 +132,6 @@ def parse_sort(texts: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
         if name not in columns or pa.types.is_nested(SCHEMA.field(name).type):
             raise ConfigError(f"--sort-by {name}: the table has no such column to sort by")
     return names
-
-
-def split_rows(
-    batch: pa.RecordBatch, scheme: PartitionScheme = DAILY
-) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows by partition; mostly of one day."""
-    for day, rows in split_by_day(batch):
-        if scheme == DAILY:
-            yield Partition(day), rows
-        else:
-            yield from _split_day(Partition(day), rows, scheme)
 
 
 def place_of(path: str) -> tuple[Partition, str]:
@@ -175,12 +177,73 @@ def _split_day(
 
 
 def _hours(rows: pa.RecordBatch, partition: Partition) -> npt.NDArray[np.int64]:
-    """The hour of the day of each row; `_NONE` for rows without a time."""
+    """The hour of the day of each row; `NO_BUCKET` for rows without a time."""
     if partition.day == NO_DAY:
-        return np.full(len(rows), _NONE, np.int64)
+        return np.full(len(rows), NO_BUCKET, np.int64)
     stored: npt.NDArray[np.int64] = rows.column("stored_at").view(pa.int64()).to_numpy()
     return stored // _US_OF_HOUR % 24
 
 
 def _text(value: np.int64) -> str:
-    return NO_DAY if value == _NONE else str(int(value))
+    return NO_DAY if value == NO_BUCKET else str(int(value))
+
+
+def bucket_of(texts: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
+    """The bucket of each text of a string column, from 0; `NO_BUCKET` for nulls."""
+    positive = murmur3(texts).astype(np.int64) & 0x7FFF_FFFF
+    found = positive % buckets
+    if texts.null_count:
+        found[texts.is_null().to_numpy(zero_copy_only=False)] = NO_BUCKET
+    return found
+
+
+def murmur3(texts: pa.Array) -> U32:
+    """The 32-bit Murmur3 hash of each text of a string column; that of nulls has no meaning."""
+    if not len(texts):
+        return np.zeros(0, np.uint32)
+    starts, ends, raw = _text_bytes(texts)
+    lengths = ends - starts
+    blocks = lengths // _BLOCK
+    hashes = np.zeros(len(texts), np.uint32)
+    rows = np.arange(len(texts))
+    for at in range(int(blocks.max(initial=0))):
+        rows = rows[blocks[rows] > at]
+        first = starts[rows] + _BLOCK * at
+        mixed = _rotated(hashes[rows] ^ _mixed(_little_endian(raw, first)), 13)
+        hashes[rows] = mixed * np.uint32(5) + np.uint32(0xE6546B64)
+    tails = _little_endian(raw, starts + _BLOCK * blocks)
+    left_bits = ((lengths % _BLOCK) * 8).astype(np.uint32)
+    tails &= (np.uint32(1) << left_bits) - np.uint32(1)
+    return _finished(hashes ^ _mixed(tails) ^ lengths.astype(np.uint32))
+
+
+def _text_bytes(
+    texts: pa.Array,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Where each text starts and ends in the bytes of all, which have a block more at the end."""
+    _, offsets, data = texts.cast(pa.string()).buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    bounds = ends.astype(np.int64)
+    return bounds[:-1], bounds[1:], np.append(raw, np.zeros(_BLOCK, np.uint8))
+
+
+def _little_endian(raw: npt.NDArray[np.uint8], first: npt.NDArray[np.int64]) -> U32:
+    found = raw[first].astype(np.uint32)
+    for at in range(1, _BLOCK):
+        found |= raw[first + at].astype(np.uint32) << np.uint32(8 * at)
+    return found
+
+
+def _mixed(block: U32) -> U32:
+    return _rotated(block * _C1, 15) * _C2
+
+
+def _rotated(value: U32, bits: int) -> U32:
+    return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
+
+
+def _finished(hashes: U32) -> U32:
+    hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return hashes ^ (hashes >> np.uint32(16))

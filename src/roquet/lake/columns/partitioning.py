@@ -1,4 +1,8 @@
-"""Partitioning: the columns of an archive, and the day of each message (UTC) as its partition."""
+"""Partitioning: the columns of an archive, and the day of each message (UTC) as its partition.
+
+Other writers may change the schema of a table. Files that lack a required column, or have one that
+the table has dropped, would be committed without an error and read with rows incomplete.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +23,9 @@ NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 
 DICTIONARY_COLUMNS: Final = ("topic", "broker", "queue_id", "tag", "properties.key_value.key")
 """Columns with few distinct values. Dictionaries of the others would cost time and save nothing."""
+
+_WIDER: Final = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+"""Types of files that tables may have widened."""
 
 _DAY: Final = timedelta(days=1)
 _US: Final = timedelta(microseconds=1)
@@ -59,3 +66,42 @@ def split_by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 def day_of(text: str) -> date | None:
     """The date of a partition; None for `NO_DAY`."""
     return None if text == NO_DAY else date.fromisoformat(text)
+
+
+def check_columns(have: pa.Schema, want: pa.Schema, where: object) -> None:
+    """Raise ConfigError unless a table has the wanted columns, and requires no other.
+
+    `have` is the table's schema; libraries return texts and bytes in several types.
+    """
+    for field in want:
+        at = have.get_field_index(field.name)
+        if at < 0:
+            raise ConfigError(
+                f"{where} has no column {field.name!r} any more: another writer changed the table. "
+                "Nothing was committed; add the column again, or archive to another place"
+            )
+        kind, wanted = _plain(have.field(at).type), _plain(field.type)
+        if kind not in (wanted, _WIDER.get(wanted)):
+            raise ConfigError(
+                f"{where} has the column {field.name!r} as {kind} and not as {wanted}: another "
+                "writer changed the table. Nothing was committed; archive to another place"
+            )
+    for field in have:
+        if not field.nullable and field.name not in want.names:
+            raise ConfigError(
+                f"{where} requires a value in the column {field.name!r}, which no message has: "
+                "make the column optional, or archive to another place"
+            )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type without the differences between libraries."""
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp(kind.unit, "UTC")
+    return kind

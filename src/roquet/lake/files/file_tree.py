@@ -7,9 +7,9 @@ A file appears with all of its bytes or not at all; what a kill leaves has anoth
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,33 +22,6 @@ from roquet.lake.objects.object_store import ObjectStore
 
 DRAFT: Final = ".draft"
 """How the name of a file ends that is not whole yet; such names begin with a dot."""
-
-
-class FileTree(Protocol):
-    """The files below a location; paths are relative to it, with slashes."""
-
-    def names(self) -> set[str]:
-        """The names directly below the location: of files and directories."""
-
-    def list_directory(self, directory: str) -> list[str]:
-        """The sorted paths of the whole files of one directory; empty when there is none."""
-
-    def put(self, path: str, data: bytes) -> None:
-        """Write a file, replacing an older one."""
-
-    def writer(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a file of any size, which appears at the end of a block without errors."""
-
-    def rows(
-        self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
-    ) -> pa.Table:
-        """The rows of Parquet files; all columns by default."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file if it exists."""
-
-    def address(self, path: str) -> str:
-        """The path or URL of a file, for users."""
 
 
 class DirectoryTree:
@@ -105,6 +78,10 @@ class DirectoryTree:
     def address(self, path: str) -> str:
         """The path of a file."""
         return str(self._root / path)
+
+
+FileTree = DirectoryTree | ObjectStore
+"""The files below a location; paths are relative to it, with slashes."""
 
 
 def file_tree(location: TableLocation, disk: Disk | None = None) -> FileTree:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from roquet.lake.columns.partition_scheme import Partition
@@ -20,20 +20,6 @@ OWN_FILE: Final = re.compile(
     rf"(?:day|bucket)=[^/]+/(?:\w+=[^/]+/)*{PREFIX}[0-9a-f]{{32}}\.parquet"
 )
 """The paths, relative to a table, of the files that its archive writes; no others are removed."""
-
-
-class OutputFile(Protocol):
-    """A file that is being written."""
-
-    name: str
-    stream: Any
-    """A binary stream that pyarrow writes to."""
-
-    def complete(self) -> None:
-        """Close the file; it survives whatever happens from now on."""
-
-    def discard(self) -> None:
-        """Close the file, which no commit will name."""
 
 
 class LocalFile:
@@ -71,6 +57,10 @@ class UploadedFile:
             self.stream.close()
         with suppress(OSError, RoquetError):  # what stays is removed with other orphans
             self._store.remove(self._path)
+
+
+OutputFile = LocalFile | UploadedFile
+"""A file that is being written: pyarrow writes to its `stream`."""
 
 
 def new_file(directory: StagingDirectory, day: str, within: str = "") -> OutputFile:

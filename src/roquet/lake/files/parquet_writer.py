@@ -14,12 +14,7 @@ import pyarrow.parquet as pq
 from roquet.lake.columns.column_statistics import STATISTICS_COLUMNS, statistics_of
 from roquet.lake.columns.partition_scheme import DAILY, Partition
 from roquet.lake.columns.partitioning import DICTIONARY_COLUMNS
-from roquet.lake.files.output_files import (
-    explained_writes,
-    make_durable,
-    new_file,
-    remove_file,
-)
+from roquet.lake.files.output_files import explained_writes, make_durable, new_file, remove_file
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.objects.object_store import explained_read, open_source
 from roquet.lake.table import DataFile

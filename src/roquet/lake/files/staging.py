@@ -9,7 +9,7 @@ Tasks write only into the directory of their attempt. It is removed with the att
 see files of killed or repeated tasks, and tasks that still run cannot write any more.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -20,13 +20,7 @@ import msgspec
 from roquet.lake.files.disk import Disk
 from roquet.lake.files.output_files import OWN_FILE, PREFIX
 from roquet.lake.objects.object_location import TableLocation
-from roquet.lake.table import (
-    DataFile,
-    StagingArea,
-    TableCommit,
-    TableConflict,
-    TableDamaged,
-)
+from roquet.lake.table import DataFile, StagingArea, TableCommit, TableConflict, TableDamaged
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreLocked
 from roquet.store.filesystem.directory_lock import FileLock
@@ -86,13 +80,31 @@ class Staging:
             self.disk.clear(attempt)
 
     def publish(self, commit: TableCommit) -> None:
-        """Move the files of a commit to their days, and note which ones before that."""
-        self.intend(commit)
-        self.place(commit.attempt, commit.added)
+        """Move the files of a commit to their days, and note which ones before that.
+
+        Files that are already there are skipped.
+        """
+        self.disk.put(self._intent, msgspec.json.encode(commit))
+        touched = set[Path]()  # each directory that got an entry, or may have become one
+        for file in commit.added:
+            staged, target = self._attempts / commit.attempt / file.name, self.days / file.path
+            if staged.exists():
+                self.disk.make(target.parent)
+                self.disk.move(staged, target)
+                touched |= {each for each in target.parents if each.is_relative_to(self.days)}
+            elif not target.exists():
+                raise TableDamaged(f"{target} is missing, and so is {staged}")
+        for directory in sorted(touched, reverse=True):
+            self.disk.sync(directory)
 
     def settle(self, number: int) -> None:
         """Undo what was begun beyond the table's last commit, and remove all attempts."""
-        self.undo_unless_committed(number)
+        if self._intent.exists():
+            intent = msgspec.json.decode(self._intent.read_bytes(), type=TableCommit)
+            if intent.number > number:
+                for file in intent.added:
+                    self.disk.remove(self.days / file.path)
+            self.disk.remove(self._intent)
         self.sweep()
 
     def has_leftovers(self) -> bool:
@@ -104,40 +116,8 @@ class Staging:
         return 0
 
     def address(self, file: DataFile) -> str:
-        """The path of a file, as text."""
-        return str(self.path(file))
-
-    def path(self, file: DataFile) -> Path:
         """The path at which readers see a file."""
-        return self.days / file.path
-
-    def place(self, attempt: str, files: Iterable[DataFile]) -> None:
-        """Move an attempt's files to their days; skips files that are already there."""
-        touched = set[Path]()  # each directory that got an entry, or may have become one
-        for file in files:
-            staged, target = self._attempts / attempt / file.name, self.path(file)
-            if staged.exists():
-                self.disk.make(target.parent)
-                self.disk.move(staged, target)
-                touched |= {each for each in target.parents if each.is_relative_to(self.days)}
-            elif not target.exists():
-                raise TableDamaged(f"{target} is missing, and so is {staged}")
-        for directory in sorted(touched, reverse=True):
-            self.disk.sync(directory)
-
-    def intend(self, commit: TableCommit) -> None:
-        """Record the files of a commit before they are placed."""
-        self.disk.put(self._intent, msgspec.json.encode(commit))
-
-    def undo_unless_committed(self, number: int) -> None:
-        """Remove the placed files of a recorded commit beyond `number`, the table's last one."""
-        if not self._intent.exists():
-            return
-        intent = msgspec.json.decode(self._intent.read_bytes(), type=TableCommit)
-        if intent.number > number:
-            for file in intent.added:
-                self.disk.remove(self.path(file))
-        self.disk.remove(self._intent)
+        return str(self.days / file.path)
 
 
 def unnamed_files(root: Path, named: Collection[str], before_ms: int) -> list[Path]:

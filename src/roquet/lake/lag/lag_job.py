@@ -132,7 +132,8 @@ def open_samples(params: Params) -> TableLocation:
 def read_samples(root: TableLocation) -> pa.Table:
     """Read all samples of the table."""
     store = file_tree(root)
-    return store.rows(_sample_files(store), sampling.SCHEMA)
+    files = [path for path in store.list_directory(SAMPLES) if path.endswith(".parquet")]
+    return store.rows(files, sampling.SCHEMA)
 
 
 def merge_files(files: Sequence[str], store: FileTree) -> None:
@@ -146,10 +147,6 @@ def merge_files(files: Sequence[str], store: FileTree) -> None:
         store.put(f"{SAMPLES}/{first}-{last}.parquet", parquet_bytes(rows))
         for path in files:
             store.remove(path)
-
-
-def _sample_files(store: FileTree) -> list[str]:
-    return [path for path in store.list_directory(SAMPLES) if path.endswith(".parquet")]
 
 
 class LagMonitor:

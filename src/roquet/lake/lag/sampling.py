@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -52,8 +52,8 @@ async def sample(admin: AdminClient, names: Sequence[str] = ()) -> LagSample:
     chosen, refused = await _chosen_groups(admin, names)
     at_ms = admin.clock.now_ms()
     answers = await asyncio.gather(*(_group_progress(admin, addresses, name) for name in chosen))
-    silent = sorted(refused.union(*(answer.silent for answer in answers)))
-    progress = {name: answer.queues for name, answer in zip(chosen, answers, strict=True)}
+    silent = sorted(refused.union(*(silent for _, silent in answers)))
+    progress = {name: queues for name, (queues, _) in zip(chosen, answers, strict=True)}
     queues = {queue for own in progress.values() for queue in own}
     begins = await _begin_offsets(admin, addresses, queues)
     oldest = await _oldest_times(admin, addresses, progress, begins)
@@ -89,20 +89,14 @@ async def _chosen_groups(
     return list(names) or known, set() if names else set(failed)
 
 
-class _GroupProgress(NamedTuple):
-    """Progress of one group by queue, and the brokers that did not tell it."""
-
-    queues: Mapping[MessageQueue, QueueProgress]
-    silent: Sequence[str]
-
-
 async def _group_progress(
     admin: AdminClient, addresses: Mapping[str, str], name: str
-) -> _GroupProgress:
+) -> tuple[Mapping[MessageQueue, QueueProgress], Sequence[str]]:
+    """Progress of one group by queue, and the brokers that did not tell it."""
     answers, failed = await admin.ask_each(addresses, GetConsumeStats(consumer_group=name))
     tables = [codec.loads(reply.body, ConsumeStats).offset_table for reply in answers.values()]
     queues = {queue: progress for table in tables for queue, progress in table.items()}
-    return _GroupProgress(queues, list(failed))
+    return queues, list(failed)
 
 
 async def _begin_offsets(

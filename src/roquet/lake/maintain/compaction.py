@@ -6,9 +6,10 @@ continues with the remaining groups.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from roquet.lake.columns.body_columns import BodyField, file_schema
 from roquet.lake.columns.partition_scheme import DAILY, PartitionScheme
@@ -39,31 +40,46 @@ RunTaskSet = Callable[[TaskSet], list[TaskResult]]
 """Runs the tasks of a set and returns their results."""
 
 
-class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that write a group of small files as one each, in runs of sorted rows."""
+class RewriteTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that write files of a table anew, in runs of sorted rows."""
 
-    groups: Sequence[Sequence[str]]
     columns: tuple[str, ...]
-    directory: StagingDirectory
+    directory: StagingDirectory | None
+    """Where the files go; None for a preview."""
     compression: str = COMPRESSION
     storage: Mapping[str, str] = {}
-    """The options of the object store that the groups lie in."""
+    """The options of the object store that the files lie in."""
     scheme: PartitionScheme = DAILY
     sort_by: tuple[str, ...] = ()
     body_fields: tuple[BodyField, ...] | None = None
+
+    def read(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of some files."""
+        schema = file_schema(self.columns, self.body_fields)
+        for rows in read_sorted(paths, schema, self.storage, self.sort_by):
+            yield from rows.to_batches()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[DataFile, ...]:
+        """New files with these rows."""
+        assert self.directory is not None
+        schema = file_schema(self.columns, self.body_fields)
+        writer = PartitionedWriter(
+            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
+        )
+        return tuple(write_files(batches, writer))
+
+
+class CompactionTasks(RewriteTasks, frozen=True, kw_only=True):
+    """Tasks that write a group of small files as one each."""
+
+    groups: Sequence[Sequence[str]]
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def run(self, number: int) -> TaskResult:
         """Merge the files of one group."""
-        schema = file_schema(self.columns, self.body_fields)
-        writer = PartitionedWriter(
-            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
-        )
-        runs = read_sorted(self.groups[number], schema, self.storage, self.sort_by)
-        files = write_files((batch for rows in runs for batch in rows.to_batches()), writer)
-        return TaskResult(files=tuple(files))
+        return TaskResult(files=self.write(self.read(self.groups[number])))
 
 
 def is_small(file: DataFile) -> bool:
@@ -119,16 +135,39 @@ def merge(
     directory = table.begin()
     task_set = CompactionTasks(
         groups=[[table.path(file) for file in group] for group in groups],
-        columns=table.identity.columns,
-        directory=directory,
-        compression=compression,
-        storage=table.storage,
-        scheme=table.identity.scheme,
-        sort_by=table.identity.sort_by,
-        body_fields=table.body_fields() if table.identity.body_format else None,
+        **rewrite_options(table, directory, compression),
     )
     added = [file for result in run_task_set(task_set) for file in result.files]
     removed = [file for group in groups for file in group]
+    return replace_files(table, state, directory.name, added, removed)
+
+
+def rewrite_options(
+    table: ArchiveTable, directory: StagingDirectory | None, compression: str
+) -> dict[str, Any]:
+    """The fields of `RewriteTasks` for files of a table."""
+    return {
+        "columns": table.identity.columns,
+        "directory": directory,
+        "compression": compression,
+        "storage": table.storage,
+        "scheme": table.identity.scheme,
+        "sort_by": table.identity.sort_by,
+        "body_fields": table.body_fields() if table.identity.body_format else None,
+    }
+
+
+def replace_files(
+    table: ArchiveTable,
+    state: TableState,
+    attempt: str,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile],
+    *,
+    is_update: bool = False,
+) -> TableState:
+    """Replace files by others with as many rows, in a commit after `state`; returns the new one."""
     assert sum(file.rows for file in added) == sum(file.rows for file in removed)
-    table.commit(state.then(state.offsets, directory.name, added, removed))
+    commit = state.then(state.offsets, attempt, added, removed)
+    table.commit(msgspec.structs.replace(commit, is_update=is_update))
     return msgspec.structs.replace(state, number=state.number + 1)

@@ -22,12 +22,7 @@ from roquet.lake.maintain.compaction import RunTaskSet, compact, merge_groups
 from roquet.lake.maintain.refill import RefillCounts, check_refilled, refill
 from roquet.lake.open_table import open_table, table_location
 from roquet.lake.snapshot import read_snapshot
-from roquet.lake.table import (
-    ArchiveIdentity,
-    ArchiveTable,
-    DataFile,
-    ExpiredVersions,
-)
+from roquet.lake.table import ArchiveIdentity, ArchiveTable, DataFile, ExpiredVersions
 from roquet.lake.task_set import TaskResult, TaskSet
 from roquet.model.errors import ConfigError
 

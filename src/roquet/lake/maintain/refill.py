@@ -5,26 +5,18 @@ do not change. Each commit replaces a few files, so a run after a kill continues
 Other columns stay, and so does a row whose body had an error.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.lake.columns.body_columns import BODY_ERROR, BodyField, file_schema
+from roquet.lake.columns.body_columns import BODY_ERROR, BodyField
 from roquet.lake.columns.body_parser import BodyParser
-from roquet.lake.columns.partition_scheme import DAILY, PartitionScheme
 from roquet.lake.files.output_files import PREFIX
-from roquet.lake.files.parquet_writer import (
-    COMPRESSION,
-    MERGED_FILE_BYTES,
-    PartitionedWriter,
-    read_sorted,
-    write_files,
-)
-from roquet.lake.maintain.compaction import RunTaskSet
-from roquet.lake.objects.object_location import StagingDirectory
+from roquet.lake.files.parquet_writer import COMPRESSION
+from roquet.lake.maintain.compaction import RewriteTasks, RunTaskSet, replace_files, rewrite_options
 from roquet.lake.table import ArchiveTable, DataFile
 from roquet.lake.task_set import TaskResult
 from roquet.model.errors import ConfigError
@@ -53,53 +45,35 @@ class _TaskCounts(msgspec.Struct, frozen=True):
     unfit: int
 
 
-class RefillTasks(msgspec.Struct, frozen=True, kw_only=True):
+class RefillTasks(RewriteTasks, frozen=True, kw_only=True):
     """Tasks that write a file each anew, unless nothing is missing in it."""
 
     paths: Sequence[str]
     refilled: tuple[BodyField, ...]
-    columns: tuple[str, ...]
-    body_fields: tuple[BodyField, ...]
-    directory: StagingDirectory | None
-    """Where the files go; None for a preview."""
-    compression: str = COMPRESSION
-    storage: Mapping[str, str] = {}
-    scheme: PartitionScheme = DAILY
-    sort_by: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def run(self, number: int) -> TaskResult:
         """Write one file with the values that its columns lack."""
-        filled = unfit = 0
-        for _, more, bad in self._batches(number):
-            filled, unfit = filled + more, unfit + bad
-            if filled and self.directory is not None:
-                break  # counted while it is written
-        if self.directory is None or not filled:
-            return _result(number, filled, unfit)
-        schema = file_schema(self.columns, self.body_fields)
-        writer = PartitionedWriter(
-            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
-        )
         counts = [0, 0]
+        for _ in self._filled(number, counts):
+            if counts[0] and self.directory is not None:
+                break  # counted while it is written
+        files: tuple[DataFile, ...] = ()
+        if self.directory is not None and counts[0]:
+            counts = [0, 0]
+            files = self.write(self._filled(number, counts))
+        payload = msgspec.json.encode(_TaskCounts(number, *counts)).decode()
+        return TaskResult(files=files, payload=payload)
 
-        def counted() -> Iterator[pa.RecordBatch]:
-            for rows, more, bad in self._batches(number):
-                counts[0] += more
-                counts[1] += bad
-                yield rows
-
-        files = write_files(counted(), writer)
-        return msgspec.structs.replace(_result(number, *counts), files=tuple(files))
-
-    def _batches(self, number: int) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-        """The rows of a file, with the values and the unfit bodies that they got."""
-        schema = file_schema(self.columns, self.body_fields)
-        for rows in read_sorted([self.paths[number]], schema, self.storage, self.sort_by):
-            for batch in rows.to_batches():
-                yield fill(batch, self.refilled)
+    def _filled(self, number: int, counts: list[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of a file; adds the values and the unfit bodies that they got to the counts."""
+        for batch in self.read([self.paths[number]]):
+            rows, filled, unfit = fill(batch, self.refilled)
+            counts[0] += filled
+            counts[1] += unfit
+            yield rows
 
 
 def fill(rows: pa.RecordBatch, fields: Sequence[BodyField]) -> tuple[pa.RecordBatch, int, int]:
@@ -149,7 +123,12 @@ def refill(
     for first in range(0, len(files), COMMIT_FILES_MAX):
         part = files[first : first + COMMIT_FILES_MAX]
         directory = None if is_preview else table.begin()
-        results = run_task_set(_tasks(table, part, fields, compression, directory))
+        task_set = RefillTasks(
+            paths=[table.path(file) for file in part],
+            refilled=fields,
+            **rewrite_options(table, directory, compression),
+        )
+        results = run_task_set(task_set)
         counts = [msgspec.json.decode(each.payload, type=_TaskCounts) for each in results]
         total = RefillCounts(
             files=total.files + sum(each.filled > 0 for each in counts),
@@ -158,35 +137,6 @@ def refill(
         )
         added = [file for result in results for file in result.files]
         removed = [part[each.number] for each in counts if each.filled]
-        if directory is None or not added:
-            continue
-        assert sum(file.rows for file in added) == sum(file.rows for file in removed)
-        commit = state.then(state.offsets, directory.name, added, removed)
-        table.commit(msgspec.structs.replace(commit, is_update=True))
-        state = msgspec.structs.replace(state, number=state.number + 1)
+        if directory is not None and added:
+            state = replace_files(table, state, directory.name, added, removed, is_update=True)
     return total
-
-
-def _tasks(
-    table: ArchiveTable,
-    files: Sequence[DataFile],
-    fields: tuple[BodyField, ...],
-    compression: str,
-    directory: StagingDirectory | None,
-) -> RefillTasks:
-    return RefillTasks(
-        paths=[table.path(file) for file in files],
-        refilled=fields,
-        columns=table.identity.columns,
-        body_fields=table.body_fields(),
-        directory=directory,
-        compression=compression,
-        storage=table.storage,
-        scheme=table.identity.scheme,
-        sort_by=table.identity.sort_by,
-    )
-
-
-def _result(number: int, filled: int, unfit: int) -> TaskResult:
-    counts = _TaskCounts(number, filled, unfit)
-    return TaskResult(payload=msgspec.json.encode(counts).decode())

@@ -187,6 +187,11 @@ StagingDirectory = Path | ObjectDirectory
 """Where the tasks of one attempt write their files."""
 
 
+def storage_of(location: TableLocation) -> Mapping[str, str]:
+    """The options of the object store that a table lies in; empty for a directory."""
+    return {} if isinstance(location, Path) else location.options
+
+
 def is_object_url(target: str) -> bool:
     """Whether a target is a URL other than that of a file; one letter is a Windows drive."""
     scheme = target.partition("://")[0] if "://" in target else ""
@@ -302,11 +307,6 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").strip().lower() in _TRUE
 
 
-def is_http_allowed(options: Mapping[str, str]) -> bool:
-    """Whether connections without encryption are allowed."""
-    return is_true(options, ALLOW_HTTP)
-
-
 def _check_endpoint(options: Mapping[str, str]) -> None:
     endpoint = options.get(ENDPOINT)
     if endpoint is None:
@@ -315,7 +315,7 @@ def _check_endpoint(options: Mapping[str, str]) -> None:
         raise ConfigError(f"{ENDPOINT} holds a user or a password: leave it out")
     if not _ENDPOINT.fullmatch(endpoint):
         raise ConfigError(f"{ENDPOINT} is not http://HOST:PORT or https://HOST")
-    if endpoint.lower().startswith("http:") and not is_http_allowed(options):
+    if endpoint.lower().startswith("http:") and not is_true(options, ALLOW_HTTP):
         raise ConfigError(
             f"{ENDPOINT} is {endpoint}, without encryption: if that is meant, set {ALLOW_HTTP}=true"
         )

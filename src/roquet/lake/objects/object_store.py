@@ -352,7 +352,7 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
         return ConfigError(missing_bucket_text(location))
     for marks, pattern, sentence in _CAUSES:
         if _is_any(marks, text) or (pattern and re.search(pattern, text)):
-            return StorageFailed(sentence(location))
+            return StorageFailed(_filled(sentence, location))
     lines = [line.strip(" \N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}") for line in
              _COLOUR.sub("", text).splitlines()]  # fmt: skip
     whole = _PARAMETERS.sub(r"\1…", ": ".join(filter(None, lines)))
@@ -360,73 +360,28 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
     return StorageFailed(f"{location}: {reason}")
 
 
+def missing_bucket_text(location: ObjectLocation) -> str:
+    """The sentence about a bucket that does not exist."""
+    return _filled(_NO_BUCKET, location).removesuffix(" and ")
+
+
 def _is_any(marks: Sequence[str], text: str) -> bool:
     return any(mark in text for mark in marks)
 
 
-def _tokenless_text(location: ObjectLocation) -> str:
-    return (
-        f"there is no access token for {location}: check {location.provider.credentials_text} of "
-        "the driver and the workers, whether they are valid, and the network"
-    )
-
-
-def _expired_text(location: ObjectLocation) -> str:
-    return (
-        f"the credentials for {location} have expired: renew "
-        f"{location.provider.credentials_text} of the driver and the workers, and start again"
-    )
-
-
-def _skewed_text(location: ObjectLocation) -> str:
-    return (
-        f"{location.server} refuses requests for {location}, because a clock is wrong: set those "
-        "of the driver and the workers by NTP, and start again"
-    )
-
-
-def _forbidden_text(location: ObjectLocation) -> str:
+def _filled(sentence: str, location: ObjectLocation) -> str:
     provider = location.provider
-    return (
-        f"{location.server} refuses access to {location}: check {provider.credentials_text} "
-        f"of the driver and the workers, and what they may do in the {provider.bucket_word}"
+    # The option of the server that may be wrong; an emulator's only where it is set.
+    name = provider.endpoint if location.endpoint or provider is S3 else ""
+    return sentence.format(
+        location=location,
+        server=location.server,
+        names=provider.credentials_text,
+        word=provider.bucket_word,
+        bucket=location.bucket,
+        region=location.options.get(REGION, "us-east-1"),
+        endpoint=f"{name} and " if name else "",
     )
-
-
-def _elsewhere_text(location: ObjectLocation) -> str:
-    return (
-        f"bucket {location.bucket} is in another region than "
-        f"{location.options.get(REGION, 'us-east-1')}: set {REGION} to its own"
-    )
-
-
-def _unexplained_text(location: ObjectLocation) -> str:
-    return (
-        f"{location.server} refuses requests for {location} without a reason: check whether "
-        f"{location.provider.credentials_text} have expired, and {REGION}"
-    )
-
-
-def _untrusted_text(location: ObjectLocation) -> str:
-    return (
-        f"{location.server} has no certificate that is trusted here, for {location}: check "
-        f"{_endpoint_hint(location)}the certificates of this machine"
-    )
-
-
-def _unreachable_text(location: ObjectLocation) -> str:
-    hint = _endpoint_hint(location)
-    return f"{location.server} cannot be reached for {location}: check {hint}the network"
-
-
-def _endpoint_hint(location: ObjectLocation) -> str:
-    name = _endpoint_to_check(location)
-    return f"{name} and " if name else ""
-
-
-def _endpoint_to_check(location: ObjectLocation) -> str:
-    """The option of the server that may be wrong; an emulator's only where it is set."""
-    return location.provider.endpoint if location.endpoint or location.provider is S3 else ""
 
 
 _PARAMETERS: Final = re.compile(
@@ -437,27 +392,54 @@ _PARAMETERS: Final = re.compile(
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Escapes in the texts of deltalake."""
 
+_NO_BUCKET: Final = (
+    "there is no {word} {bucket!r} at {server}: create it, or check the name and {endpoint}"
+)
+
 _CAUSES: Final = (
-    (EXPIRED, None, _expired_text),
-    (SKEWED, None, _skewed_text),
-    (TOKENLESS, None, _tokenless_text),
-    (FORBIDDEN, r"(?<![-./\w])40[13]\b(?!\.\d)", _forbidden_text),
-    (ELSEWHERE, None, _elsewhere_text),
-    # The answer to a HEAD has no body that would say why, and that of a GET is not looked at.
-    ((), r"(?m)HTTP status 400\) during \w+ operation: *(No response body|$)", _unexplained_text),
-    # curl's 35, 58, 60 and 77 are about TLS; the brackets are Google's.
-    (UNTRUSTED, r"(curlCode: |CURL error \[)(35|58|60|77)\b", _untrusted_text),
-    (UNREACHABLE, None, _unreachable_text),
+    (
+        EXPIRED,
+        None,
+        "the credentials for {location} have expired: renew {names} of the driver and the "
+        "workers, and start again",
+    ),
+    (
+        SKEWED,
+        None,
+        "{server} refuses requests for {location}, because a clock is wrong: set those of the "
+        "driver and the workers by NTP, and start again",
+    ),
+    (
+        TOKENLESS,
+        None,
+        "there is no access token for {location}: check {names} of the driver and the workers, "
+        "whether they are valid, and the network",
+    ),
+    (
+        FORBIDDEN,
+        r"(?<![-./\w])40[13]\b(?!\.\d)",
+        "{server} refuses access to {location}: check {names} of the driver and the workers, and "
+        "what they may do in the {word}",
+    ),
+    (
+        ELSEWHERE,
+        None,
+        f"bucket {{bucket}} is in another region than {{region}}: set {REGION} to its own",
+    ),
+    (
+        # The answer to a HEAD has no body that would say why, and that of a GET is not looked at.
+        (),
+        r"(?m)HTTP status 400\) during \w+ operation: *(No response body|$)",
+        "{server} refuses requests for {location} without a reason: check whether {names} have "
+        f"expired, and {REGION}",
+    ),
+    (
+        UNTRUSTED,
+        # curl's 35, 58, 60 and 77 are about TLS; the brackets are Google's.
+        r"(curlCode: |CURL error \[)(35|58|60|77)\b",
+        "{server} has no certificate that is trusted here, for {location}: check {endpoint}the "
+        "certificates of this machine",
+    ),
+    (UNREACHABLE, None, "{server} cannot be reached for {location}: check {endpoint}the network"),
 )
 """Parts of an error's text, a pattern of it, and the sentence about it; the first one counts."""
-
-
-def missing_bucket_text(location: ObjectLocation) -> str:
-    """The sentence about a bucket that does not exist."""
-    word = location.provider.bucket_word
-    name = _endpoint_to_check(location)
-    hint = f" and {name}" if name else ""
-    return (
-        f"there is no {word} {location.bucket!r} at {location.server}: create it, or check the "
-        f"name{hint}"
-    )

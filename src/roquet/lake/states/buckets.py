@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from roquet.lake.columns.bucket_hash import bucket_of
-from roquet.lake.columns.partition_scheme import Partition
+from roquet.lake.columns.partition_scheme import Partition, bucket_of
 from roquet.lake.columns.partitioning import NO_DAY
 from roquet.lake.table import DataFile
 from roquet.model.errors import ConfigError
@@ -49,9 +48,28 @@ class KeyBuckets(msgspec.Struct, frozen=True, kw_only=True):
         return 0
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-        """The rows by bucket."""
-        for directory, rows in split_by_bucket(batch, self.count, self.key_hash):
-            yield Partition("", directory), rows
+        """The rows by bucket; buckets without rows are left out.
+
+        Both hashes are of the key in UTF-8, and the same in every process and version.
+        """
+        keys = batch.column("key")
+        if keys.null_count:
+            yield Partition("", NO_KEY), batch.filter(keys.is_null())
+            batch = batch.filter(keys.is_valid())
+            keys = batch.column("key")
+        if not len(batch):
+            return
+        if self.key_hash == MURMUR3:
+            numbers = bucket_of(keys, self.count)
+        else:
+            hashes = (crc32(key) for key in keys.cast(pa.binary()).to_pylist())
+            numbers = np.fromiter(hashes, np.int64, len(keys)) % self.count
+        order = np.argsort(numbers, kind="stable")
+        present, begins = np.unique(numbers[order], return_index=True)
+        sorted_rows = batch.take(pa.array(order))
+        for number, begin, end in zip(present, begins, [*begins[1:], len(order)], strict=True):
+            rows = sorted_rows.slice(int(begin), int(end) - int(begin))
+            yield Partition("", f"{COLUMN}={number}"), rows
 
 
 def files_of_buckets(files: Iterable[DataFile], directories: Collection[str]) -> list[DataFile]:
@@ -71,29 +89,3 @@ def files_of_buckets(files: Iterable[DataFile], directories: Collection[str]) ->
         if file.within in directories:
             found.append(file)
     return found
-
-
-def split_by_bucket(
-    batch: pa.RecordBatch, buckets: int, key_hash: str = CRC32
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by bucket, as (directory, rows); buckets without rows are left out.
-
-    Both hashes are of the key in UTF-8, and the same in every process and version.
-    """
-    keys = batch.column("key")
-    if keys.null_count:
-        yield NO_KEY, batch.filter(keys.is_null())
-        batch = batch.filter(keys.is_valid())
-        keys = batch.column("key")
-    if not len(batch):
-        return
-    if key_hash == MURMUR3:
-        numbers = bucket_of(keys, buckets)
-    else:
-        hashes = (crc32(key) for key in keys.cast(pa.binary()).to_pylist())
-        numbers = np.fromiter(hashes, np.int64, len(keys)) % buckets
-    order = np.argsort(numbers, kind="stable")
-    present, begins = np.unique(numbers[order], return_index=True)
-    sorted_rows = batch.take(pa.array(order))
-    for number, begin, end in zip(present, begins, [*begins[1:], len(order)], strict=True):
-        yield f"{COLUMN}={number}", sorted_rows.slice(int(begin), int(end) - int(begin))

@@ -56,7 +56,6 @@ def _is_last(*groups: Numbers) -> NDArray[np.bool_]:
 
 
 def _keys(changes: pa.Table) -> Numbers:
-    """A number for each distinct key."""
     codes: Numbers = _dictionary(changes["key"]).indices.to_numpy(zero_copy_only=False)
     return codes.astype(np.int64)
 

@@ -1,26 +1,33 @@
-"""State table: a Delta table with one row for each key, and what it remembers of itself.
+"""State table: a table with one row for each key, and what it remembers of itself.
 
-It is written as an archive is: one entry of the log publishes files, removed files and offsets. Its
-description says which topic it is of, which key its rows have and what becomes of deleted ones.
+It is written as an archive is: one entry of Delta's log, or one snapshot of Iceberg, publishes
+files, removed files and offsets. Its description, or a property of the table, says which topic it
+is of, which key its rows have and what becomes of deleted ones. pyiceberg's own upsert and delete
+would do all of that on the driver.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
 
+from roquet.lake.columns.partition_scheme import number_within
 from roquet.lake.columns.partitioning import schema_of
 from roquet.lake.files.disk import Disk
 from roquet.lake.kinds.delta.delta_table import DeltaTable
+from roquet.lake.kinds.iceberg.iceberg_table import IcebergTable
 from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.schema import check_names
-from roquet.lake.states.buckets import BUCKETS_MAX, COLUMN, CRC32, KeyBuckets
-from roquet.lake.table import FORMAT, ArchiveIdentity, TableCommit
+from roquet.lake.states.buckets import BUCKETS_MAX, COLUMN, CRC32, MURMUR3, KeyBuckets
+from roquet.lake.table import FORMAT, ArchiveIdentity, DataFile, TableCommit
 from roquet.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
+    from pyiceberg.table import Table as IceTable
+    from pyiceberg.table import Transaction
+    from pyiceberg.typedef import Record
 
 REQUIRED_COLUMNS: Final = ("key", "broker", "queue_id", "queue_offset", "stored_at")
 """Columns that say which change a row is of, and whether another one is later."""
@@ -31,6 +38,9 @@ DELETED: Final = "is_deleted"
 """Column of tables that keep the rows of deleted keys."""
 
 DELETES: Final = ("tombstone", "keep")
+
+STATE_IDENTITY: Final = "roquet.state-table"
+"""The property of an Iceberg table with the identity."""
 
 KEY: Final = "key"
 PROPERTY: Final = "property:"
@@ -105,6 +115,54 @@ class StateTable(DeltaTable):
 
     def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:  # noqa: ARG002
         return [COLUMN]
+
+
+class IcebergStateTable(IcebergTable):
+    """An Iceberg table of latest states, in a directory or an object store."""
+
+    def __init__(
+        self,
+        root: TableLocation,
+        wanted: StateIdentity,
+        *,
+        name: str = "",
+        catalog: Mapping[str, str] | None = None,
+    ) -> None:
+        self.settings = msgspec.structs.replace(wanted, bucket_hash=MURMUR3)
+        identity = ArchiveIdentity(topic=wanted.topic, columns=wanted.columns)
+        super().__init__(root, identity, name=name, catalog=catalog)
+
+    def _agree(self, wanted: ArchiveIdentity, table: "IceTable | None") -> ArchiveIdentity:  # noqa: ARG002
+        if table is not None:
+            text = table.properties.get(STATE_IDENTITY)
+            if text is None:
+                raise ConfigError(
+                    f"{self._where} is not one that `roquet spark materialize` made: give another "
+                    "name (--table)"
+                )
+            existing = msgspec.json.decode(text, type=StateIdentity)
+            self.settings = agreed_settings(self.settings, existing)
+        return ArchiveIdentity(topic=self.settings.topic, columns=self.settings.columns)
+
+    def _identity_property(self, identity: ArchiveIdentity) -> tuple[str, object]:  # noqa: ARG002
+        return STATE_IDENTITY, self.settings
+
+    def _schema(self, identity: ArchiveIdentity) -> pa.Schema:  # noqa: ARG002
+        return self.settings.schema
+
+    def _set_layout(self, making: "Transaction", identity: ArchiveIdentity) -> None:  # noqa: ARG002
+        from pyiceberg.transforms import BucketTransform
+
+        with making.update_spec() as spec:
+            spec.add_field("key", BucketTransform[str](self.settings.buckets), COLUMN)
+
+    def _partition_fields(self) -> Sequence[tuple[str, str]]:
+        return [("key", f"bucket[{self.settings.buckets}]")]
+
+    def _record(self, file: DataFile) -> "Record":
+        from pyiceberg.typedef import Record
+
+        return Record(number_within(file.partition, COLUMN))
 
 
 def state_identity(

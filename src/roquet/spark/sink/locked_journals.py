@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from roquet.lake.journal.directory_journal import DirectoryJournal
+from roquet.lake.journal.journal import DirectoryJournal
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes, ObjectLease
 from roquet.lake.objects.object_location import ObjectLocation

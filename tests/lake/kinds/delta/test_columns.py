@@ -1,30 +1,19 @@
 """Body columns of a Delta table: added once, whoever else writes to its log."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
 import msgspec
 import pytest
 from deltalake import DeltaTable as Log
 from deltalake.exceptions import CommitFailedError
 from deltalake.table import TableAlterer
+from tests.lake.conftest import TableKind, patch_first, raising
 
 from roquet.lake.columns.body_columns import BodyField
 from roquet.lake.columns.body_types import FIELD_TYPES
 from roquet.lake.kinds.delta import columns as delta_columns
 from roquet.lake.kinds.delta.columns import partition_columns, table_schema
 from roquet.lake.table import ArchiveIdentity, TableConflict
-from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
 
 ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
-
-
-@pytest.fixture
-def delta(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("delta")
 
 
 def test_partitions_are_columns_and_so_is_the_reason_of_a_bad_body() -> None:
@@ -36,44 +25,20 @@ def test_partitions_are_columns_and_so_is_the_reason_of_a_bad_body() -> None:
     assert partition_columns(rich) == ["day", "hour"]
 
 
-def test_every_type_is_found_again(delta: "TableKind") -> None:
-    with delta.open(wanted=msgspec.structs.replace(delta.wanted, body_format="json")) as table:
-        table.add_body_fields(ALL[:3])
-        table.add_body_fields(ALL)
-        table.add_body_fields(())
-        assert table.body_fields() == ALL
-        with pytest.raises(ConfigError, match="has the column a_int int, which cannot become"):
-            table.add_body_fields([BodyField("a_int", "string")])
-
-
 def test_columns_are_added_after_another_writers_entry(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta.open().close()
-    add: Callable[..., Any] = TableAlterer.add_columns
-    calls = 0
-
-    def refused_once(alterer: TableAlterer, fields: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise CommitFailedError("another came first")
-        add(alterer, fields)
-
-    monkeypatch.setattr(TableAlterer, "add_columns", refused_once)
+    calls = patch_first(monkeypatch, TableAlterer, "add_columns", raising(CommitFailedError()))
     delta_columns.add_body_fields(Log(str(delta.root)), ALL, delta.root)
     assert delta_columns.body_fields(Log(str(delta.root))) == ALL
-    assert calls == 2
+    assert len(calls) == 2
 
 
 def test_a_writer_that_is_always_too_late_adds_no_column(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta.open().close()
-
-    def refuse(*_: Any) -> None:
-        raise CommitFailedError("another came first")
-
-    monkeypatch.setattr(TableAlterer, "add_columns", refuse)
+    monkeypatch.setattr(TableAlterer, "add_columns", raising(CommitFailedError()))
     with pytest.raises(TableConflict, match="no column was added"):
         delta_columns.add_body_fields(Log(str(delta.root)), ALL, delta.root)

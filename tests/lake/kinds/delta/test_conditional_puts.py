@@ -1,32 +1,29 @@
 """Conditional puts: a store that would replace log entries is refused before a write."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
-from tests.lake.conftest import WANTED
+from tests.lake.conftest import WANTED, DirectoryObjects, location_of
 from tests.lake.fault_proxy import Fault, FaultProxy, fault_proxy
 
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.kinds.delta import conditional_puts
-from roquet.lake.kinds.delta.conditional_puts import PutResult, check_conditional_puts, result_of
+from roquet.lake.kinds.delta.conditional_puts import check_conditional_puts, is_refused
 from roquet.lake.kinds.delta.delta_table import DeltaTable
 from roquet.lake.objects import object_store
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import StorageFailed
-from roquet.lake.open_table import table_location
 from roquet.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
     from tests.spark_suite.conftest import S3Server
 
 PLACE = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "http://10.0.0.9:9000"})
 
-REFUSED, DOUBLED, UNKNOWN = PutResult
+REFUSED, DOUBLED, UNKNOWN = True, False, None
 
 SAYS = "^http://.* accepted one object of s3://lake/orders from two writers: it ignores If-None-Mat"
 
@@ -53,19 +50,17 @@ def new_process() -> Iterator[None]:
     ],
 )
 def test_the_second_of_two_writers_shows_what_a_store_does(
-    errors: list[Exception], result: PutResult
+    errors: list[Exception], result: bool | None
 ) -> None:
-    assert result_of(errors, PLACE) is result
+    assert is_refused(errors, PLACE) is result
 
 
 def test_a_store_that_serves_neither_writer_is_an_error_of_its_own() -> None:
     with pytest.raises(StorageFailed, match="cannot be reached for s3://lake/orders"):
-        result_of([OSError("Connection refused")] * 2, PLACE)
+        is_refused([OSError("Connection refused")] * 2, PLACE)
 
 
-def test_a_writer_whose_other_thread_never_starts_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_writer_whose_other_thread_never_starts_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional_puts, "Barrier", lambda *_, **__: Barrier(3, timeout=0.01))
     assert conditional_puts.create_twice(PLACE, PLACE) is UNKNOWN
 
@@ -81,9 +76,9 @@ def test_a_writer_whose_other_thread_never_starts_goes_on(
     ],
 )
 def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
-    results: list[PutResult],
+    results: list[bool | None],
     is_safe: bool,
-    objects: "DirectoryObjects",
+    objects: DirectoryObjects,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -101,7 +96,7 @@ def test_a_store_is_refused_once_it_has_doubled_three_tables_and_refused_none(
 
 
 def test_an_emulator_of_google_is_asked_too(
-    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+    objects: DirectoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "google_file_system", lambda options: objects)
     monkeypatch.setattr(conditional_puts, "create_twice", lambda place, location: DOUBLED)
@@ -111,18 +106,14 @@ def test_an_emulator_of_google_is_asked_too(
         check_conditional_puts(place)
 
 
-def test_stores_that_are_known_to_honour_it_are_not_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stores_that_are_known_to_honour_it_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional_puts, "create_twice", None)
     check_conditional_puts(ObjectLocation("s3://lake/orders", {"AWS_REGION": "eu-west-1"}))
 
 
 @pytest.mark.spark_suite
 def test_a_server_that_honours_it_is_asked_once_and_keeps_nothing(s3: "S3Server") -> None:
-    place = table_location("s3://lake/orders")
-    assert isinstance(place, ObjectLocation)
-    check_conditional_puts(place)
+    check_conditional_puts(location_of("s3://lake/orders"))
     assert s3.stored() == []
 
 
@@ -138,8 +129,7 @@ def proxy(s3: "S3Server") -> Iterator[FaultProxy]:
 def test_an_archive_into_a_store_that_ignores_it_is_refused(
     proxy: FaultProxy, s3: "S3Server"
 ) -> None:
-    place = table_location("s3://lake/orders", {"AWS_ENDPOINT_URL": proxy.url})
-    assert not isinstance(place, Path)
+    place = location_of("s3://lake/orders", AWS_ENDPOINT_URL=proxy.url)
     with pytest.raises(ConfigError, match=SAYS):
         DeltaTable(place, WANTED)
     journal = ObjectJournal(place)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable as Log
 from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from tests.lake.conftest import START
+from tests.lake.conftest import START, TableKind, commit_rows, patch_first, raising
 from tests.lake.kinds.delta.delta_log import (
     add_entry,
     allow_deletion_vectors,
@@ -24,10 +24,8 @@ from tests.lake.kinds.delta.delta_log import (
 )
 
 from roquet.lake.columns.partitioning import schema_of
-from roquet.lake.files.parquet_writer import PartitionedWriter
 from roquet.lake.files.staging import Staging
 from roquet.lake.kinds.delta import delta_table as tables
-from roquet.lake.maintain.maintenance import retire
 from roquet.lake.table import (
     ArchiveIdentity,
     ExpiredVersions,
@@ -38,18 +36,9 @@ from roquet.lake.table import (
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, SystemClock
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
 
-
-@pytest.fixture
-def delta(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("delta")
-
-
-def test_the_files_statistics_are_in_the_log(delta: "TableKind") -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 12)
+def test_the_files_statistics_are_in_the_log(delta: TableKind) -> None:
+    delta.fill(12)
     rows = pa.table(Log(str(delta.root)).get_add_actions(flatten=True)).to_pylist()
     statistics = {
         (row["min.queue_offset"], row["max.queue_offset"], row["num_records"]) for row in rows
@@ -72,14 +61,11 @@ def keyed(offsets: range) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(rows, schema=schema_of(KEYED))
 
 
-def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: "TableKind") -> None:
+def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: TableKind) -> None:
     """As deltalake's own reader does it: of three files it opens those that may have a row."""
     with delta.open(wanted=ArchiveIdentity(topic="orders", columns=KEYED)) as table:
         for at in range(3):
-            state, attempt = table.state(()), table.begin()
-            writer = PartitionedWriter(attempt, schema_of(KEYED))
-            writer.write(keyed(range(100 * at, 100 * at + 100)))
-            table.commit(state.then(delta.offsets(at), attempt.name, writer.close(), ()))
+            commit_rows(table, delta.offsets(at), keyed(range(100 * at, 100 * at + 100)))
     rows = Log(str(delta.root)).to_pyarrow_dataset()
     moment = pc.scalar(pa.scalar(START + timedelta(seconds=250), pa.timestamp("us", "UTC")))
     for condition, count in (
@@ -92,9 +78,8 @@ def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: "TableKind"
         assert len(list(rows.get_fragments(filter=condition))) == count, condition
 
 
-def test_offsets_outlive_the_entries_of_the_log(delta: "TableKind") -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+def test_offsets_outlive_the_entries_of_the_log(delta: TableKind) -> None:
+    delta.fill(3)
     log = Log(str(delta.root))
     log.create_checkpoint()
     for entry in (delta.root / "_delta_log").glob("*.json"):
@@ -103,7 +88,7 @@ def test_offsets_outlive_the_entries_of_the_log(delta: "TableKind") -> None:
         assert table.state(delta.queues) == TableState(1, delta.offsets(3))
 
 
-def test_entries_of_other_writers_do_not_disturb_the_archive(delta: "TableKind") -> None:
+def test_entries_of_other_writers_do_not_disturb_the_archive(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         Log(str(delta.root)).optimize.compact()
@@ -115,12 +100,11 @@ def test_entries_of_other_writers_do_not_disturb_the_archive(delta: "TableKind")
 
 
 def test_queues_are_found_behind_many_entries_of_other_writers(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without them a queue whose broker is away would seem to be new when it is back."""
     monkeypatch.setattr(tables, "HISTORY_MAX", 2)
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     for days in range(31, 35):
         kept = {"delta.logRetentionDuration": f"interval {days} days"}
         Log(str(delta.root)).alter.set_table_properties(kept)
@@ -129,14 +113,11 @@ def test_queues_are_found_behind_many_entries_of_other_writers(
 
 
 def test_leftovers_that_cannot_be_removed_stop_no_archive(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> bool:
-        raise RoquetError("no right to remove")
-
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
-    monkeypatch.setattr(Staging, "has_leftovers", refuse)
+    delta.fill(3)
+    refused = raising(RoquetError("no right to remove"))
+    monkeypatch.setattr(Staging, "has_leftovers", refused)
     with delta.open() as table:
         delta.archive(table, 3, 5)
     assert delta.places() == delta.whole(5)
@@ -144,27 +125,21 @@ def test_leftovers_that_cannot_be_removed_stop_no_archive(
 
 
 def test_an_entry_that_another_writer_adds_first_is_read(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer adds an entry after the table was read and before ours is added."""
-    other_entries = 0
 
-    def write_after_another(log: Log, *args: object, **kwargs: object) -> None:
-        nonlocal other_entries
-        if not other_entries:
-            other_entries += 1
-            Log(str(delta.root)).alter.set_table_description(_description(delta.root))
-        write(log, *args, **kwargs)
+    def write_after_another(write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        Log(str(delta.root)).alter.set_table_description(_description(delta.root))
+        write(*args, **kwargs)
 
-    write: Callable[..., None] = Log.create_write_transaction
-    monkeypatch.setattr(Log, "create_write_transaction", write_after_another)
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    patch_first(monkeypatch, Log, "create_write_transaction", write_after_another)
+    delta.fill(3)
     assert delta.places() == delta.whole(3)
 
 
 def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         Log(str(delta.root)).alter.set_table_description(_description(delta.root))
@@ -178,7 +153,7 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
     assert delta.on_disk() == set()
 
 
-def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "TableKind") -> None:
+def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: TableKind) -> None:
     """No other writer came first, so that trying again would be in vain."""
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -195,7 +170,7 @@ def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "Tabl
     ["an entry of this version exists", "Unsupported table features required: [RowTracking]"],
 )
 def test_a_commit_that_is_there_counts_whatever_its_answer_was(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, answer: str
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     """A request that is sent twice is refused the second time: by its own first one."""
 
@@ -212,14 +187,14 @@ def test_a_commit_that_is_there_counts_whatever_its_answer_was(
     assert delta.places() == delta.whole(5)
 
 
-def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: "TableKind") -> None:
+def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: TableKind) -> None:
     write_deltalake(str(delta.root), pa.table({"id": [1]}))
     with pytest.raises(ConfigError, match="is a Delta table, but not an archive"):
         delta.open()
     assert Log(str(delta.root)).version() == 0
 
 
-def overwrite(delta: "TableKind", columns: Sequence[str]) -> None:
+def overwrite(delta: TableKind, columns: Sequence[str]) -> None:
     """Another writer gives the table these columns alone."""
     rows = delta.rows().select(list(columns))
     write_deltalake(
@@ -227,7 +202,7 @@ def overwrite(delta: "TableKind", columns: Sequence[str]) -> None:
     )
 
 
-def test_columns_that_another_writer_has_taken_are_a_sentence(delta: "TableKind") -> None:
+def test_columns_that_another_writer_has_taken_are_a_sentence(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         overwrite(delta, ["topic", "broker", "queue_id", "queue_offset", "day"])
@@ -238,14 +213,14 @@ def test_columns_that_another_writer_has_taken_are_a_sentence(delta: "TableKind"
     assert delta.places() == delta.whole(3)
 
 
-def test_a_constraint_of_another_writer_is_not_broken(delta: "TableKind") -> None:
+def test_a_constraint_of_another_writer_is_not_broken(delta: TableKind) -> None:
     delta.open().close()
     Log(str(delta.root)).alter.add_constraint({"small": "queue_offset < 4"})
     with pytest.raises(ConfigError, match="has the constraint 'small', which the rows of messages"):
         delta.open()
 
 
-def test_a_table_that_lets_offsets_expire_is_a_sentence(delta: "TableKind") -> None:
+def test_a_table_that_lets_offsets_expire_is_a_sentence(delta: TableKind) -> None:
     name = "delta.setTransactionRetentionDuration"
     delta.open().close()
     Log(str(delta.root)).alter.set_table_properties({name: "interval 7 days"})
@@ -253,9 +228,8 @@ def test_a_table_that_lets_offsets_expire_is_a_sentence(delta: "TableKind") -> N
         delta.open()
 
 
-def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: "TableKind") -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: TableKind) -> None:
+    delta.fill(3)
     for entry in (delta.root / "_delta_log").glob("*.json"):
         lines = entry.read_text("utf-8").splitlines()
         entry.write_text("\n".join(line for line in lines if not line.startswith('{"txn":')))
@@ -264,7 +238,7 @@ def test_a_clone_without_the_offsets_of_its_files_is_not_filled_again(delta: "Ta
     assert delta.places() == delta.whole(3)
 
 
-def test_a_table_that_was_restored_is_not_written_on(delta: "TableKind") -> None:
+def test_a_table_that_was_restored_is_not_written_on(delta: TableKind) -> None:
     """Its offsets are those of before: what lies between would be missing for ever."""
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -284,39 +258,27 @@ def test_a_table_that_was_restored_is_not_written_on(delta: "TableKind") -> None
     assert delta.places() == delta.whole(9)
 
 
-def test_days_that_were_removed_may_be_restored(delta: "TableKind") -> None:
-    with delta.open() as table:
-        delta.archive(table, 0, 15)
-        retire(table, "2026-02-01")
-        Log(str(delta.root)).restore(1)
-        delta.archive(table, 15, 17)
-    delta.open().close()
-    assert delta.places() == delta.whole(17)
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_restore_right_after_a_commit_is_seen(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, is_lost: bool
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """Even when the answer to the commit was lost."""
-    add = Log.create_write_transaction
 
-    def add_and_restore(log: Log, *arguments: Any, **options: Any) -> None:
-        add(log, *arguments, **options)
+    def add_and_restore(add: Callable[..., None], *arguments: Any, **options: Any) -> None:
+        add(*arguments, **options)
         Log(str(delta.root)).restore(1)
         if is_lost:
             raise CommitFailedError("it is there already")
 
     with delta.open() as table:
         delta.archive(table, 0, 3)
-        with monkeypatch.context() as patch:
-            patch.setattr(Log, "create_write_transaction", add_and_restore)
-            delta.archive(table, 3, 5)
+        patch_first(monkeypatch, Log, "create_write_transaction", add_and_restore)
+        delta.archive(table, 3, 5)
         with pytest.raises(ConfigError, match="restored to a version before 2"):
             delta.archive(table, 5, 9)
 
 
-def test_a_time_after_the_last_commit_may_be_restored(delta: "TableKind") -> None:
+def test_a_time_after_the_last_commit_may_be_restored(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         log = Log(str(delta.root))
@@ -334,7 +296,7 @@ UNNAMED = {"txn": {"appId": "other", "version": 1}}
 
 
 def test_the_last_version_may_be_restored_behind_an_entry_that_says_nothing(
-    delta: "TableKind",
+    delta: TableKind,
 ) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -346,7 +308,7 @@ def test_the_last_version_may_be_restored_behind_an_entry_that_says_nothing(
     assert delta.places() == delta.whole(9)
 
 
-def test_restores_are_followed_across_an_entry_that_says_nothing(delta: "TableKind") -> None:
+def test_restores_are_followed_across_an_entry_that_says_nothing(delta: TableKind) -> None:
     """Version 5 has the rows of version 3, which are those of version 1."""
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -360,10 +322,9 @@ def test_restores_are_followed_across_an_entry_that_says_nothing(delta: "TableKi
         delta.open()
 
 
-def test_queues_are_known_behind_a_long_log_of_others(delta: "TableKind") -> None:
+def test_queues_are_known_behind_a_long_log_of_others(delta: TableKind) -> None:
     """A queue whose broker is away, too."""
-    with delta.open() as table:
-        delta.archive(table, 0, 3)
+    delta.fill(3)
     for _ in range(tables.HISTORY_MAX + 10):
         add_entry(delta.root, UNNAMED)
     with delta.open() as table:
@@ -372,7 +333,7 @@ def test_queues_are_known_behind_a_long_log_of_others(delta: "TableKind") -> Non
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_table_that_is_removed_under_its_archive_is_a_sentence(
-    delta: "TableKind", is_made_anew: bool
+    delta: TableKind, is_made_anew: bool
 ) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -384,7 +345,7 @@ def test_a_table_that_is_removed_under_its_archive_is_a_sentence(
 
 
 def test_a_table_in_the_place_of_another_is_not_written_to(
-    delta: "TableKind", tmp_path: Path
+    delta: TableKind, tmp_path: Path
 ) -> None:
     """Another archive of the topic, with as many versions and more."""
     other = type(delta)("delta", tmp_path / "other")
@@ -401,22 +362,15 @@ def test_a_table_in_the_place_of_another_is_not_written_to(
 
 
 def test_a_vacuum_removes_what_a_checkpoint_has_forgotten(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was replaced ten days ago is in no checkpoint, and a vacuum does not see it."""
     now_ms, days = SYSTEM_CLOCK.now_ms(), 24 * 3_600_000
     with delta.open() as table:
         delta.archive(table, 0, 3)
-        state, old, attempt = table.state(delta.queues), table.files(), table.begin()
+        old = table.files()
         monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms - 10 * days)
-        merged = [
-            file
-            for _, broker, queue_id in delta.queues
-            for file in delta.written(
-                attempt, delta.batch(range(3), broker=broker, queue_id=queue_id)
-            )
-        ]
-        table.commit(state.then(state.offsets, attempt.name, merged, old))
+        delta.merge(table, 3, old)
         monkeypatch.undo()
         Log(str(delta.root)).create_checkpoint()
         theirs = delta.root / "day=2026-01-31" / "part-0.parquet"
@@ -434,7 +388,7 @@ def test_a_vacuum_removes_what_a_checkpoint_has_forgotten(
 
 
 def test_a_vacuum_leaves_the_files_of_an_archive_in_a_directory_below(
-    delta: "TableKind", tmp_path: Path
+    delta: TableKind, tmp_path: Path
 ) -> None:
     """They are old, and the table above does not name them."""
     below = type(delta)("delta", delta.root / "below")
@@ -454,7 +408,7 @@ def test_a_vacuum_leaves_the_files_of_an_archive_in_a_directory_below(
 
 
 def test_what_a_writer_from_the_future_has_replaced_stays(
-    delta: "TableKind", caplog: pytest.LogCaptureFixture
+    delta: TableKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A vacuum does not see what was removed after now, so that nothing names the file any more."""
     with delta.open() as table:
@@ -479,7 +433,7 @@ def test_what_a_writer_from_the_future_has_replaced_stays(
     assert "ahead of this machine's clock" in caplog.text
 
 
-def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
+def test_rows_of_an_append_only_table_stay(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         Log(str(delta.root)).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -492,7 +446,7 @@ def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
     assert delta.places() == delta.whole(5)
 
 
-def test_rows_that_are_deleted_while_files_are_merged_stay_deleted(delta: "TableKind") -> None:
+def test_rows_that_are_deleted_while_files_are_merged_stay_deleted(delta: TableKind) -> None:
     """The deletion vector is a part of the entry; the file that has it keeps its name."""
     with delta.open() as table:
         delta.archive(table, 0, 12)
@@ -508,9 +462,7 @@ def test_rows_that_are_deleted_while_files_are_merged_stay_deleted(delta: "Table
         delta.open()
 
 
-def test_column_mapping_that_is_turned_on_under_an_archive_is_a_sentence(
-    delta: "TableKind",
-) -> None:
+def test_column_mapping_that_is_turned_on_under_an_archive_is_a_sentence(delta: TableKind) -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         map_columns(delta.root)

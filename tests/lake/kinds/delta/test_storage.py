@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from tests.lake.conftest import DirectoryObjects
 from tests.lake.kinds.delta.delta_log import (
     actions,
     allow_deletion_vectors,
@@ -29,9 +29,6 @@ from roquet.lake.objects.object_store import ObjectStore, StorageFailed
 from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import TableConflict, TableDamaged
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 ORDERS = ObjectLocation("s3://lake/orders", {"AWS_REGION": "eu-west-1"})
 
@@ -150,7 +147,7 @@ def test_the_log_is_on_the_server_of_the_files_whatever_the_environment_says(
     assert other.requests == 0
 
 
-def test_a_path_with_the_files_of_others_is_left_alone(objects: "DirectoryObjects") -> None:
+def test_a_path_with_the_files_of_others_is_left_alone(objects: DirectoryObjects) -> None:
     store = ObjectStore(ORDERS)
     check_free(ORDERS)
     store.put("_roquet/runs/a", b"{}")

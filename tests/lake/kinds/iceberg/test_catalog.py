@@ -1,15 +1,27 @@
 """Catalogs: a URI, Glue, a configured name; what cannot be used is refused in a sentence."""
 
 import logging
+import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
-from hive_metastore.ttypes import MetaException
+from hive_metastore.ThriftHiveMetastore import Processor
+from hive_metastore.ttypes import (
+    GetTableRequest,
+    GetTableResult,
+    GetTablesRequest,
+    GetTablesResult,
+    MetaException,
+    NoSuchObjectException,
+    Table,
+)
 from moto import mock_aws
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -18,8 +30,13 @@ from pyiceberg.exceptions import (
     ServerError,
     TableAlreadyExistsError,
 )
+from pyiceberg.schema import Schema
 from requests.exceptions import ConnectionError as RequestsConnectionError
+from tests.lake.conftest import TableKind
 from tests.lake.kinds.iceberg.rest_catalog import RestCatalogServer, rest_catalog
+from thrift.protocol import TBinaryProtocol
+from thrift.transport import TSocket, TTransport
+from thrift.transport.TTransport import TTransportException
 
 from roquet.lake.kinds.iceberg import catalog as catalogs
 from roquet.lake.kinds.iceberg.catalog import (
@@ -29,6 +46,7 @@ from roquet.lake.kinds.iceberg.catalog import (
     check_name,
     check_no_secrets,
     explained_catalog,
+    is_hive,
     name_of,
     parse_catalog,
     place_of_new,
@@ -40,15 +58,7 @@ from roquet.lake.snapshot import read_snapshot
 from roquet.lake.table import TableDamaged, TableState
 from roquet.model.errors import ConfigError, RoquetError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
-
 S3 = ObjectLocation("s3://lake/b")
-
-
-@pytest.fixture
-def iceberg(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("iceberg")
 
 
 @pytest.fixture
@@ -94,7 +104,7 @@ def test_two_catalogs_are_one_too_many(texts: list[str]) -> None:
         parse_catalog(texts)
 
 
-def test_a_table_lives_in_a_rest_catalog(iceberg: "TableKind", server: RestCatalogServer) -> None:
+def test_a_table_lives_in_a_rest_catalog(iceberg: TableKind, server: RestCatalogServer) -> None:
     options = parse_catalog([server.uri])
     with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
         iceberg.archive(table, 0, 5)
@@ -109,7 +119,7 @@ def test_a_table_lives_in_a_rest_catalog(iceberg: "TableKind", server: RestCatal
 
 
 def test_a_commit_whose_answer_a_rest_catalog_loses_is_made_once(
-    iceberg: "TableKind", server: RestCatalogServer
+    iceberg: TableKind, server: RestCatalogServer
 ) -> None:
     options = parse_catalog([server.uri])
     with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
@@ -121,7 +131,7 @@ def test_a_commit_whose_answer_a_rest_catalog_loses_is_made_once(
 
 
 def test_a_name_is_one_of_the_configuration(
-    iceberg: "TableKind", server: RestCatalogServer, configured: Callable[[str], None]
+    iceberg: TableKind, server: RestCatalogServer, configured: Callable[[str], None]
 ) -> None:
     configured(f"catalog:\n  prod:\n    uri: {server.uri}\n    token: hunter2\n")
     options = parse_catalog(["prod"])
@@ -150,7 +160,7 @@ def test_what_is_configured_counts_more_than_the_target(
 
 
 def test_a_table_lives_in_glue(
-    iceberg: "TableKind", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
@@ -312,9 +322,8 @@ def test_readers_are_told_nothing_about_commits() -> None:
         assert "archive to" not in str(caught.value)
 
 
-def test_a_reader_whose_file_is_missing_is_told_which(iceberg: "TableKind") -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 5)
+def test_a_reader_whose_file_is_missing_is_told_which(iceberg: TableKind) -> None:
+    iceberg.fill(5)
     for manifest in iceberg.root.rglob("*.avro"):
         manifest.unlink()
     with pytest.raises(TableDamaged, match=r"names is missing; restore it, .*\.avro"):
@@ -322,7 +331,7 @@ def test_a_reader_whose_file_is_missing_is_told_which(iceberg: "TableKind") -> N
 
 
 def test_a_catalog_that_goes_away_under_its_archive_is_a_sentence(
-    iceberg: "TableKind", server: RestCatalogServer
+    iceberg: TableKind, server: RestCatalogServer
 ) -> None:
     options = parse_catalog([server.uri])
     with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
@@ -336,7 +345,7 @@ def test_a_catalog_that_goes_away_under_its_archive_is_a_sentence(
 
 
 def test_a_catalog_that_is_away_or_lost_the_table_is_a_sentence_for_readers(
-    iceberg: "TableKind", server: RestCatalogServer
+    iceberg: TableKind, server: RestCatalogServer
 ) -> None:
     options = parse_catalog([server.uri])
     with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
@@ -354,7 +363,7 @@ def test_a_catalog_that_is_away_or_lost_the_table_is_a_sentence_for_readers(
 
 
 def test_a_table_that_the_catalog_loses_is_not_made_again(
-    iceberg: "TableKind", server: RestCatalogServer
+    iceberg: TableKind, server: RestCatalogServer
 ) -> None:
     options = parse_catalog([server.uri])
     with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
@@ -364,3 +373,81 @@ def test_a_table_that_the_catalog_loses_is_not_made_again(
             iceberg.archive(table, 5, 9)
     with pytest.raises(ConfigError, match="has data files, and the catalog knows no table there"):
         IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options)
+
+
+class MetastoreTables:
+    """Answers of a metastore by the calls that Hive 4 has left; any other call is an error."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = {table.tableName: table for table in tables}
+
+    def get_all_tables(self, _database: str) -> list[str]:
+        return [*self._tables]
+
+    def get_table_req(self, request: GetTableRequest) -> GetTableResult:
+        if request.tblName not in self._tables:
+            raise NoSuchObjectException(request.tblName)
+        return GetTableResult(table=self._tables[request.tblName])
+
+    def get_table_objects_by_name_req(self, request: GetTablesRequest) -> GetTablesResult:
+        return GetTablesResult(tables=[self._tables[name] for name in request.tblNames])
+
+
+def serve(listening: socket.socket, processor: Any) -> None:
+    """Answer one connection after another until the socket is shut down."""
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        with connection, suppress(TTransportException):
+            stream = TSocket.TSocket()
+            stream.setHandle(connection)
+            protocol = TBinaryProtocol.TBinaryProtocol(TTransport.TBufferedTransport(stream))
+            while True:
+                processor.process(protocol, protocol)
+
+
+def hive_table(name: str, **parameters: str) -> Table:
+    return Table(dbName="lake", tableName=name, parameters=parameters)
+
+
+@pytest.fixture
+def metadata(tmp_path: Path) -> str:
+    """The location of the metadata of a table."""
+    with closing(
+        SqlCatalog("sql", uri=f"sqlite:///{tmp_path}/a.db", warehouse=f"file://{tmp_path}")
+    ) as sql:
+        sql.create_namespace("lake")
+        return sql.create_table("lake.orders", Schema()).metadata_location
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, metadata: str) -> Iterator[Catalog]:
+    """The catalog of a metastore with an Iceberg table and one of Hive's own."""
+    iceberg = hive_table("orders", table_type="ICEBERG", metadata_location=metadata)
+    processor = Processor(MetastoreTables([iceberg, hive_table("plain")]))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening, processor))
+        thread.start()
+        uri = f"thrift://127.0.0.1:{listening.getsockname()[1]}"
+        with closing(catalog_of(tmp_path, {"uri": uri})) as opened:
+            yield opened
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_table_is_loaded_by_the_call_that_hive_4_has(catalog: Catalog, metadata: str) -> None:
+    assert catalog.load_table("lake.orders").metadata_location == metadata
+    with pytest.raises(NoSuchTableError, match=r"lake\.letters"):
+        catalog.load_table("lake.letters")
+
+
+def test_iceberg_tables_alone_are_listed(catalog: Catalog) -> None:
+    assert catalog.list_tables("lake") == [("lake", "orders")]
+
+
+def test_only_the_catalog_of_a_metastore_is_one_of_hive(catalog: Catalog, tmp_path: Path) -> None:
+    assert is_hive(catalog)
+    with closing(catalog_of(tmp_path, {})) as sql:
+        assert not is_hive(sql)

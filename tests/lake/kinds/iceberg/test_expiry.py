@@ -1,46 +1,31 @@
 """Expiry: older snapshots go, with the files that only they have; nothing else does."""
 
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from tests.lake.conftest import TableKind, patch_first, raising
 
 from roquet.lake.table import ArchiveTable, ExpiredVersions, TableConflict
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
 
 FUTURE_MS = 4_000_000_000_000
 
 
-@pytest.fixture
-def iceberg(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("iceberg")
-
-
-def merged(iceberg: "TableKind", table: ArchiveTable) -> None:
+def merged(iceberg: TableKind, table: ArchiveTable) -> None:
     """Two batches, and a merge that replaces their four files."""
     iceberg.archive(table, 0, 3)
     iceberg.archive(table, 3, 8)
-    state, directory, old = table.state(iceberg.queues), table.begin(), table.files()
-    rows = [iceberg.batch(range(8), broker=b, queue_id=q) for _, b, q in iceberg.queues]
-    new = iceberg.written(directory, *rows)
-    table.commit(state.then(state.offsets, directory.name, new, old))
-
-
-def catalog(iceberg: "TableKind") -> SqlCatalog:
-    return SqlCatalog("roquet", uri=f"sqlite:///{iceberg.root}/catalog.db")
+    iceberg.merge(table, 8, table.files())
 
 
 def metadata_files(root: Path) -> set[str]:
     return {path.name for path in root.rglob("*.avro")}
 
 
-def test_replaced_files_go_with_the_last_snapshot_that_has_them(iceberg: "TableKind") -> None:
+def test_replaced_files_go_with_the_last_snapshot_that_has_them(iceberg: TableKind) -> None:
     with iceberg.open() as table:
         merged(iceberg, table)
         before = iceberg.on_disk() | metadata_files(iceberg.root)
@@ -52,76 +37,57 @@ def test_replaced_files_go_with_the_last_snapshot_that_has_them(iceberg: "TableK
         assert preview.versions == 1, "the first one says where the archive began"
         assert table.expire(FUTURE_MS, is_preview=False) == ExpiredVersions()
     assert iceberg.places() == iceberg.whole(8)
-    with closing(catalog(iceberg)) as lake:
-        loaded = lake.load_table("roquet.orders")
+    with iceberg.loaded() as loaded:
         for snapshot in loaded.snapshots():
             loaded.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
 
 
-def test_young_snapshots_and_those_with_a_name_stay(iceberg: "TableKind") -> None:
+def test_young_snapshots_and_those_with_a_name_stay(iceberg: TableKind) -> None:
     with iceberg.open() as table:
         merged(iceberg, table)
         assert table.expire(1, is_preview=False) == ExpiredVersions()
-        with closing(catalog(iceberg)) as lake:
-            loaded = lake.load_table("roquet.orders")
+        with iceberg.loaded() as loaded:
             second = loaded.snapshots()[1].snapshot_id
             loaded.manage_snapshots().create_tag(second, "audited").commit()
         assert table.expire(FUTURE_MS, is_preview=False) == ExpiredVersions()
-    with closing(catalog(iceberg)) as lake:
-        tagged = lake.load_table("roquet.orders").scan(snapshot_id=second).to_arrow()
-        assert tagged.num_rows == 16
+    with iceberg.loaded() as loaded:
+        assert loaded.scan(snapshot_id=second).to_arrow().num_rows == 16
 
 
 def test_a_change_of_another_writer_is_met_again(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit: Callable[..., Any] = SqlCatalog.commit_table
-    calls = 0
-
-    def refused_once(*args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise CommitFailedException("another came first")
-        return commit(*args)
-
     with iceberg.open() as table:
         merged(iceberg, table)
-        monkeypatch.setattr(SqlCatalog, "commit_table", refused_once)
+        refused = raising(CommitFailedException("another came first"))
+        calls = patch_first(monkeypatch, SqlCatalog, "commit_table", refused)
         assert table.expire(FUTURE_MS, is_preview=False).versions == 1
-    assert calls == 2
+    assert len(calls) == 2
 
 
 def test_a_table_that_is_turned_back_meanwhile_keeps_what_it_was_turned_to(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit: Callable[..., Any] = SqlCatalog.commit_table
-
-    def turned_back(*args: Any) -> Any:
-        monkeypatch.setattr(SqlCatalog, "commit_table", commit)
-        with closing(catalog(iceberg)) as lake:
-            loaded = lake.load_table("roquet.orders")
+    def turned_back(commit: Callable[..., Any], *args: Any) -> Any:
+        with iceberg.loaded() as loaded:
             second = loaded.snapshots()[1].snapshot_id
             loaded.manage_snapshots().rollback_to_snapshot(second).commit()
         return commit(*args)
 
     with iceberg.open() as table:
         merged(iceberg, table)
-        monkeypatch.setattr(SqlCatalog, "commit_table", turned_back)
+        patch_first(monkeypatch, SqlCatalog, "commit_table", turned_back)
         table.expire(FUTURE_MS, is_preview=False)
     assert len(iceberg.places()) == 16
 
 
 def test_a_writer_that_is_always_too_late_removes_nothing(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> None:
-        raise CommitFailedException("another came first")
-
     with iceberg.open() as table:
         merged(iceberg, table)
         before = iceberg.on_disk()
-        monkeypatch.setattr(SqlCatalog, "commit_table", refuse)
+        monkeypatch.setattr(SqlCatalog, "commit_table", raising(CommitFailedException()))
         with pytest.raises(TableConflict, match="nothing expired"):
             table.expire(FUTURE_MS, is_preview=False)
     assert iceberg.on_disk() == before

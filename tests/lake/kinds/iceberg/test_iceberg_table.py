@@ -2,41 +2,26 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    CommitStateUnknownException,
-)
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
+from tests.lake.conftest import TableKind, patch_first, raising
 
-from roquet.lake.kinds.iceberg import STATE, IcebergTable
-from roquet.lake.maintain.maintenance import retire
+from roquet.lake.kinds.iceberg.iceberg_table import STATE, IcebergTable
 from roquet.lake.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
 from roquet.model.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tests.lake.conftest import TableKind
+Begin = Callable[[Table], Transaction]
 
 
-@pytest.fixture
-def iceberg(kinds: "Callable[[str], TableKind]") -> "TableKind":
-    return kinds("iceberg")
-
-
-def catalog(root: Path) -> SqlCatalog:
-    return SqlCatalog("roquet", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
-
-
-def test_the_partition_is_the_day_of_the_stored_time(iceberg: "TableKind") -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 12)
-    with catalog(iceberg.root) as lake:
-        loaded = lake.load_table("roquet.orders")
+def test_the_partition_is_the_day_of_the_stored_time(iceberg: TableKind) -> None:
+    iceberg.fill(12)
+    with iceberg.loaded() as loaded:
         assert [str(field.transform) for field in loaded.spec().fields] == ["day"]
         late = loaded.scan("stored_at >= '2026-02-01T00:00:00+00:00'")
         assert len(list(late.plan_files())) == 2
@@ -47,26 +32,25 @@ def test_the_partition_is_the_day_of_the_stored_time(iceberg: "TableKind") -> No
         assert snapshot.summary["roquet.number"] == "1"
 
 
-def test_topics_share_a_catalog(iceberg: "TableKind") -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
+def test_topics_share_a_catalog(iceberg: TableKind) -> None:
+    iceberg.fill(3)
     with iceberg.open(wanted=ArchiveIdentity(topic="bills-2026", columns=())) as table:
         assert table.state(()) == TableState(0, {})
     assert iceberg.places() == iceberg.whole(3)
-    with catalog(iceberg.root) as lake:
+    with SqlCatalog("roquet", uri=f"sqlite:///{iceberg.root}/catalog.db") as lake:
         assert sorted(lake.list_tables("roquet")) == [
             ("roquet", "bills_2026"),
             ("roquet", "orders"),
         ]
 
 
-def test_topics_with_the_same_table_name_are_an_error(iceberg: "TableKind") -> None:
+def test_topics_with_the_same_table_name_are_an_error(iceberg: TableKind) -> None:
     iceberg.open(wanted=ArchiveIdentity(topic="a-b", columns=())).close()
     with pytest.raises(ConfigError, match="archive of topic 'a-b', not of 'a_b'"):
         iceberg.open(wanted=ArchiveIdentity(topic="a_b", columns=()))
 
 
-def test_another_catalog_and_another_name(tmp_path: Path, iceberg: "TableKind") -> None:
+def test_another_catalog_and_another_name(tmp_path: Path, iceberg: TableKind) -> None:
     options = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/mine.db",
@@ -79,49 +63,39 @@ def test_another_catalog_and_another_name(tmp_path: Path, iceberg: "TableKind") 
         assert lake.load_table("lake.all").scan().to_arrow().num_rows == 6
 
 
-def test_a_warehouse_that_is_no_directory_is_an_error(tmp_path: Path, iceberg: "TableKind") -> None:
+def test_a_warehouse_that_is_no_directory_is_an_error(tmp_path: Path, iceberg: TableKind) -> None:
     options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/mine.db", "warehouse": "s3://bucket/w"}
     with pytest.raises(ConfigError, match="is no directory"):
         IcebergTable(iceberg.root, iceberg.wanted, catalog=options)
 
 
-def test_a_table_that_is_no_archive_is_left_alone(iceberg: "TableKind") -> None:
+def test_a_table_that_is_no_archive_is_left_alone(iceberg: TableKind) -> None:
     iceberg.open().close()
-    with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as change:
+    with iceberg.loaded() as loaded, loaded.transaction() as change:
         change.remove_properties("roquet.archive")
     with pytest.raises(ConfigError, match=r"roquet\.orders of .* is not an archive"):
         iceberg.open()
 
 
 def test_changes_of_other_writers_do_not_disturb_the_archive(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer changes the table after it was read and before our change."""
-    changes = 0
 
-    def begin_after_another(table: Table) -> Transaction:
-        nonlocal changes
-        changes += 1
-        if changes == 1:
-            with catalog(iceberg.root) as lake:
-                change = begin(lake.load_table("roquet.orders"))
-                change.set_properties({"owner": "me"}).commit_transaction()
+    def begin_after_another(begin: Begin, table: Table) -> Transaction:
+        with iceberg.loaded() as loaded:
+            begin(loaded).set_properties({"owner": "me"}).commit_transaction()
         return begin(table)
 
-    begin = Table.transaction
-    monkeypatch.setattr(Table, "transaction", begin_after_another)
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
+    patch_first(monkeypatch, Table, "transaction", begin_after_another)
+    iceberg.fill(3)
     assert iceberg.places() == iceberg.whole(3)
 
 
 def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Table) -> Transaction:
-        raise CommitFailedException("another writer came first")
-
-    monkeypatch.setattr(Table, "transaction", refuse)
+    monkeypatch.setattr(Table, "transaction", raising(CommitFailedException()))
     with iceberg.open() as table, pytest.raises(TableConflict, match="other writers changed"):
         iceberg.archive(table, 0, 3)
     assert iceberg.state() == TableState(0, {})
@@ -129,48 +103,39 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
 
 
 def test_a_change_of_an_outdated_snapshot_is_refused_and_made_once(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pyiceberg would repeat the change by itself, and so add the same files twice."""
-    begins = 0
 
-    def begin_before_another(table: Table) -> Transaction:
-        nonlocal begins
-        begins += 1
+    def begin_before_another(begin: Begin, table: Table) -> Transaction:
         change = begin(table)
-        if begins == 1:
-            with catalog(iceberg.root) as lake:
-                other = lake.load_table("roquet.orders")
-                other.append(other.scan().to_arrow().slice(0, 0))
+        with iceberg.loaded() as other:
+            other.append(other.scan().to_arrow().slice(0, 0))
         return change
 
-    begin = Table.transaction
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
-        monkeypatch.setattr(Table, "transaction", begin_before_another)
+        begins = patch_first(monkeypatch, Table, "transaction", begin_before_another)
         iceberg.archive(table, 3, 5)
-    assert begins == 3, "ours, the other writer's, and ours again"
+    assert len(begins) == 3, "ours, the other writer's, and ours again"
     assert iceberg.places() == iceberg.whole(5)
-    with catalog(iceberg.root) as lake:
-        retries = lake.load_table("roquet.orders").properties["commit.retry.num-retries"]
-    assert retries == "0"
+    with iceberg.loaded() as loaded:
+        assert loaded.properties["commit.retry.num-retries"] == "0"
 
 
 def test_a_change_is_found_even_if_another_one_followed(
-    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+    iceberg: TableKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer was lost, and the property with the state is that of the next change."""
-    commit: Callable[..., Any] = SqlCatalog.commit_table
 
-    def loses(*args: Any) -> None:
-        monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+    def loses(commit: Callable[..., Any], *args: Any) -> None:
         commit(*args)
-        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as next_:
+        with iceberg.loaded() as loaded, loaded.transaction() as next_:
             next_.set_properties({STATE: '{"number":2,"offsets":{},"attempt":"another"}'})
         raise CommitStateUnknownException("the answer was lost")
 
     with iceberg.open() as table:
-        monkeypatch.setattr(SqlCatalog, "commit_table", loses)
+        patch_first(monkeypatch, SqlCatalog, "commit_table", loses)
         iceberg.archive(table, 0, 3)
     assert iceberg.places() == iceberg.whole(3)
 
@@ -196,12 +161,12 @@ def add_partition(table: Table) -> None:
     ],
 )
 def test_a_change_that_our_files_do_not_fit_is_a_sentence(
-    iceberg: "TableKind", change: Callable[[Table], None], says: str
+    iceberg: TableKind, change: Callable[[Table], None], says: str
 ) -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
-        with catalog(iceberg.root) as lake:
-            change(lake.load_table("roquet.orders"))
+        with iceberg.loaded() as loaded:
+            change(loaded)
         with pytest.raises(ConfigError, match=says):
             iceberg.archive(table, 3, 5)
     with pytest.raises(ConfigError, match=says):
@@ -209,55 +174,38 @@ def test_a_change_that_our_files_do_not_fit_is_a_sentence(
     assert iceberg.places() == iceberg.whole(3)
 
 
-def test_a_column_that_another_writer_made_wider_is_written_on(iceberg: "TableKind") -> None:
+def test_a_column_that_another_writer_made_wider_is_written_on(iceberg: TableKind) -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
-        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").update_schema() as to:
+        with iceberg.loaded() as loaded, loaded.update_schema() as to:
             to.update_column("queue_id", LongType())
         iceberg.archive(table, 3, 5)
     assert iceberg.places() == iceberg.whole(5)
 
 
-def test_a_table_that_was_set_back_is_not_written_on(iceberg: "TableKind") -> None:
+def test_a_table_that_was_set_back_is_not_written_on(iceberg: TableKind) -> None:
     """Its offsets are those of before: what lies between would be missing for ever."""
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
         iceberg.archive(table, 3, 5)
-        with catalog(iceberg.root) as lake:
-            loaded = lake.load_table("roquet.orders")
+        with iceberg.loaded() as loaded:
             [first, last] = [each.snapshot_id for each in loaded.snapshots()]
             loaded.manage_snapshots().set_current_snapshot(first).commit()
         with pytest.raises(ConfigError, match=f"was set back to snapshot {first}, from before .*"):
             iceberg.archive(table, 5, 9)
     with pytest.raises(ConfigError, match=rf"the archive's last one \({last}\), so rows up to"):
         iceberg.open()
-    with catalog(iceberg.root) as lake:
-        lake.load_table("roquet.orders").manage_snapshots().set_current_snapshot(last).commit()
+    with iceberg.loaded() as loaded:
+        loaded.manage_snapshots().set_current_snapshot(last).commit()
     with iceberg.open() as table:
         iceberg.archive(table, 5, 9)
     assert iceberg.places() == iceberg.whole(9)
 
 
-def test_days_that_were_removed_may_be_brought_back(iceberg: "TableKind") -> None:
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 15)
-        retire(table, "2026-02-01")
-        with catalog(iceberg.root) as lake:
-            loaded = lake.load_table("roquet.orders")
-            first = loaded.snapshots()[0].snapshot_id
-            loaded.manage_snapshots().set_current_snapshot(first).commit()
-        iceberg.archive(table, 15, 17)
-    iceberg.open().close()
-    assert iceberg.places() == iceberg.whole(17)
-
-
-def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: "TableKind") -> None:
+def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: TableKind) -> None:
     """Its next commit has the number of the one that was given up."""
-    with iceberg.open() as table:
-        iceberg.archive(table, 0, 3)
-        iceberg.archive(table, 3, 5)
-    with catalog(iceberg.root) as lake:
-        loaded = lake.load_table("roquet.orders")
+    iceberg.fill(3, 5)
+    with iceberg.loaded() as loaded:
         first = loaded.snapshots()[0]
         assert first.summary is not None
         with loaded.transaction() as to:
@@ -270,10 +218,10 @@ def test_a_table_that_was_set_back_with_its_state_goes_on_from_there(iceberg: "T
     assert iceberg.places() == iceberg.whole(9)
 
 
-def test_a_table_without_its_state_does_not_begin_again(iceberg: "TableKind") -> None:
+def test_a_table_without_its_state_does_not_begin_again(iceberg: TableKind) -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
-        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as to:
+        with iceberg.loaded() as loaded, loaded.transaction() as to:
             to.remove_properties(STATE)
         with pytest.raises(TableDamaged, match=f"has no property {STATE} any more, so its offsets"):
             table.state(iceberg.queues)

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.table import Table
-from tests.lake.conftest import QUEUES, WANTED, archive, batch, places, whole, written
+from tests.lake.conftest import (
+    QUEUES,
+    WANTED,
+    archive,
+    batch,
+    location_of,
+    merge,
+    places,
+    whole,
+    written,
+)
 
 from roquet.lake.files import object_staging
 from roquet.lake.kinds.iceberg import IcebergTable, catalog_of
 from roquet.lake.kinds.iceberg.named_files import named_files
-from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import ObjectStore
-from roquet.lake.open_table import table_location
 from roquet.lake.table import TableDamaged
 from roquet.model.errors import ConfigError
 
@@ -38,20 +46,18 @@ class Lake:
         return {"uri": f"sqlite:///{self.folder}/{name}.db"}
 
     def open(self, name: str = "catalog") -> IcebergTable:
-        return IcebergTable(table_location(ROOT), WANTED, catalog=self.catalog(name))
+        return IcebergTable(location_of(ROOT), WANTED, catalog=self.catalog(name))
 
     @contextmanager
     def loaded(self, name: str = "catalog") -> Iterator[Table]:
         """The table as its catalog has it."""
-        with catalog_of(table_location(ROOT), self.catalog(name)) as catalog:
+        with catalog_of(location_of(ROOT), self.catalog(name)) as catalog:
             yield catalog.load_table("roquet.orders")
 
     @property
     def store(self) -> ObjectStore:
         """The objects below the table."""
-        home = table_location(HOME)
-        assert isinstance(home, ObjectLocation)
-        return ObjectStore(home)
+        return ObjectStore(location_of(HOME))
 
     def files(self) -> set[str]:
         """The names of all data files in the store."""
@@ -106,7 +112,7 @@ def test_files_that_another_catalog_names_stay(lake: Lake) -> None:
     """It has taken the table over, and goes on from there."""
     with lake.loaded() as table:
         where = table.metadata_location
-    with catalog_of(table_location(ROOT), lake.catalog("other")) as other:
+    with catalog_of(location_of(ROOT), lake.catalog("other")) as other:
         other.create_namespace("roquet")
         other.register_table("roquet.orders", where)
     with lake.open("other") as table:
@@ -127,17 +133,11 @@ def test_files_that_another_catalog_names_in_past_metadata_stay(lake: Lake) -> N
     with lake.loaded() as table:
         where = table.metadata_location
         [first] = table.snapshots()
-    with catalog_of(table_location(ROOT), lake.catalog("other")) as other:
+    with catalog_of(location_of(ROOT), lake.catalog("other")) as other:
         other.create_namespace("roquet")
         other.register_table("roquet.orders", where)
     with lake.open() as table:
-        state, old, attempt = table.state(QUEUES), table.files(), table.begin()
-        merged = [
-            file
-            for _, broker, queue_id in QUEUES
-            for file in written(attempt, batch(range(5), broker=broker, queue_id=queue_id))
-        ]
-        table.commit(state.then(state.offsets, attempt.name, merged, old))
+        merge(table, 5, table.files())
     with lake.loaded() as loaded:
         loaded.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
         assert any(entry.metadata_file == where for entry in loaded.refresh().metadata.metadata_log)

@@ -1,9 +1,9 @@
 """Table place: inside of the target, and free of the files of others."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.lake.conftest import DirectoryObjects
 
 from roquet.lake.kinds.iceberg.table_place import (
     check_free,
@@ -15,9 +15,6 @@ from roquet.lake.kinds.iceberg.table_place import (
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.objects.object_store import ObjectStore
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tests.lake.conftest import DirectoryObjects
 
 
 def test_a_table_has_to_lie_in_its_target() -> None:
@@ -35,7 +32,7 @@ def test_paths_are_relative_to_the_tables_files() -> None:
         assert relative_path(f"{home}/data/{path}") == path
 
 
-def test_a_new_table_shares_its_place_with_no_other_files(objects: "DirectoryObjects") -> None:
+def test_a_new_table_shares_its_place_with_no_other_files(objects: DirectoryObjects) -> None:
     target = ObjectLocation("s3://lake/b")
     check_free(target, "s3a://lake/b/roquet/orders/")
     ObjectStore(ObjectLocation("s3://lake/b/roquet/orders")).put("theirs.csv", b"")

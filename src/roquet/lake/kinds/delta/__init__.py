@@ -2,7 +2,7 @@
 
 delta_table       the archive's table: its state, its commits, its files
 storage           how deltalake reaches a log; conditional_puts checks that a store obeys it
-entries           entries of a log, newest first; restores are found there
-actions           files of a table as entries of its log; statistics completes what they say
+log_entries       entries of a log, newest first, and restores among them
+actions           files of a table as entries of its log, and what they say of them
 columns           the schema, body columns, columns with statistics
 """

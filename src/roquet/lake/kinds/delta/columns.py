@@ -12,9 +12,9 @@ from roquet.lake.columns.body_columns import (
     file_schema,
     new_fields,
 )
-from roquet.lake.columns.column_check import check_columns
 from roquet.lake.columns.column_statistics import STATISTICS_COLUMNS
 from roquet.lake.columns.partition_scheme import HOUR
+from roquet.lake.columns.partitioning import check_columns
 from roquet.lake.files.output_files import PREFIX
 from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.table import ArchiveIdentity, TableConflict

@@ -12,10 +12,8 @@ one small table here:
     one finds the other's table before it sends        nothing is known yet
 """
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from enum import Enum, auto
 from functools import lru_cache
 from threading import Barrier, BrokenBarrierError
 from typing import Final
@@ -50,17 +48,6 @@ TRIES: Final = 10
 FIELDS: Final = pa.schema({"unused": pa.int32()})
 
 
-class PutResult(Enum):
-    """Outcomes of the creation of one table by two writers."""
-
-    REFUSED = auto()
-    """The store refused the second request."""
-    DOUBLED = auto()
-    """The store accepted both."""
-    UNKNOWN = auto()
-    """Only one request was sent, or answered."""
-
-
 def check_conditional_puts(location: ObjectLocation) -> None:
     """Raise ConfigError when the store of a location ignores the condition of such requests.
 
@@ -92,42 +79,44 @@ def check_server(url: str, options: tuple[tuple[str, str], ...]) -> None:
 
 
 def _is_safe(location: ObjectLocation, directory: str) -> bool:
-    counts = Counter[PutResult]()
+    doubles = 0
     for number in range(TRIES):
         place = ObjectLocation(location.file(f"{directory}/{number}"), location.options)
-        result = create_twice(place, location)
-        if result is PutResult.REFUSED:
+        refuses = create_twice(place, location)
+        if refuses:
             return True
-        counts[result] += 1
-        if counts[PutResult.DOUBLED] == DOUBLES_MIN:
+        doubles += refuses is False
+        if doubles == DOUBLES_MIN:
             return False
     condition = location.provider.condition
     log.warning("%s: it is unknown whether the store honours %s", location, condition)
     return True
 
 
-def create_twice(place: ObjectLocation, location: ObjectLocation) -> PutResult:
-    """Create the table of a free place from two threads; errors speak of `location`."""
+def create_twice(place: ObjectLocation, location: ObjectLocation) -> bool | None:
+    """Create the table of a free place from two threads; errors speak of `location`.
+
+    Whether the store refused one of two requests; None when not both were sent and answered.
+    """
     barrier = Barrier(WRITERS, timeout=START_S)
     with ThreadPoolExecutor(WRITERS, "roquet-puts") as pool:
         ended = [pool.submit(_create, place, barrier) for _ in range(WRITERS)]
         errors = [error for each in ended if (error := each.result()) is not None]
-    return result_of(errors, location)
+    return is_refused(errors, location)
 
 
-def result_of(errors: list[Exception], location: ObjectLocation) -> PutResult:
+def is_refused(errors: list[Exception], location: ObjectLocation) -> bool | None:
     """The result, from the errors of both writers; raises StorageFailed when nothing was sent."""
     from deltalake.exceptions import CommitFailedError
 
     if not errors:
-        return PutResult.DOUBLED
+        return False
     if any(isinstance(error, CommitFailedError) for error in errors):
-        return PutResult.REFUSED
-    if any(isinstance(error, BrokenBarrierError) or EXISTS in str(error) for error in errors):
-        return PutResult.UNKNOWN
-    if len(errors) == WRITERS:
+        return True
+    is_early = any(isinstance(each, BrokenBarrierError) or EXISTS in str(each) for each in errors)
+    if len(errors) == WRITERS and not is_early:
         raise explanation(errors[0], location) from errors[0]
-    return PutResult.UNKNOWN
+    return None
 
 
 def _create(place: ObjectLocation, barrier: Barrier) -> Exception | None:

@@ -11,11 +11,12 @@ table is read again. So it is when the answer of an object store was lost: the e
 and names its attempt.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -26,10 +27,8 @@ from roquet.lake.files.object_staging import ObjectStaging
 from roquet.lake.files.staging import Staging, check_target, clean_if_due, unnamed_files
 from roquet.lake.kinds.delta import actions as delta_actions
 from roquet.lake.kinds.delta import columns as delta_columns
-from roquet.lake.kinds.delta import restores as delta_restores
 from roquet.lake.kinds.delta.conditional_puts import check_conditional_puts
-from roquet.lake.kinds.delta.entries import entries
-from roquet.lake.kinds.delta.statistics import ListedFile, incomplete_files, restated
+from roquet.lake.kinds.delta.log_entries import check_not_restored, entries, is_restored
 from roquet.lake.kinds.delta.storage import (
     LOG,
     check_free,
@@ -39,11 +38,12 @@ from roquet.lake.kinds.delta.storage import (
     explained_log,
     log_options,
 )
-from roquet.lake.objects.object_location import StagingDirectory, TableLocation
+from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.objects.object_store import explanation
 from roquet.lake.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.lake.table import (
     ArchiveIdentity,
+    ArchiveTable,
     DataFile,
     ExpiredVersions,
     StagingArea,
@@ -83,7 +83,7 @@ HISTORY_MAX: Final = 100
 """Log entries that are searched for a commit whose answer was lost, or for what a restore undid."""
 
 
-class DeltaTable:
+class DeltaTable(ArchiveTable):
     """An archive as a Delta table, in a directory or an object store."""
 
     def __init__(
@@ -119,15 +119,6 @@ class DeltaTable:
             ids = topic_ids(self._log, self.identity.topic, offsets)
             return TableState(self._number(), offsets, ids)
 
-    @property
-    def storage(self) -> Mapping[str, str]:
-        """The options of the object store, if the table lies in one."""
-        return {} if isinstance(self._root, Path) else self._root.options
-
-    def begin(self) -> StagingDirectory:
-        """Where the tasks of a new attempt write their files."""
-        return self._staging.begin()
-
     def commit(self, commit: TableCommit) -> None:
         """Bring the files to their days, then add the log entry."""
         before = from_json(commit.before)
@@ -153,26 +144,15 @@ class DeltaTable:
         """The files that the log names; ConfigError where another writer keeps rows otherwise."""
         self._update()
         check_plain_files(self._log, self._root)
-        return delta_actions.files_of(pa.table(self._log.get_add_actions(flatten=True)))
-
-    def path(self, file: DataFile) -> str:
-        """The path or URL of one of the files."""
-        return self._staging.address(file)
-
-    def clean(self) -> int:
-        """Remove files that no version of the table names and no commit can name any more."""
-        return self._staging.clean(self._all_named)
+        return delta_actions.files_of(self._listed())
 
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
         """Remove files that no version of the table has had since this time (a vacuum)."""
         self._update()
         forgotten = self._forgotten(before_ms)
         hours = -(-max(0, SYSTEM_CLOCK.now_ms() - before_ms) // HOUR_MS)  # rounded up
-        with explained_log(self._root):
+        with self._adding():
             removed = self._log.vacuum(hours, is_preview, enforce_retention_duration=False)
-        first = self._log.version() + 1
-        self._update()
-        self._keep(first)
         for path in () if is_preview else forgotten:
             self._disk.remove(path)
         return ExpiredVersions(files=len(removed) + len(forgotten))
@@ -188,7 +168,7 @@ class DeltaTable:
         if not isinstance(self._root, Path) or is_older or not is_default:
             return []
         try:
-            return unnamed_files(self._root, self._all_named(), before_ms)
+            return unnamed_files(self._root, self._named_paths(), before_ms)
         except TableConflict as error:
             log.warning("files that were replaced long ago stay: %s", error)
             return []
@@ -200,11 +180,8 @@ class DeltaTable:
 
     def add_body_fields(self, fields: Iterable[BodyField]) -> None:
         """Add columns for these fields, unless they are there."""
-        first = self._log.version() + 1
-        with explained_log(self._root):
+        with self._adding():
             delta_columns.add_body_fields(self._log, [*fields], self._root)
-        self._update()
-        self._keep(first)
 
     def incomplete_files(self) -> Sequence[DataFile]:
         """The files whose statistics in the log are incomplete."""
@@ -220,16 +197,6 @@ class DeltaTable:
         for at in range(0, len(files), delta_actions.FILES_AT_ONCE):
             self._restate(files[at : at + delta_actions.FILES_AT_ONCE])
         return len(files)
-
-    def close(self) -> None:
-        """Release the lock of a directory, the mark of a run in an object store."""
-        self._staging.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _opened(self, wanted: ArchiveIdentity) -> "tuple[Log, ArchiveIdentity]":
         """The table's log and the archive's identity; creates the table when there is none."""
@@ -263,9 +230,9 @@ class DeltaTable:
         later = self._log.version() - self._own_version
         newest_first = entries(self._root, self._log.version())
         found = [*islice(newest_first, max(0, later))]
-        if delta_restores.is_restored(found):
+        if is_restored(found):
             found += islice(newest_first, HISTORY_MAX)
-            delta_restores.check_not_restored(found, self._own_version, self._root)
+            check_not_restored(found, self._own_version, self._root)
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
@@ -281,7 +248,6 @@ class DeltaTable:
         return delta_columns.table_schema(identity)
 
     def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:
-        """The names of the columns by which the table is partitioned."""
         return delta_columns.partition_columns(identity)
 
     def _made(self, identity: ArchiveIdentity) -> "Log":
@@ -317,40 +283,34 @@ class DeltaTable:
         """Say in the table which columns have statistics; False if that added no entry."""
         if self.says_statistics:
             return False
-        first = self._log.version() + 1
-        with explained_log(self._root):
+        with self._adding():
             delta_columns.declare_statistics(self._log, self.identity)
-        self._update()
-        self._keep(first)
         return self.says_statistics
 
-    def _incomplete(self) -> Sequence[ListedFile]:
+    def _incomplete(self) -> Sequence[delta_actions.ListedFile]:
         """The archive's files with incomplete statistics in the version that was read last."""
         check_plain_files(self._log, self._root)
         if not self._has_ranges(unless_said=True):
             return ()
-        with explained_log(self._root):
-            listed = pa.table(self._log.get_add_actions(flatten=True))
-        return incomplete_files(listed, delta_columns.statistics_columns(self.identity))
+        columns = delta_columns.statistics_columns(self.identity)
+        return delta_actions.incomplete_files(self._listed(), columns)
 
-    def _restate(self, files: Sequence[ListedFile]) -> None:
+    def _restate(self, files: Sequence[delta_actions.ListedFile]) -> None:
         """Add an entry with the statistics of these files; those that are gone by then are not."""
         from deltalake.exceptions import CommitFailedError
 
         columns = delta_columns.statistics_columns(self.identity)
-        entries = [*restated(files, columns, self.path, self.storage)]
+        entries = [*delta_actions.restated(files, columns, self.path, self.storage)]
         for _ in range(TRIES):
             check_plain_files(self._log, self._root)  # a file keeps its name with deleted rows
-            present, first = self._paths(), self._log.version() + 1
+            present = self._paths()
             try:
-                with explained_log(self._root):
+                with self._adding():
                     self._add_actions([each for each in entries if each.path in present])
             except CommitFailedError:  # another entry came first
                 self._update()
-                continue
-            self._update()
-            self._keep(first)
-            return
+            else:
+                return
         raise TableConflict(
             f"other writers changed {self._root} {TRIES} times in a row; statistics stay incomplete"
         )
@@ -436,6 +396,15 @@ class DeltaTable:
             commit_properties=CommitProperties(max_commit_retries=0, **properties),
         )
 
+    @contextmanager
+    def _adding(self) -> Iterator[None]:
+        """Explain the errors of a block that adds entries; then read them and make them durable."""
+        first = self._log.version() + 1
+        with explained_log(self._root):
+            yield
+        self._update()
+        self._keep(first)
+
     def _keep(self, first: int) -> None:
         """Make the entries from this version on durable; deltalake does not sync files."""
         if not isinstance(self._root, Path):
@@ -446,12 +415,14 @@ class DeltaTable:
         self._disk.sync(directory)
 
     def _paths(self) -> set[str]:
-        """The paths of the files in the version that was read last."""
-        with explained_log(self._root):
-            actions = pa.table(self._log.get_add_actions(flatten=True))
-        return set(actions["path"].to_pylist())
+        return set(self._listed()["path"].to_pylist())
 
-    def _all_named(self) -> set[str]:
+    def _listed(self) -> pa.Table:
+        """The files in the version that was read last, as flat add actions."""
+        with explained_log(self._root):
+            return pa.table(self._log.get_add_actions(flatten=True))
+
+    def _named_paths(self) -> set[str]:
         """The paths of the table's files, and of those that older versions still have.
 
         TableConflict when another writer's clock is ahead, so that those are not known.
@@ -459,11 +430,8 @@ class DeltaTable:
         self._update()
         check_stamps(self._log, self._root, SYSTEM_CLOCK.now_ms())
         with explained_log(self._root):
-            actions = pa.table(self._log.get_add_actions(flatten=True))
-            removed = self._log.vacuum(
-                retention_hours=0, dry_run=True, enforce_retention_duration=False
-            )
-        return {*actions["path"].to_pylist(), *removed}
+            removed = self._log.vacuum(0, dry_run=True, enforce_retention_duration=False)
+        return {*self._paths(), *removed}
 
     def _number(self) -> int:
         return self._log.transaction_version(self._app()) or 0

@@ -8,13 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from roquet.lake.objects.object_location import (
-    ENDPOINT,
-    GOOGLE,
-    S3,
-    ObjectLocation,
-    TableLocation,
-)
+from roquet.lake.objects.object_location import ENDPOINT, GOOGLE, S3, ObjectLocation, TableLocation
 from roquet.lake.objects.object_store import ObjectStore, explanation
 from roquet.lake.table import TableConflict, TableDamaged
 from roquet.model.errors import ConfigError
@@ -144,6 +138,23 @@ def check_stamps(log: "Log", where: TableLocation, now_ms: int) -> None:
             "machine's clock, so nothing says which files older versions have, and none of those "
             "was removed: set the clocks, and start again after that time"
         )
+
+
+@contextmanager
+def opened_log(root: TableLocation) -> "Iterator[Log]":
+    """The log of a table that is read, with errors as sentences; ConfigError without a table."""
+    check_installed()
+    from deltalake import DeltaTable as Log
+
+    if not isinstance(root, Path):
+        store = ObjectStore(root)
+        store.check_bucket()
+        if not store.has_directory(LOG):
+            raise ConfigError(f"{root} is no delta table: it has no {LOG}")
+    with explained_log(root):
+        log = Log(str(root), storage_options=log_options(root))
+        check_plain_files(log, root)
+        yield log
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.lake.kinds.iceberg.hive_calls import is_hive, use_calls_of_hive_4
 from roquet.lake.kinds.iceberg.table_place import local_path
 from roquet.lake.objects.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
 from roquet.lake.objects.object_store import explanation, retry_strategy
@@ -22,6 +21,7 @@ from roquet.model.errors import ConfigError, RoquetError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.typedef import Identifier
 
 NAMESPACE: Final = "roquet"
 """The namespace of tables that a user has not named."""
@@ -125,9 +125,10 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
     """The catalog with the user's options over `known` ones; ConfigError for one there is not."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
+    from pyiceberg.utils.config import Config
 
     name = options.get(NAME, CATALOG_NAME)
-    configured = _configured(name)
+    configured: dict[str, Any] = {**(Config().get_catalog_config(name) or {})}
     rest = {key: value for key, value in options.items() if key != NAME}
     if not configured and name == GLUE:
         rest.setdefault("type", GLUE)
@@ -139,7 +140,8 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
     try:
         # What the user has configured counts more than what is derived from the target.
         derived = {key: value for key, value in known.items() if key not in configured}
-        if _is_rest({**configured, **rest}):
+        chosen = {**configured, **rest}
+        if str(chosen.get("type") or chosen.get("uri")).lower().startswith(("rest", "http")):
             derived.pop(WAREHOUSE, None)  # there it is a name, which the server gives
         catalog = load_catalog(name, **{**derived, **configured, **rest})
     except (NotInstalledError, ModuleNotFoundError) as error:
@@ -150,18 +152,6 @@ def _load(known: Mapping[str, str], options: Mapping[str, str]) -> "Catalog":
         use_calls_of_hive_4(catalog)
         _silence_thrift()
     return catalog
-
-
-def _is_rest(options: Mapping[str, object]) -> bool:
-    kind = options.get("type") or str(options.get("uri", ""))
-    return str(kind).lower().startswith(("rest", "http"))
-
-
-def _configured(name: str) -> dict[str, Any]:
-    """The options of a catalog in pyiceberg's configuration file and in the environment."""
-    from pyiceberg.utils.config import Config
-
-    return {**(Config().get_catalog_config(name) or {})}
 
 
 def _silence_thrift() -> None:
@@ -176,13 +166,10 @@ def _missing_text(error: Exception) -> str:
     missing = error if isinstance(error, ImportError) else error.__cause__
     named = re.search(r"pyiceberg\[[\w-]+\]", str(error))
     extra = named.group() if named else "pyiceberg[sql-postgres]"
-    if isinstance(missing, ImportError) and _package(missing) in KERBEROS_PACKAGES:
+    package = (getattr(missing, "name", None) or "").partition(".")[0]
+    if package in KERBEROS_PACKAGES:
         extra = "pyiceberg[hive-kerberos]"  # pyiceberg names the one without
     return f"this catalog needs more of pyiceberg: pip install '{extra}'"
-
-
-def _package(error: ImportError) -> str:
-    return (error.name or "").partition(".")[0]
 
 
 def check_no_secrets(options: Mapping[str, str]) -> None:
@@ -279,14 +266,50 @@ def check_name(name: str) -> None:
 
 def name_of(topic: str) -> str:
     """The default table name of a topic."""
-    return f"{NAMESPACE}.{_plain(topic)}"
-
-
-def _plain(topic: str) -> str:
-    """A topic's name with an underscore for anything but letters and digits."""
-    return "".join(letter if letter.isalnum() else "_" for letter in topic)
+    plain = "".join(letter if letter.isalnum() else "_" for letter in topic)
+    return f"{NAMESPACE}.{plain}"
 
 
 def _first_line(error: Exception) -> str:
     text = getattr(error, "message", None)  # of thrift's errors, whose str() repeats their class
     return (str(text or error).strip().splitlines() or [""])[0]
+
+
+def is_hive(catalog: "Catalog") -> bool:
+    """Whether a catalog is that of a Hive metastore; imports nothing."""
+    return any(each.__module__ == "pyiceberg.catalog.hive" for each in type(catalog).__mro__)
+
+
+def use_calls_of_hive_4(catalog: Any) -> None:
+    """Have this catalog of a Hive metastore read and list its tables by other calls.
+
+    Hive 2.3 to 4 answer them; pyiceberg 0.12 reads tables by calls that Hive lacks since 4.0.1.
+    """
+
+    def list_tables(namespace: "str | Identifier") -> "list[Identifier]":
+        return _table_names(catalog, catalog.identifier_to_database(namespace))
+
+    catalog._get_hive_table = _table
+    catalog.list_tables = list_tables
+
+
+def _table(client: Any, database_name: str, table_name: str) -> Any:
+    from hive_metastore.ttypes import GetTableRequest, NoSuchObjectException
+    from pyiceberg.exceptions import NoSuchTableError
+
+    request = GetTableRequest(dbName=database_name, tblName=table_name)
+    try:
+        return client.get_table_req(request).table
+    except NoSuchObjectException as error:
+        raise NoSuchTableError(f"{database_name}.{table_name}") from error
+
+
+def _table_names(catalog: Any, database_name: str) -> "list[Identifier]":
+    from hive_metastore.ttypes import GetTablesRequest
+
+    with catalog._client as client:
+        names = client.get_all_tables(db_name=database_name)
+        request = GetTablesRequest(dbName=database_name, tblNames=names)
+        tables = client.get_table_objects_by_name_req(request).tables if names else []
+    kinds = {each.tableName: each.parameters.get("table_type", "") for each in tables}
+    return [(database_name, name) for name, kind in kinds.items() if kind.lower() == "iceberg"]

@@ -10,7 +10,7 @@ column, without columns for them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from roquet.lake.columns.body_columns import BodyField, file_schema
 from roquet.lake.files.disk import Disk
 from roquet.lake.files.staging import check_target, clean_if_due
-from roquet.lake.kinds.iceberg import columns
+from roquet.lake.kinds.iceberg import layout
 from roquet.lake.kinds.iceberg.catalog import (
     catalog_of,
     check_catalog,
@@ -28,23 +28,8 @@ from roquet.lake.kinds.iceberg.catalog import (
     name_of,
     place_of_new,
 )
-from roquet.lake.kinds.iceberg.commit_tries import CommitTries
-from roquet.lake.kinds.iceberg.data_files import (
-    check_no_deletes,
-    described,
-    entries_of,
-    file_of,
-)
-from roquet.lake.kinds.iceberg.expiry import expire
-from roquet.lake.kinds.iceberg.layout import (
-    check_writable,
-    partition_fields,
-    partition_record,
-    set_layout,
-)
-from roquet.lake.kinds.iceberg.lineage import check_lineage
-from roquet.lake.kinds.iceberg.named_files import named_files
-from roquet.lake.kinds.iceberg.snapshot_commit import commit_change
+from roquet.lake.kinds.iceberg.commits import CommitTries, check_lineage, commit_change
+from roquet.lake.kinds.iceberg.named_files import expire, named_files
 from roquet.lake.kinds.iceberg.table_place import (
     check_free,
     check_place,
@@ -52,11 +37,12 @@ from roquet.lake.kinds.iceberg.table_place import (
     relative_path,
     staging_area,
 )
-from roquet.lake.objects.object_location import StagingDirectory, TableLocation
+from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.objects.object_store import ObjectStore
 from roquet.lake.queue_offsets import QueueKey, QueueOffsets, from_json
 from roquet.lake.table import (
     ArchiveIdentity,
+    ArchiveTable,
     DataFile,
     ExpiredVersions,
     TableCommit,
@@ -98,7 +84,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-class IcebergTable:
+class IcebergTable(ArchiveTable):
     """An archive as an Iceberg table of a catalog."""
 
     def __init__(
@@ -132,15 +118,6 @@ class IcebergTable:
         note = self._note()
         return TableState(note.number, from_json(note.offsets), note.topic_ids)
 
-    @property
-    def storage(self) -> Mapping[str, str]:
-        """The options of the object store, if the table lies in one."""
-        return {} if isinstance(self._root, Path) else self._root.options
-
-    def begin(self) -> StagingDirectory:
-        """Where the tasks of a new attempt write their files."""
-        return self._staging.begin()
-
     def commit(self, commit: TableCommit) -> None:
         """Bring the files to their days, then commit the snapshot."""
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -173,24 +150,9 @@ class IcebergTable:
             self._table.refresh()
             self._check_no_deletes()
             return [
-                file_of(entry) for entry in entries_of(self._table, self._table.current_snapshot())
+                layout.file_of(entry)
+                for entry in layout.entries_of(self._table, self._table.current_snapshot())
             ]
-
-    def path(self, file: DataFile) -> str:
-        """The path or URL of one of the files."""
-        return self._staging.address(file)
-
-    def incomplete_files(self) -> Sequence[DataFile]:
-        """None: a column without bounds is read."""
-        return ()
-
-    def complete_statistics(self) -> int:
-        """Nothing: a column without bounds is read."""
-        return 0
-
-    def clean(self) -> int:
-        """Remove files that no metadata of the table names and no commit can name any more."""
-        return self._staging.clean(self._named_paths)
 
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
         """Expire older snapshots, and remove the files that only they have."""
@@ -202,25 +164,19 @@ class IcebergTable:
         """The body columns of the table's schema."""
         with explained_catalog(self._root):
             self._table.refresh()
-        return columns.body_fields(self._table) if self.identity.body_format else ()
+        return layout.body_fields(self._table) if self.identity.body_format else ()
 
     def add_body_fields(self, fields: Iterable[BodyField]) -> None:
         """Add columns for these fields, unless they are there."""
         with explained_catalog(self._root):
-            columns.add_body_fields(self._table, [*fields], self._name)
+            layout.add_body_fields(self._table, [*fields], self._name)
 
     def close(self) -> None:
         """Release the lock and close the catalog."""
-        self._staging.close()
+        super().close()
         close = getattr(self._catalog, "close", None)
         if close is not None:
             close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _opened(
         self, root: TableLocation, wanted: ArchiveIdentity
@@ -263,20 +219,17 @@ class IcebergTable:
         return file_schema(identity.columns, () if identity.body_format else None)
 
     def _set_layout(self, making: "Transaction", identity: ArchiveIdentity) -> None:
-        """Give a new table its partition fields and its sort order."""
-        set_layout(making, identity)
+        layout.set_layout(making, identity)
 
     def _partition_fields(self) -> Sequence[tuple[str, str]]:
-        """The columns and the transforms of the table's partition fields."""
-        return partition_fields(self.identity)
+        return layout.partition_fields(self.identity)
 
     def _record(self, file: DataFile) -> "Record":
-        """The values of the partition fields of a file."""
-        return partition_record(file, self.identity.scheme)
+        return layout.partition_record(file, self.identity.scheme)
 
     def _check_writable(self) -> None:
         """Raise ConfigError when another writer has made the table one of other rows."""
-        check_writable(
+        layout.check_writable(
             self._table, self._schema(self.identity), self._partition_fields(), self._where
         )
         check_lineage(self._table, self._whole_snapshots(), self._where)
@@ -303,11 +256,10 @@ class IcebergTable:
     def _check_no_deletes(self) -> None:
         """Raise ConfigError while the version that was read last has delete files."""
         with explained_catalog(self._root):
-            check_no_deletes(self._table, self._where)
+            layout.check_no_deletes(self._table, self._where)
 
     @property
     def _where(self) -> str:
-        """The table's name and place, for texts."""
         return f"the table {self._name} of {self._root}"
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
@@ -336,9 +288,9 @@ class IcebergTable:
         note = msgspec.json.encode(known).decode()
         summary = {NUMBER: str(commit.number), OFFSETS: note}
         gone = {file.path for file in commit.removed}
-        present = entries_of(self._table, self._table.current_snapshot()) if gone else ()
-        removed = [entry for entry in present if file_of(entry).path in gone]
-        check_removed(commit, {file_of(entry).path for entry in removed})
+        present = layout.entries_of(self._table, self._table.current_snapshot()) if gone else ()
+        removed = [entry for entry in present if layout.file_of(entry).path in gone]
+        check_removed(commit, {layout.file_of(entry).path for entry in removed})
         retired = {RETIRED: commit.retired_before} if commit.retired_before else {}
         change = self._table.transaction()
         change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note, **retired})
@@ -346,7 +298,7 @@ class IcebergTable:
         with producer.overwrite() if gone else producer.fast_append() as snapshot:
             for entry in removed:
                 snapshot.delete_data_file(entry)
-            for entry in described(self._table, commit.added, self._record):
+            for entry in layout.described(self._table, commit.added, self._record):
                 snapshot.append_data_file(entry)
         commit_change(change, lambda: self._is_committed(commit))
 
@@ -387,7 +339,6 @@ class IcebergTable:
 
 
 def _offsets(note: str) -> QueueOffsets:
-    """The offsets of a note."""
     return from_json(msgspec.json.decode(note, type=TableNote).offsets)
 
 

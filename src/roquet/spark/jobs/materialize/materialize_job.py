@@ -16,8 +16,7 @@ from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.open_table import check_kind, table_location
 from roquet.lake.states.buckets import BUCKETS, NO_KEY, files_of_buckets
-from roquet.lake.states.iceberg_state import IcebergStateTable
-from roquet.lake.states.state_table import KEY, StateTable, state_identity
+from roquet.lake.states.state_table import KEY, IcebergStateTable, StateTable, state_identity
 from roquet.lake.table import DataFile
 from roquet.lake.task_set import TaskResult, rows_by_queue
 from roquet.model.errors import ConfigError

@@ -15,8 +15,7 @@ from typing import Final, Protocol, Self
 import msgspec
 
 from roquet.lake.files.staging import HIDDEN
-from roquet.lake.journal.directory_journal import DirectoryJournal
-from roquet.lake.journal.journal import Journal
+from roquet.lake.journal.journal import DirectoryJournal, Journal
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.journal.object_lease import ObjectLease
 from roquet.lake.objects.object_location import ObjectLocation, TableLocation

@@ -1,6 +1,13 @@
-"""Delta restores: whether another writer has set a table back behind an archive's offsets.
+"""Delta log entries: the `commitInfo` of single entries, by their versions, and restores in them.
 
-Offsets stay as they are when a version is restored, so rows between would be missing for ever.
+    _delta_log/00000000000000000007.json    {"commitInfo":{"operation":"RESTORE",…}}
+                                            {"remove":{…}}
+
+The Delta protocol does not ask for a `commitInfo`. deltalake's history leaves out entries without
+one, and counts its versions down from the newest all the same, so those of older entries are wrong.
+
+Offsets stay as they are when another writer restores a version, so rows between would be missing
+for ever.
 
     version   1    2    3        4              5              6
               20   30   30       RESTORE to 2   RESTORE to 4   RESTORE to 1
@@ -10,12 +17,22 @@ An archive's entries that moved no offset, as after days were removed or files m
 undone. A version may be a restored one itself, so restores are followed from the newest back.
 """
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from roquet.lake.kinds.delta.storage import LOG
 from roquet.lake.objects.object_location import TableLocation
+from roquet.lake.objects.object_store import READERS, explained_read, open_source
+from roquet.lake.table import TableDamaged
 from roquet.model.errors import ConfigError
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -23,6 +40,61 @@ Entry: TypeAlias = Mapping[str, Any]
 
 EARLIEST_ZONE_H: Final = 14
 """Spark notes a time without its zone, so it may be so much earlier than it would be in UTC."""
+
+
+class _Action(msgspec.Struct):
+    """A line of an entry."""
+
+    info: dict[str, Any] | None = msgspec.field(name="commitInfo", default=None)
+
+
+_ACTIONS: Final = msgspec.json.Decoder(_Action)
+
+
+def entries(root: TableLocation, newest: int) -> Iterator[Entry]:
+    """The entries of a table from this version back, to the oldest that the log still has.
+
+    They are read as they are asked for: the newest alone, then a few at a time. Raises TableDamaged
+    for one that is no JSON, and errors of the object store or of the directory's file system.
+    """
+    with ThreadPoolExecutor(READERS) as readers:
+        version, count = newest, 1
+        while version >= 0:
+            versions = range(version, max(-1, version - count), -1)
+            for entry in readers.map(partial(_entry, root), versions):
+                if entry is None:
+                    return
+                yield entry
+            version, count = version - count, READERS
+
+
+def _entry(root: TableLocation, version: int) -> Entry | None:
+    """One entry; None when the log does not have it any more."""
+    try:
+        with _lines(root, f"{LOG}/{version:020}.json") as lines:
+            found = (_ACTIONS.decode(line).info for line in lines if not line.isspace())
+            info = next((each for each in found if each is not None), {})
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise TableDamaged(f"entry {version} of the Delta log of {root}: {error}") from error
+    return {**info, "version": version}
+
+
+@contextmanager
+def _lines(root: TableLocation, path: str) -> Iterator[Iterable[bytes]]:
+    """The lines of an entry, which may be long: it is not read whole."""
+    if isinstance(root, Path):
+        with (root / path).open("rb") as file:
+            yield file
+        return
+    url = root.file(path)
+    with (
+        explained_read(url, root.options),
+        open_source(url, root.options) as file,
+        io.BufferedReader(file) as lines,
+    ):
+        yield lines
 
 
 def is_restored(entries: Sequence[Entry]) -> bool:
