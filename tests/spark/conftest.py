@@ -1,24 +1,36 @@
-"""A fake cluster with canned replies and scripted failures, and an S3 server."""
+"""A fake cluster with canned replies and scripted failures; topics of real ones; an S3 server."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.lake.conftest import s3, s3_of_session  # noqa: F401 - fixtures
 
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.arrow.encode import batch_bodies, encode
+from roquet.arrow.records import SCHEMA
+from roquet.lake.queue_offsets import ranges
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.net.blocking import BlockingChannel
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster import cluster_client
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.options import SourceOptions
+from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody, GetBrokerMembers
 from roquet.wire.calls.admin.stats import GetTopicStats, QueueStats, TopicStats
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import MultiQueueOffsets, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetAllTopics, GetRoute
+from roquet.wire.calls.send import SendBatch
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import dumps, loads
 from roquet.wire.records import record
@@ -113,6 +125,26 @@ class CannedCluster:
         self.position = 0
         self.removed: set[int] = set()
         """Ids of queues that are in no statistics, as those that were removed from the topic."""
+
+    def reply_with(self, kind: Any, reply: Answer | Exception) -> None:
+        """Have brokers answer calls of these kinds by a function, or refuse them with an error."""
+        usual = self.answer
+
+        def answer(broker: str, call: Call[Any]) -> Any:
+            if not isinstance(call, kind):
+                return usual(broker, call)
+            if isinstance(reply, Exception):
+                raise reply
+            return reply(broker, call)
+
+        self.answer = answer
+
+    def client(
+        self, pause: Callable[[int], object] = lambda _: None, **settings: Any
+    ) -> ClusterClient:
+        """A client that asks leaders alone."""
+        options = {"namesrv": (self.namesrv,), "topics": (self.topic,), **settings}
+        return ClusterClient(SourceOptions(**options), pause=pause, leaders_only=True)
 
     def add_replica(self, broker: str) -> CannedReplica:
         """Add an empty replica of a broker."""
@@ -286,3 +318,41 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)
     monkeypatch.setattr(cluster_client, "SHARED_CHANNELS", {})
     return cluster
+
+
+def create_topic(running: BlockingCluster, topic: str, queues: int = 2) -> None:
+    """Create a topic with so many queues on each broker; name servers know of all of them then."""
+    call = CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    for address in running.broker_addrs:
+        with BlockingChannel(address) as channel:
+            channel.call(call)
+    cluster = ClusterClient(SourceOptions(namesrv=(running.namesrv_addr,), topics=(topic,)))
+    for _ in range(100):
+        with suppress(UsageError):
+            if len(cluster.latest()) == queues * len(running.broker_addrs):
+                return
+        cluster.pause(50)
+    raise AssertionError("the name server never heard of the topic")
+
+
+def send_items(address: str, topic: str, queue_id: int, items: pa.Array) -> None:
+    """Send encoded rows to one queue of the broker at an address."""
+    with BlockingChannel(address) as channel:
+        for body in batch_bodies(items, 1_000_000):
+            call = SendBatch(
+                batch=True, producer_group="tests", topic=topic, queue_id=queue_id,
+                born_timestamp=1_700_000_000_000, body=body,
+            )  # fmt: skip
+            channel.call(call)
+
+
+def send_columns(address: str, topic: str, queue_id: int, **columns: Any) -> None:
+    """Send rows with the columns of `arrow.encode` to one queue of the broker at an address."""
+    send_items(address, topic, queue_id, encode(pa.RecordBatch.from_pydict(columns)))
+
+
+def read_topic(namesrv: str, topic: str, columns: Sequence[str]) -> pa.Table:
+    """All messages of a topic, queue by queue."""
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
+    batches = RangeReader(cluster, columns).batches(ranges(cluster.earliest(), cluster.latest()))
+    return pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in columns]))

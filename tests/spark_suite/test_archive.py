@@ -74,7 +74,7 @@ def test_the_queues_of_a_new_broker_are_archived_from_their_first_message(
     archive(spark, orders, table, "delta", options={"startingOffsets": "latest"})
     del orders.sent[:]
     orders.running.add_broker()
-    orders.make(1)
+    orders.make()
     orders.send(1)
     archive(spark, orders, table, "delta", options={"startingOffsets": "latest"})
     assert bodies(table, "delta") == sorted(orders.sent)

@@ -16,13 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from roquet.lake.queue_offsets import (
-    EARLIEST_MARK,
-    LATEST_MARK,
-    QueueKey,
-    QueueOffsets,
-    queue_text,
-)
+from roquet.lake.queue_offsets import EARLIEST_MARK, LATEST_MARK, QueueKey, QueueOffsets, queue_text
 from roquet.model.errors import ConfigError
 from roquet.model.moments import parse_moment
 from roquet.model.names import check_group

@@ -10,13 +10,7 @@ from roquet.lake.kafka_names import OPTIONS, hint
 from roquet.lake.schema import DEFAULT, TYPES, check_names
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
-from roquet.model.settings import (
-    parse_addresses,
-    parse_bool,
-    parse_bytes,
-    parse_int,
-    parse_millis,
-)
+from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_int, parse_millis
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
 from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
@@ -124,7 +118,6 @@ def _topics(text: str, name: str) -> tuple[str, ...]:
 
 
 def _check_exclusive(names: set[str]) -> None:
-    """Raise ConfigError for two options that exclude each other."""
     for first, second in _EXCLUSIVE:
         if first.lower() in names and second.lower() in names:
             raise ConfigError(f"options {first!r} and {second!r} do not go together: choose one")

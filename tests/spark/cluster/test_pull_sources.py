@@ -1,19 +1,14 @@
 """Pulls of a task go to replicas for what these have, and else to the master."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
-from tests.spark.conftest import CannedReplica
+from tests.spark.conftest import CannedCluster, CannedReplica
 
 from roquet.lake.queue_offsets import OffsetRange
-from roquet.model.errors import (
-    CallRefused,
-    CallTimeout,
-    ConnectFailed,
-    ConnectionLost,
-)
+from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, ConnectionLost
 from roquet.rules.replication.read_from import AVOID_MS, ReadFrom
 from roquet.spark.cluster import pull_sources, range_reader
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
@@ -24,9 +19,6 @@ from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import read_task
 from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from tests.spark.conftest import CannedCluster
 
 OPTIONS = {"topic": "orders", "readFrom": "replica", "timeout": "1ms"}
 ALL = OffsetRange("orders", "broker-a", 0, 0, 100)
@@ -42,7 +34,7 @@ class StoppedClock:
 
 
 @pytest.fixture
-def replica(canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch) -> CannedReplica:
+def copy(canned: CannedCluster, monkeypatch: pytest.MonkeyPatch) -> CannedReplica:
     """A replica with the first half of its master's messages."""
     for broker, queue_id in canned.queues:
         canned.send(broker, queue_id, *(b"body %d" % at for at in range(100)))
@@ -52,12 +44,12 @@ def replica(canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch) -> CannedR
     return replica
 
 
-def options(canned: "CannedCluster", **changes: Any) -> SourceOptions:
+def options(canned: CannedCluster, **changes: Any) -> SourceOptions:
     settings = parse({"namesrv": canned.namesrv, **OPTIONS}, {})
     return msgspec.structs.replace(settings, **changes)
 
 
-def offsets(canned: "CannedCluster", *ranges: OffsetRange, **changes: Any) -> list[int]:
+def offsets(canned: CannedCluster, *ranges: OffsetRange, **changes: Any) -> list[int]:
     """The offsets that a task reads."""
     cluster = ClusterClient(options(canned, **changes), pause=lambda ms: None)
     cluster.route("orders")
@@ -68,24 +60,24 @@ def offsets(canned: "CannedCluster", *ranges: OffsetRange, **changes: Any) -> li
 
 
 def test_a_range_is_read_from_a_replica_while_it_has_messages_and_then_from_the_master(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
     assert offsets(canned) == list(range(100))
-    assert max(call.queue_offset for call in replica.calls) == 50
+    assert max(call.queue_offset for call in copy.calls) == 50
     assert min(call.queue_offset for call in canned.pulls()) == 50
 
 
 def test_the_next_pull_is_sent_ahead_to_the_broker_that_will_answer_it(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
     offsets(canned)
-    assert {call.queue_offset < 50 for call in replica.asked_ahead[:-1]} == {True}
+    assert {call.queue_offset < 50 for call in copy.asked_ahead[:-1]} == {True}
     assert {call.queue_offset > 50 for call in canned.asked_ahead} == {True}
 
 
-def test_by_default_replicas_are_not_asked(canned: "CannedCluster", replica: CannedReplica) -> None:
+def test_by_default_replicas_are_not_asked(canned: CannedCluster, copy: CannedReplica) -> None:
     assert offsets(canned, read_from=ReadFrom.MASTER) == list(range(100))
-    assert not replica.calls
+    assert not copy.calls
 
 
 @pytest.mark.parametrize(
@@ -100,33 +92,33 @@ def test_by_default_replicas_are_not_asked(canned: "CannedCluster", replica: Can
     ids=lambda each: str(each),
 )
 def test_a_failing_replica_is_replaced_by_the_master_within_the_task(
-    canned: "CannedCluster", replica: CannedReplica, failure: Any
+    canned: CannedCluster, copy: CannedReplica, failure: Any
 ) -> None:
-    replica.failures.append(failure)
+    copy.failures.append(failure)
     assert offsets(canned) == list(range(100))
-    assert len(replica.calls) == 1
+    assert len(copy.calls) == 1
 
 
 def test_a_replica_that_cannot_be_reached_is_not_asked_about_other_queues(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
-    replica.failures.append(ConnectFailed("away"))
+    copy.failures.append(ConnectFailed("away"))
     other = OffsetRange("orders", "broker-a", 1, 0, 100)
     assert sorted(offsets(canned, ALL, other)) == sorted([*range(100), *range(100)])
-    assert len(replica.calls) == 1
+    assert len(copy.calls) == 1
 
 
 def test_a_replica_without_old_messages_makes_nobody_skip_them(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
-    queue = replica.queues[0]
+    queue = copy.queues[0]
     queue.forget(20)
-    replica.empty_code = ResponseCode.PULL_OFFSET_MOVED
+    copy.empty_code = ResponseCode.PULL_OFFSET_MOVED
     assert offsets(canned) == list(range(100))
 
 
 def test_a_replica_that_caught_up_is_asked_again(
-    canned: "CannedCluster", replica: CannedReplica, monkeypatch: pytest.MonkeyPatch
+    canned: CannedCluster, copy: CannedReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = StoppedClock()
     monkeypatch.setattr(pull_sources, "SYSTEM_CLOCK", clock)
@@ -138,21 +130,18 @@ def test_a_replica_that_caught_up_is_asked_again(
     seen = [row["queue_offset"] for row in next(batches).to_pylist()]
     while seen[-1] < 60:
         seen += [row["queue_offset"] for row in next(batches).to_pylist()]
-    replica.copy(canned, "broker-a", 100)
+    copy.copy(canned, "broker-a", 100)
     clock.ms += AVOID_MS
     seen += [row["queue_offset"] for batch in batches for row in batch.to_pylist()]
     assert seen == list(range(100))
-    assert max(call.queue_offset for call in replica.calls) > 60
+    assert max(call.queue_offset for call in copy.calls) > 60
 
 
 @pytest.mark.parametrize("damage", ["gap", "bytes"])
 def test_damaged_messages_of_a_replica_are_read_from_the_master(
-    canned: "CannedCluster",
-    replica: CannedReplica,
-    damage: str,
-    caplog: pytest.LogCaptureFixture,
+    canned: CannedCluster, copy: CannedReplica, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = replica.queues[0].records
+    records = copy.queues[0].records
     if damage == "gap":
         del records[7]
     else:
@@ -163,10 +152,10 @@ def test_damaged_messages_of_a_replica_are_read_from_the_master(
 
 
 def test_messages_that_the_master_lacks_too_are_reported_once(
-    canned: "CannedCluster", replica: CannedReplica, caplog: pytest.LogCaptureFixture
+    canned: CannedCluster, copy: CannedReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
     del canned.queues["broker-a", 0].records[7]
-    del replica.queues[0].records[7]
+    del copy.queues[0].records[7]
     first = OffsetRange("orders", "broker-a", 0, 0, 30)
     with pytest.raises(DataLost, match="lacks 1 of its messages: offsets 7;"):
         offsets(canned, first)
@@ -177,38 +166,34 @@ def test_messages_that_the_master_lacks_too_are_reported_once(
 
 
 def test_filtered_messages_of_a_replica_are_passed(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
     assert offsets(canned, tags=("none",)) == []
-    assert replica.calls
+    assert copy.calls
 
 
 def test_a_batch_ends_where_the_master_says_although_tasks_read_replicas(
-    canned: "CannedCluster", replica: CannedReplica
+    canned: CannedCluster, copy: CannedReplica
 ) -> None:
     settings = options(canned, max_partitions=1)
     batch = BatchReader(settings, ("queue_offset",))
     (task,) = batch.partitions()
     rows = sum(part.num_rows for part in read_task(settings, ("queue_offset",), task))
     assert rows == 400
-    assert replica.calls
+    assert copy.calls
 
 
-def test_tasks_of_a_stream_know_the_replicas(
-    canned: "CannedCluster", replica: CannedReplica
-) -> None:
+def test_tasks_of_a_stream_know_the_replicas(canned: CannedCluster, copy: CannedReplica) -> None:
     stream = StreamReader(options(canned), ("queue_offset",), pause=lambda ms: None)
     start = stream.initialOffset()
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     tasks: Any = stream.partitions(start, end)
-    assert {task.replicas["broker-a"][1] for task in tasks} == {replica.address}
+    assert {task.replicas["broker-a"][1] for task in tasks} == {copy.address}
     assert sum(batch.num_rows for task in tasks for batch in stream.read(task)) == 400
 
 
-def test_replicas_are_asked_for_messages_alone(
-    canned: "CannedCluster", replica: CannedReplica
-) -> None:
+def test_replicas_are_asked_for_messages_alone(canned: CannedCluster, copy: CannedReplica) -> None:
     cluster = ClusterClient(options(canned), pause=lambda ms: None)
     cluster.route("orders")
     assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 100
-    assert not replica.calls
+    assert not copy.calls

@@ -29,21 +29,11 @@ from roquet.arrow.encode import join_items, split_evenly
 from roquet.lake.intervals import OffsetArray, OffsetSet
 from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, queue_text
 from roquet.log_records import logger
-from roquet.model.errors import (
-    CallError,
-    CallRefused,
-    CallTimeout,
-    ConnectFailed,
-    RoquetError,
-)
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
 from roquet.rules.send_retry import is_transient
-from roquet.spark.cluster.cluster_client import (
-    RETRY_PAUSE_MS,
-    RETRY_PAUSE_MS_MAX,
-    ClusterClient,
-)
+from roquet.spark.cluster.cluster_client import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, ClusterClient
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.rate_limit import RowRateLimit
@@ -320,7 +310,6 @@ def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
 
 
 def _raise_unless_transient(error: CallError, batch: RowBatch, queue: QueueKey) -> None:
-    """Raise RoquetError for a refusal that every retry would meet."""
     if not is_transient(error):
         first = int(batch.offsets.starts[0])
         raise RoquetError(

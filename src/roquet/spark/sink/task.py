@@ -14,8 +14,8 @@ from roquet.model.errors import RoquetError
 from roquet.net.address import routable_address
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.sink.commit import roll_back
+from roquet.spark.sink.commit_records import refs_of, to_bytes
 from roquet.spark.sink.delivery import DeliveredRequest
-from roquet.spark.sink.half_message_refs import refs_of, to_bytes
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.property_columns import unique_keys
 from roquet.spark.sink.row_encoder import PartitionOrigin, RowEncoder

@@ -24,7 +24,7 @@ from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.sink.half_message_refs import row_codes
+from roquet.spark.sink.commit_records import row_codes
 from roquet.spark.sink.options import SinkOptions
 from roquet.wire.calls.offset import MaxOffset
 

@@ -141,8 +141,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = plan.with_topic_ids(
             queue_offsets.ranges(before, after), queue_offsets.topic_ids_of_checkpoint(end)
         )
-        watcher = self._watcher
-        return plan_tasks(self._settings, ranges, watcher.addresses, watcher.replicas, cores)
+        cluster = self._watcher.cluster
+        return plan_tasks(self._settings, ranges, cluster.addresses, cluster.replicas, cores)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""

@@ -1,16 +1,12 @@
 """Letters are noted in the log before they are sent again."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.lake.open_table import table_location
 from roquet.model.errors import RoquetError, StoreError
 from roquet.spark.jobs.repair.resend_log import ResendLog, resent_letters
-
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import S3Server
 
 ENDS = {"orders": {"a": {"0": 7}}}
 
@@ -49,7 +45,7 @@ def test_a_note_that_cannot_be_read_is_named(tmp_path: Path, text: str, says: st
             resends.letters()
 
 
-def test_notes_in_an_object_store_outlive_their_run(s3: "S3Server") -> None:
+def test_notes_in_an_object_store_outlive_their_run(s3: object) -> None:
     root = table_location("s3://lake/letters")
     assert resent_letters(root) == set()
     with ResendLog(root) as resends:
@@ -65,7 +61,7 @@ def test_notes_in_an_object_store_outlive_their_run(s3: "S3Server") -> None:
     assert resent_letters(root) == {"x", "y", "z"}
 
 
-def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: "S3Server") -> None:
+def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: object) -> None:
     root = table_location("s3://lake/letters")
     with ResendLog(root) as resends:
         with pytest.raises(RoquetError, match="another repair of s3://lake/letters works here"):

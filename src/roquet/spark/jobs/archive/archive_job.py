@@ -11,7 +11,7 @@ not, and the next run continues from the last commit.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,7 +39,6 @@ from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import BrokerUnavailable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logger(__name__)
@@ -124,9 +123,8 @@ StreamOffsets = dict[str, Any]
 """Offsets and topic ids, as `queue_offsets.checkpoint` makes them."""
 
 
-def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """Split a batch by day: pairs of a day and its rows."""
-    return partitioning.split_by_day(batch)
+transform = partitioning.split_by_day
+"""Splits a batch by day: pairs of a day and its rows. Pure."""
 
 
 def main(params: Params) -> ArchiveProgress:
@@ -308,7 +306,6 @@ class ArchiveRun:
         return queue_offsets.checkpoint(state.offsets, ids)
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
-        """Write the files of a range of offsets, and commit them."""
         tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
         prefix, infer = self._params.body_prefix, self._params.infer_body
         body_fields = batch_fields(self._table, self._settings, tasks, prefix, infer=infer)

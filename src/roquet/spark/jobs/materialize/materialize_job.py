@@ -226,7 +226,6 @@ class MaterializeRun(ArchiveRun):
     def _merge_tasks(
         self, changes: Sequence[DataFile], present: Sequence[DataFile], directory: StagingDirectory
     ) -> MergeTasks:
-        """A task for each bucket that has changes."""
         buckets = [
             BucketFiles(
                 bucket=bucket,

@@ -40,24 +40,18 @@ from roquet.model.settings import suggest
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job
-from roquet.spark.jobs.exactly_once_sender import (
-    ExactlyOnceSender,
-    read_originals,
-    writable_queues,
-)
+from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender, read_originals, writable_queues
 from roquet.spark.jobs.job_runner import spark_for
 from roquet.spark.jobs.queue_mapping import map_queues
-from roquet.spark.jobs.repair.dead_letters import (
+from roquet.spark.jobs.repair.letter_table import (
     RAW_COLUMNS,
+    archive_location,
+    convert_new_files,
     count_by_reason,
+    read_letters,
     select_by_id,
     select_sendable,
     unknown_ids,
-)
-from roquet.spark.jobs.repair.letter_table import (
-    archive_location,
-    convert_new_files,
-    read_letters,
 )
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog, resent_letters
 from roquet.spark.jobs.resend_rows import resend_items
@@ -238,8 +232,6 @@ def _archive_topic(
 
 
 class _Resender:
-    """Sends letters again."""
-
     def __init__(
         self,
         params: Params,
