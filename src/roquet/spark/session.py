@@ -65,7 +65,10 @@ CONNECT_SCHEME: Final = "sc://"
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSession":
     """A SparkSession; settings with dots in their names: `**{"spark.ui.enabled": "true"}`."""
-    _check_version()
+    try:
+        require_spark()
+    except ImportError as error:
+        raise ConfigError(str(error)) from None
     if is_connect_url(master):
         return _connect_session(master, conf)
     from pyspark.sql import SparkSession
@@ -180,10 +183,3 @@ def _cores_told(cores: int | None) -> Iterator[None]:
         os.environ.pop(CORES_VARIABLE, None)
         if before is not None:
             os.environ[CORES_VARIABLE] = before
-
-
-def _check_version() -> None:
-    try:
-        require_spark()
-    except ImportError as error:
-        raise ConfigError(str(error)) from None

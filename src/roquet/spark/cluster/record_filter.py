@@ -131,7 +131,8 @@ class RecordFilter:
     def apply(self, records: "RecordColumns") -> "RecordColumns":
         """The records without hash collisions of tags and, with dropDoubles, without duplicates."""
         if self._tags is not None and len(records):
-            records = _where(records, _is_among(records.property(names.TAGS), self._tags))
+            mask = pc.is_in(records.property(names.TAGS), pa.array(self._tags, pa.string()))
+            records = _where(records, np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_))
         if self._deduplicator is not None and len(records):
             keys = records.property(names.SINK_ROW)
             records = _where(records, self._deduplicator.first_occurrences(keys))
@@ -140,8 +141,3 @@ class RecordFilter:
 
 def _where(records: "RecordColumns", wanted: NDArray[np.bool_]) -> "RecordColumns":
     return records if wanted.all() else records.where(wanted)
-
-
-def _is_among(values: pa.Array, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
-    mask = pc.is_in(values, pa.array(wanted, pa.string()))
-    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)

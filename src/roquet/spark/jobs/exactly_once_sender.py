@@ -184,8 +184,13 @@ class ExactlyOnceSender:
 
     def _attempt(self, batch: RowBatch, queue: QueueKey) -> FailedAttempt | None:
         """Send a batch; None when it is stored as durably as its broker promises."""
+        topic, broker, queue_id = queue
+        call = SendBatch(
+            batch=True, body=batch.body, producer_group=GROUP, topic=topic, queue_id=queue_id,
+            born_timestamp=SYSTEM_CLOCK.now_ms(),
+        )  # fmt: skip
         try:
-            reply = self._cluster.ask_once(queue[1], _call(batch, queue))
+            reply = self._cluster.ask_once(broker, call)
         except CallError as error:
             _raise_unless_transient(error, batch, queue)
             return FailedAttempt(error)
@@ -295,18 +300,6 @@ def writable_queues(
         ]
 
     return cluster.with_retries(queues, "route")
-
-
-def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
-    topic, _, queue_id = queue
-    return SendBatch(
-        batch=True,
-        body=batch.body,
-        producer_group=GROUP,
-        topic=topic,
-        queue_id=queue_id,
-        born_timestamp=SYSTEM_CLOCK.now_ms(),
-    )
 
 
 def _raise_unless_transient(error: CallError, batch: RowBatch, queue: QueueKey) -> None:

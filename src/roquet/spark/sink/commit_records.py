@@ -192,7 +192,8 @@ class CommitRecords:
 
     def done(self, record: CommitRecord, *, forget: bool = False) -> None:
         """Mark a batch as finished; `forget` it when it cannot be run again."""
-        done = {} if forget else {record.name("done"): _done_content(record)}
+        content = json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
+        done = {} if forget else {record.name("done"): content}
         old = _superseded(_parse_names([*self._journal.names(), *done]), record.query)
         self._journal.change(done, [record.name("open"), *map(str, old)])
 
@@ -230,10 +231,6 @@ def _superseded(names: Iterable[RecordName], query: str) -> list[RecordName]:
     """The `done` records of a query that are older than its newest DONE_RECORDS_MAX."""
     done = sorted({name for name in names if (name.query, name.state) == (query, "done")})
     return done[:-DONE_RECORDS_MAX]
-
-
-def _done_content(record: CommitRecord) -> bytes:
-    return json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
 
 
 def _encode_record(record: CommitRecord) -> bytes:

@@ -130,10 +130,6 @@ def _topic(text: str, name: str) -> str:
     return topic
 
 
-def _group(text: str, _name: str) -> str:
-    return check_group(text.strip())
-
-
 def _job(text: str, name: str) -> str:
     if not text.strip() or not text.isprintable() or "/" in text or text.startswith(JOB_PREFIX):
         raise ConfigError(
@@ -177,7 +173,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
     {
         "namesrv": ("namesrv", parse_addresses),
         "topic": ("topic", _topic),
-        "group": ("group", _group),
+        "group": ("group", lambda text, _: check_group(text.strip())),
         "timeout": ("timeout_ms", parse_millis),
         "batchBytes": ("batch_bytes", _batch_bytes),
         "maxMessageSize": ("body_bytes_max", parse_bytes),
@@ -240,14 +236,10 @@ def check_frame(fields: Iterable[tuple[str, str]], options: SinkOptions) -> tupl
 
 
 def _check_type(name: str, kind: str, kinds: tuple[str, ...]) -> None:
-    if kind not in kinds and not _is_text(kind, kinds):
-        wanted = " or ".join(kinds)
-        raise ConfigError(f"column {name!r} is {kind}, not {wanted}: cast it")
-
-
-def _is_text(kind: str, kinds: tuple[str, ...]) -> bool:
-    """Whether it is a string type with a length or a collation."""
-    return "string" in kinds and kind.startswith(("varchar(", "char(", "string "))
+    # A string type may have a length or a collation.
+    is_text = "string" in kinds and kind.startswith(("varchar(", "char(", "string "))
+    if kind not in kinds and not is_text:
+        raise ConfigError(f"column {name!r} is {kind}, not {' or '.join(kinds)}: cast it")
 
 
 def _check_combination(names: Mapping[str, str], options: SinkOptions) -> None:

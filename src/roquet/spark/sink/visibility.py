@@ -1,6 +1,7 @@
 """Visibility: the rows of a batch whose messages consumers can read, and the discarded ones."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -129,16 +130,11 @@ class VisibilityReader:
             raise ConnectFailed(str(error)) from error
         now = dict(bounds.latest)
         for broker in brokers:
-            now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._discarded_end(broker)
+            now[CHECK_MAX_TIME_TOPIC, broker, 0] = 0
+            with suppress(CallRefused):  # the broker has never discarded any
+                call = MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
+                now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._cluster.ask(broker, call).offset
         return bounds.earliest, now
-
-    def _discarded_end(self, broker: str) -> int:
-        try:
-            return self._cluster.ask(
-                broker, MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
-            ).offset
-        except CallRefused:  # the broker has never discarded any
-            return 0
 
     def _rows(self, ranges: list[OffsetRange], prefix: str) -> NDArray[np.int64]:
         batches = RangeReader(self._cluster, READ_COLUMNS).batches(ranges) if ranges else ()

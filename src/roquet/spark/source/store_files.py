@@ -152,6 +152,7 @@ class LogSplitReader:
     def _select(self, records: "RecordColumns") -> "RecordColumns":
         """The records of the read's topics and times."""
         import numpy as np
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         source, mask = self._settings.source, np.ones(len(records), np.bool_)
@@ -160,7 +161,9 @@ class LogSplitReader:
             wanted = source.topics
             if source.topic_pattern is not None:
                 wanted = matching(source.topic_pattern, topics.unique().to_pylist(), ())
-            mask &= pc.is_in(topics, _string_array(wanted)).to_numpy(zero_copy_only=False)
+            mask &= pc.is_in(topics, pa.array(list(wanted), pa.string())).to_numpy(
+                zero_copy_only=False
+            )
         since, until = _time_ms(source.starting_offsets), _time_ms(source.ending_offsets)
         if since is not None:
             mask &= records.stored_ms >= since
@@ -242,12 +245,6 @@ class LogSplitReader:
         columns = [pa.array([known.get(field.name)], field.type) for field in fields]
         batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
         return self._with_problem(batch, pa.array([damage.why], pa.string()))
-
-
-def _string_array(names: Sequence[str]) -> "pa.Array":
-    import pyarrow as pa
-
-    return pa.array(list(names), pa.string())
 
 
 def _time_ms(edge: Any) -> int | None:

@@ -67,7 +67,11 @@ def read_task(
 
     freeze_loaded()
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
-        _check_planner(partition.roquet)
+        if partition.roquet != __version__:
+            raise ConfigError(
+                f"this worker has Roquet {__version__}, and the driver that planned its task has "
+                f"{partition.roquet}: install the same on both"
+            )
         cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
         try:
             yield from RangeReader(cluster, columns).batches(partition.value)
@@ -86,15 +90,6 @@ def freeze_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _check_planner(version: str) -> None:
-    """Raise ConfigError unless the driver's Roquet is this worker's."""
-    if version != __version__:
-        raise ConfigError(
-            f"this worker has Roquet {__version__}, and the driver that planned its task has "
-            f"{version}: install the same on both"
-        )
 
 
 class BrokerUnavailable(RoquetError):

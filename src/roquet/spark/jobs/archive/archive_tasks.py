@@ -124,18 +124,12 @@ class ArchiveTasks(RangeTasks, frozen=True, kw_only=True):
             schema = file_schema(self.columns, self.body_fields)
             writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
             counter = FieldCounter(field.source for field in self.body_fields or ())
-            files = write_files(self._parsed(batches, counter), writer)
+            if self.body_fields is not None:
+                batches = BodyParser(self.body_fields, counter).add_columns(batches)
+            files = write_files(batches, writer)
         return TaskResult(
             files=tuple(files), rows=to_json(dict(rows)), unknown_fields=counter.counts
         )
-
-    def _parsed(
-        self, batches: Iterator[pa.RecordBatch], counter: FieldCounter
-    ) -> Iterator[pa.RecordBatch]:
-        """The batches, with body columns if the table has some."""
-        if self.body_fields is None:
-            return batches
-        return BodyParser(self.body_fields, counter).add_columns(batches)
 
 
 def count_rows(

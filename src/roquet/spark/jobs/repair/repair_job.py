@@ -126,7 +126,14 @@ def run(
     root = table_location(params.directory, params.storage)
     progress = RepairProgress()
     for topic in _letter_topics(params):
-        _archive_topic(params, root, topic, spark)
+        archive = archive_job.Params(
+            topic=topic,
+            target=str(archive_location(root, topic)),
+            options=params.options,
+            columns=RAW_COLUMNS,
+            storage=params.storage,
+        )
+        archive_job.run(archive, spark)
         progress.new += convert_new_files(root, topic, params.tries_max)
         on_progress(progress)
     progress.letters = read_letters(root, ["letter_id"]).num_rows
@@ -212,20 +219,6 @@ def _letter_topics(params: Params) -> list[str]:
 def _matching_topics(params: Params, pattern: str) -> tuple[str, ...]:
     cluster = ClusterClient(parse({**params.options, "topicPattern": pattern}, os.environ))
     return cluster.with_retries(cluster.topics, "name server")
-
-
-def _archive_topic(
-    params: Params, root: TableLocation, topic: str, spark: "Callable[[], SparkSession]"
-) -> None:
-    """Archive the new messages of a topic of letters, each once."""
-    archive_params = archive_job.Params(
-        topic=topic,
-        target=str(archive_location(root, topic)),
-        options=params.options,
-        columns=RAW_COLUMNS,
-        storage=params.storage,
-    )
-    archive_job.run(archive_params, spark)
 
 
 # -- sending again ---------------------------------------------------------------------------
