@@ -49,10 +49,15 @@ def options(canned: CannedCluster, **changes: Any) -> SourceOptions:
     return msgspec.structs.replace(settings, **changes)
 
 
-def offsets(canned: CannedCluster, *ranges: OffsetRange, **changes: Any) -> list[int]:
-    """The offsets that a task reads."""
+def routed(canned: CannedCluster, **changes: Any) -> ClusterClient:
     cluster = ClusterClient(options(canned, **changes), pause=lambda ms: None)
     cluster.route("orders")
+    return cluster
+
+
+def offsets(canned: CannedCluster, *ranges: OffsetRange, **changes: Any) -> list[int]:
+    """The offsets that a task reads."""
+    cluster = routed(canned, **changes)
     batches = RangeReader(cluster, ("queue_offset", "body")).batches(ranges or [ALL])
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert all(row["body"] == b"body %d" % row["queue_offset"] for row in rows)
@@ -122,8 +127,7 @@ def test_a_replica_that_caught_up_is_asked_again(
 ) -> None:
     clock = StoppedClock()
     monkeypatch.setattr(pull_sources, "SYSTEM_CLOCK", clock)
-    cluster = ClusterClient(options(canned), pause=lambda ms: None)
-    cluster.route("orders")
+    cluster = routed(canned)
     reader = RangeReader(cluster, ("queue_offset",))
     canned.pull_max = 10
     batches = reader.batches([ALL])
@@ -193,7 +197,6 @@ def test_tasks_of_a_stream_know_the_replicas(canned: CannedCluster, copy: Canned
 
 
 def test_replicas_are_asked_for_messages_alone(canned: CannedCluster, copy: CannedReplica) -> None:
-    cluster = ClusterClient(options(canned), pause=lambda ms: None)
-    cluster.route("orders")
+    cluster = routed(canned)
     assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 100
     assert not copy.calls

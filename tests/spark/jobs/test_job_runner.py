@@ -68,6 +68,13 @@ def test_a_transient_error_is_retried_by_spark_and_reported_at_the_end(eager: Ma
     assert isinstance(failed.value.__cause__, RoquetError)
 
 
+def fail_to_begin(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job_runner, "session", begin)
+
+
 class Py4JError(Exception):
     """As py4j's own is called."""
 
@@ -83,10 +90,7 @@ class Py4JError(Exception):
 def test_a_jvm_that_ends_while_spark_starts_is_reported(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def begin(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(job_runner, "session", begin)
+    fail_to_begin(monkeypatch, error)
     with pytest.raises(JobFailed, match=r"Spark's JVM has ended .*; start the job again"):
         job_runner.spark_for("archive", None)
 
@@ -101,10 +105,7 @@ def test_a_jvm_that_ends_while_spark_starts_is_reported(
 def test_other_errors_while_spark_starts_are_raised_unchanged(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def begin(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(job_runner, "session", begin)
+    fail_to_begin(monkeypatch, error)
     with pytest.raises(type(error)) as raised:
         job_runner.spark_for("archive", None)
     assert raised.value is error

@@ -75,9 +75,13 @@ def add_broker(canned: CannedCluster, name: str) -> None:
     canned.queues |= {(name, i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
 
 
-def reader(canned: CannedCluster, **options: str) -> StreamReader:
+def reader(canned: CannedCluster, *, ends: bool = False, **options: str) -> StreamReader:
+    """A stream; with `ends` it is a run to the messages that there are now."""
     settings = parse({"namesrv": canned.namesrv, "topic": "orders", **options}, {})
-    return StreamReader(settings, ("body",), NOW.pause)
+    stream_reader = StreamReader(settings, ("body",), NOW.pause)
+    if ends:
+        stream_reader.prepareForTriggerAvailableNow()
+    return stream_reader
 
 
 def pieces(
@@ -393,8 +397,7 @@ def test_with_fail_on_data_loss_false_a_run_ends_without_an_absent_broker(
 ) -> None:
     silent.add("broker-b")
     canned.send("broker-a", 0, b"one")
-    stream_reader = reader(canned, timeout="5s", failOnDataLoss="false")
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True, timeout="5s", failOnDataLoss="false")
     end = stream_reader.latestOffset(ZERO, ALL)
     assert end["orders"] == {"broker-a": {"0": 1, "1": 0}, "broker-b": {"0": 0, "1": 0}}
     assert stream_reader.latestOffset(end, ALL) == end
@@ -404,8 +407,7 @@ def test_a_run_does_not_end_without_a_broker_that_went_away_meanwhile(
     canned: CannedCluster, silent: set[str]
 ) -> None:
     canned.send("broker-b", 0, b"one")
-    stream_reader = reader(canned, timeout="5s")
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True, timeout="5s")
     silent.add("broker-b")
     with pytest.raises(DataLost, match="'broker-b' is away"):
         stream_reader.latestOffset(ZERO, ALL)
@@ -424,8 +426,7 @@ def test_a_run_does_not_end_without_a_broker_that_went_away_meanwhile(
 
 def test_a_run_does_not_end_without_a_broker_that_has_left_the_route(canned: CannedCluster) -> None:
     del canned.addresses["broker-b"]
-    stream_reader = reader(canned)
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True)
     with pytest.raises(DataLost, match="'broker-b' is away"):
         stream_reader.latestOffset(ZERO, ALL)
 
@@ -435,8 +436,7 @@ def test_a_run_waits_for_a_broker_that_name_servers_do_not_know_this_moment(
 ) -> None:
     address = canned.addresses.pop("broker-b")
     canned.send("broker-b", 0, b"one")
-    stream_reader = reader(canned, timeout="5s")
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True, timeout="5s")
 
     def add_the_address() -> None:
         canned.addresses["broker-b"] = address
@@ -464,9 +464,7 @@ def test_a_removed_queue_that_was_read_to_its_end_is_no_loss(
     remove_queue(canned, 5)
     canned.queues["broker-a", 2].forget(5)  # retention may have taken what was read
     canned.send("broker-a", 0, b"one")
-    stream_reader = reader(canned)
-    if ends:
-        stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=ends)
     end = stream_reader.latestOffset(REMOVED, ALL)
     assert end["orders"]["broker-a"] == {"0": 1, "1": 0, "2": 5}
     assert pieces(stream_reader, REMOVED, end) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
@@ -478,9 +476,8 @@ def test_a_removed_queue_with_unread_messages_says_how_they_can_be_read(
     canned: CannedCluster, ends: bool
 ) -> None:
     remove_queue(canned, 9)
-    strict, allowed = reader(canned), reader(canned, failOnDataLoss="false")
-    for stream_reader in (strict, allowed) if ends else ():
-        stream_reader.prepareForTriggerAvailableNow()
+    strict = reader(canned, ends=ends)
+    allowed = reader(canned, ends=ends, failOnDataLoss="false")
     expected = (
         "queue 2 of broker 'broker-a', read up to offset 5, was removed from the topic with"
         " messages up to offset 8: let the topic have 3 queues to read until they are read"
@@ -493,14 +490,12 @@ def test_a_removed_queue_with_unread_messages_says_how_they_can_be_read(
 
 def test_a_removed_queue_that_is_shorter_than_it_was_read_is_a_loss(canned: CannedCluster) -> None:
     remove_queue(canned, 0)
-    stream_reader = reader(canned)
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True)
     with pytest.raises(
         DataLost, match="queue 2 of broker 'broker-a' ends at offset 0, but was read up to 5"
     ):
         stream_reader.latestOffset(REMOVED, ALL)
-    allowed = reader(canned, failOnDataLoss="false")
-    allowed.prepareForTriggerAvailableNow()
+    allowed = reader(canned, ends=True, failOnDataLoss="false")
     assert allowed.latestOffset(REMOVED, ALL)["orders"]["broker-a"]["2"] == 0
     assert not NOW.pauses
 
@@ -662,8 +657,7 @@ def test_a_recreated_longer_topic_is_read_from_its_beginning_when_loss_is_allowe
 def test_a_run_that_ends_reads_all_of_a_recreated_topic(
     canned: CannedCluster, longer: dict[str, Any]
 ) -> None:
-    stream_reader = reader(canned, failOnDataLoss="false")
-    stream_reader.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, ends=True, failOnDataLoss="false")
     noted = stream_reader.latestOffset(longer, ALL)
     after = stream_reader.latestOffset(noted, ALL)
     assert sum(map(len, pieces(stream_reader, noted, after))) == 300
