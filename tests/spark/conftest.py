@@ -44,6 +44,24 @@ Answer = Callable[[str, Call[Any]], Any]
 """A reply, by the broker's name and the call."""
 
 
+class PausedClock:
+    """A clock that goes on only while somebody pauses, or a test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+        self.pauses: list[int] = []
+        self.on_pause: Callable[[], object] = lambda: None
+        """Called at the end of each pause."""
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def pause(self, ms: int) -> None:
+        self.pauses.append(ms)
+        self.ms += ms
+        self.on_pause()
+
+
 class CannedQueue:
     """One queue: records from `first` on."""
 
@@ -126,7 +144,7 @@ class CannedCluster:
         self.removed: set[int] = set()
         """Ids of queues that are in no statistics, as those that were removed from the topic."""
 
-    def reply_with(self, kind: Any, reply: Answer | Exception) -> None:
+    def reply_with(self, kind: Any, reply: Callable[[str, Any], Any] | Exception) -> None:
         """Have brokers answer calls of these kinds by a function, or refuse them with an error."""
         usual = self.answer
 

@@ -1,5 +1,6 @@
-"""SourceOptions: the options of a read, parsed from Spark's strings."""
+"""SourceOptions: the options of a read, parsed from Spark's strings, and its pattern of topics."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -8,6 +9,7 @@ import msgspec
 
 from roquet.lake.kafka_names import OPTIONS, hint
 from roquet.lake.schema import DEFAULT, TYPES, check_names
+from roquet.model import names
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_int, parse_millis
@@ -15,7 +17,47 @@ from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
 from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
 from roquet.spark.offset_spec import OffsetSpec
-from roquet.spark.topic_pattern import matching, parse_pattern
+
+_REPLIES: Final = names.reply_topic("")
+_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_TOPIC_PREFIX)
+
+
+def parse_pattern(text: str, name: str) -> str:
+    """The regular expression in an option's text; ConfigError when it does not compile."""
+    pattern = text.strip()
+    if not pattern:
+        raise ConfigError(f"option {name!r} is empty")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{name}: {pattern!r} is no regular expression: {error}") from None
+    return pattern
+
+
+def matching(pattern: str, topics: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
+    """The topics that the pattern matches in full, sorted.
+
+    System topics and `hidden` ones (named after brokers and clusters) are left out unless the
+    pattern names them. Retry, dead-letter and %SYS% topics need a pattern with their prefix.
+    """
+    expression, hidden_names = re.compile(pattern), frozenset(hidden)
+    named = frozenset(re.split(r"[|()]", pattern))
+    return tuple(
+        sorted(
+            topic
+            for topic in set(topics)
+            if expression.fullmatch(topic)
+            and (topic in named or _is_selected(pattern, topic, hidden_names))
+        )
+    )
+
+
+def _is_selected(pattern: str, topic: str, hidden: frozenset[str]) -> bool:
+    for prefix in _PREFIXES:
+        if topic.startswith(prefix):
+            return pattern.startswith(prefix)
+    return not (topic in names.SYSTEM_TOPICS or topic in hidden or topic.endswith(_REPLIES))
+
 
 GROUP: Final = "roquet-spark"
 """The default consumer group of pulls. No offset is ever committed for it."""

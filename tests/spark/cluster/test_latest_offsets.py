@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.spark.conftest import Answer, CannedCluster
+from tests.spark.conftest import Answer, CannedCluster, PausedClock
 
 from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.spark.cluster import cluster_client, latest_offsets
@@ -18,20 +18,7 @@ from roquet.wire.codes import ResponseCode
 A0, B1 = ("orders", "broker-a", 0), ("orders", "broker-b", 1)
 
 
-class FakeClock:
-    """A clock that goes on only while somebody pauses, or a call takes time."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return self.ms
-
-    def pause(self, ms: int) -> None:
-        self.ms += ms
-
-
-NOW = FakeClock()
+NOW = PausedClock()
 
 
 @pytest.fixture(autouse=True)

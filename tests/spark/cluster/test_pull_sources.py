@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.spark.conftest import CannedCluster, CannedReplica
+from tests.spark.conftest import CannedCluster, CannedReplica, PausedClock
 
 from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, ConnectionLost
@@ -22,15 +22,6 @@ from roquet.wire.codes import ResponseCode
 
 OPTIONS = {"topic": "orders", "readFrom": "replica", "timeout": "1ms"}
 ALL = OffsetRange("orders", "broker-a", 0, 0, 100)
-
-
-class StoppedClock:
-    """A clock that a test moves."""
-
-    ms = 0
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 @pytest.fixture
@@ -125,7 +116,7 @@ def test_a_replica_without_old_messages_makes_nobody_skip_them(
 def test_a_replica_that_caught_up_is_asked_again(
     canned: CannedCluster, copy: CannedReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = StoppedClock()
+    clock = PausedClock()
     monkeypatch.setattr(pull_sources, "SYSTEM_CLOCK", clock)
     cluster = routed(canned)
     reader = RangeReader(cluster, ("queue_offset",))

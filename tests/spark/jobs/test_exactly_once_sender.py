@@ -18,8 +18,8 @@ from roquet.spark.cluster import cluster_client, dispatch_wait
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
 from roquet.spark.jobs.exactly_once_sender import ConcurrentRun, ExactlyOnceSender, writable_queues
-from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import resend_items
+from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.stats import GetRuntimeInfo, GetTopicStats, QueueStats, TopicStats

@@ -1,6 +1,5 @@
 """Stream reader: consecutive ranges, each readable again."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
 )
-from tests.spark.conftest import CannedCluster
+from tests.spark.conftest import CannedCluster, PausedClock
 
 from roquet.lake import queue_offsets
 from roquet.lake.queue_offsets import AWAY_KEY, OffsetRange
@@ -27,25 +26,7 @@ ALL = ReadAllAvailable()
 ZERO = {"orders": {"broker-a": {"0": 0, "1": 0}, "broker-b": {"0": 0, "1": 0}}}
 
 
-class FakeClock:
-    """A clock that goes on only while somebody pauses."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-        self.pauses: list[int] = []
-        self.on_pause: Callable[[], object] = lambda: None
-        """Called at the end of each pause."""
-
-    def monotonic_ms(self) -> int:
-        return self.ms
-
-    def pause(self, ms: int) -> None:
-        self.pauses.append(ms)
-        self.ms += ms
-        self.on_pause()
-
-
-NOW = FakeClock()
+NOW = PausedClock()
 
 
 @pytest.fixture(autouse=True)
@@ -690,7 +671,8 @@ def test_a_batch_that_was_planned_before_is_not_read_from_the_new_topic(
 ) -> None:
     """Spark plans it anew from its own notes, after a crash for example."""
     canned.topic_ids["broker-a"] = NEW
-    for options in ({}, {"failOnDataLoss": "false"}):
+    choices: tuple[Any, ...] = ({}, {"failOnDataLoss": "false"})
+    for options in choices:
         stream_reader = reader(canned, timeout="0s", **options)
         (task,) = stream_reader.partitions(ZERO, longer)
         if options:

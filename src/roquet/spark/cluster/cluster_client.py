@@ -35,8 +35,8 @@ from roquet.rules.backoff import backoff_ms
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.access_options import AccessOptions
-from roquet.spark.options import SourceOptions
-from roquet.spark.topic_pattern import matching
+from roquet.spark.cluster.time_search import first_since
+from roquet.spark.options import SourceOptions, matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.namesrv import BrokerMembersBody, GetBrokerMembers, SystemTopics
@@ -318,9 +318,6 @@ class ClusterClient:
 
     def first_since(self, queue: QueueKey, span: tuple[int, int], ms: int) -> int:
         """The offset, within the span, of a queue's first message stored at `ms` or later."""
-        # Imported here: it decodes messages, which few drivers need.
-        from roquet.spark.cluster.time_search import first_since
-
         return first_since(self.ask, self.settings.group, queue, span, ms)
 
     def now_ms(self) -> int:

@@ -23,7 +23,7 @@ from roquet.spark.cluster.cluster_client import (
     sleep_ms,
     twice,
 )
-from roquet.spark.cluster.probe import probe_call
+from roquet.spark.cluster.time_search import probe_call
 from roquet.spark.options import SourceOptions
 
 log = logger(__name__)

@@ -36,8 +36,8 @@ from roquet.rules.send_retry import is_transient
 from roquet.spark.cluster.cluster_client import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, ClusterClient
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import originals_in
+from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode

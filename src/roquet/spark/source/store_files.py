@@ -21,9 +21,8 @@ from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.settings import parse_bool, suggest
 from roquet.spark.offset_spec import AtTime, TimeAgo
-from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, parse
+from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, matching, parse
 from roquet.spark.source.log_splits import LogSplit, plan_splits, used_bytes
-from roquet.spark.topic_pattern import matching
 
 if TYPE_CHECKING:
     import pyarrow as pa

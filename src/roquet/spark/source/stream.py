@@ -29,10 +29,9 @@ from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
-from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions, matching
 from roquet.spark.source import plan, preflight, trigger_limits
 from roquet.spark.source.tasks import ReadTask, plan_tasks, read_task
-from roquet.spark.topic_pattern import matching
 
 if TYPE_CHECKING:
     import pyarrow as pa

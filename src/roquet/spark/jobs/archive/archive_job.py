@@ -66,8 +66,8 @@ COMPACT_MIN_RUNNING: Final = 16
 """Small files of one day that are worth merging: at the end of a run, and while it continues."""
 
 
-class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of an archive."""
+class TableParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a job that writes a topic to a table."""
 
     topic: str
     target: str
@@ -77,8 +77,19 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = ()
     """Empty: the columns of the table, or of a message where the table is new."""
     every_ms: int | None = None
-    """Pause between looks for more messages; None ends once all present messages are archived."""
+    """Pause between looks for more messages; None ends once all present messages are taken."""
     compression: str = COMPRESSION
+    name: str = ""
+    catalog: Mapping[str, str] = {}
+    """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `target`; the environment gives those that are not here."""
+    master: str | None = None
+
+
+class Params(TableParams, frozen=True, kw_only=True):
+    """The parameters of an archive."""
+
     compact: bool = False
     partition_by: str = ""
     """`hour`, `day,bucket(key,16)`; empty is the table's own, and `day` where the table is new."""
@@ -92,12 +103,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The begin of the names of new body columns that are not said."""
     infer_body: bool = False
     """Whether fields that a sample of a batch shows become columns."""
-    name: str = ""
-    catalog: Mapping[str, str] = {}
-    """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
-    storage: Mapping[str, str] = {}
-    """Options of the object store of `target`; the environment gives those that are not here."""
-    master: str | None = None
 
 
 class ArchiveProgress(msgspec.Struct, kw_only=True):

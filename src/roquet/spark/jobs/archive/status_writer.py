@@ -16,6 +16,7 @@ from roquet.lake.table import TableState
 from roquet.log_records import logger
 from roquet.model.errors import CallError, RoquetError
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds, twice
+from roquet.spark.cluster.time_search import stored_times
 from roquet.wire.calls.admin.settings import GetSettings
 
 log = logger(__name__)
@@ -115,9 +116,6 @@ class StatusWriter:
 
     def _oldest_ms(self, waiting: Sequence[OffsetRange]) -> int | None:
         """When the first message that waits was stored."""
-        # Imported here: it decodes messages, which few drivers need.
-        from roquet.spark.cluster.time_search import stored_times
-
         cluster, times = self._cluster, list[int]()
         for each in sorted(waiting, key=len, reverse=True)[:QUEUES_MAX]:
             group = cluster.settings.group

@@ -42,7 +42,6 @@ from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender, read_originals, writable_queues
 from roquet.spark.jobs.job_runner import spark_for
-from roquet.spark.jobs.queue_mapping import map_queues
 from roquet.spark.jobs.repair.letter_table import (
     RAW_COLUMNS,
     archive_location,
@@ -55,6 +54,7 @@ from roquet.spark.jobs.repair.letter_table import (
 )
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog, resent_letters
 from roquet.spark.jobs.resend_rows import resend_items
+from roquet.spark.jobs.send_plan import map_queues
 from roquet.spark.options import parse
 from roquet.spark.sink.task import unique_key_maker
 

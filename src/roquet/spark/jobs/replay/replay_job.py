@@ -31,11 +31,11 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.jobs.exactly_once_sender import read_originals, writable_queues
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
-from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_rates
 from roquet.spark.jobs.replay import origin_check
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
 from roquet.spark.jobs.replay.replay_tasks import ReplayTasks, TaskPlan
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
+from roquet.spark.jobs.send_plan import map_queues, split_among_tasks, task_rates
 from roquet.spark.offset_spec import TimeAgo, parse_time
 from roquet.spark.options import SourceOptions, parse
 from roquet.store.filesystem.directory_lock import FileLock

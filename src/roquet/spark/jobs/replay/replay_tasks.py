@@ -17,9 +17,9 @@ from roquet.lake.queue_offsets import QueueKey, QueueOffsets, to_json
 from roquet.lake.task_set import TaskResult
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender
-from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, read_rows
 from roquet.spark.jobs.resend_rows import resend_items
+from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.options import SourceOptions
 from roquet.spark.sink.task import unique_key_maker
 
