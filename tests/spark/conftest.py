@@ -83,8 +83,8 @@ class CannedQueue:
 class CannedReplica:
     """A replica of one broker, with queues of its own."""
 
-    def __init__(self, address: str, **_security: object) -> None:
-        self.address = address
+    def __init__(self, cluster: "CannedCluster", address: str) -> None:
+        self.cluster, self.address = cluster, address
         self.queues = {0: CannedQueue(), 1: CannedQueue()}
         self.failures: deque[CallError] = deque()
         self.calls: list[Any] = []
@@ -93,10 +93,10 @@ class CannedReplica:
         self.empty_code = ResponseCode.PULL_RETRY_IMMEDIATELY
         """The code of replies about messages that it does not have."""
 
-    def copy(self, cluster: "CannedCluster", broker: str, count: int) -> None:
+    def copy(self, broker: str, count: int) -> None:
         """Hold the same messages as the master, the first ones of each queue."""
         for queue_id, queue in self.queues.items():
-            master = cluster.queues[broker, queue_id]
+            master = self.cluster.queues[broker, queue_id]
             queue.first = master.first
             queue.records = master.records[:count]
             queue.positions = master.positions[:count]
@@ -166,7 +166,7 @@ class CannedCluster:
 
     def add_replica(self, broker: str) -> CannedReplica:
         """Add an empty replica of a broker."""
-        replica = self.replicas[broker] = CannedReplica(f"{broker}-copy:10911")
+        replica = self.replicas[broker] = CannedReplica(self, f"{broker}-copy:10911")
         return replica
 
     def pulls(self) -> list[Pull]:

@@ -30,7 +30,7 @@ def copy(canned: CannedCluster, monkeypatch: pytest.MonkeyPatch) -> CannedReplic
     for broker, queue_id in canned.queues:
         canned.send(broker, queue_id, *(b"body %d" % at for at in range(100)))
     replica = canned.add_replica("broker-a")
-    replica.copy(canned, "broker-a", 50)
+    replica.copy("broker-a", 50)
     monkeypatch.setattr(range_reader, "BATCH_BYTES", 1000)
     return replica
 
@@ -56,23 +56,21 @@ def offsets(canned: CannedCluster, *ranges: OffsetRange, **changes: Any) -> list
 
 
 def test_a_range_is_read_from_a_replica_while_it_has_messages_and_then_from_the_master(
-    canned: CannedCluster, copy: CannedReplica
+    copy: CannedReplica,
 ) -> None:
-    assert offsets(canned) == list(range(100))
+    assert offsets(copy.cluster) == list(range(100))
     assert max(call.queue_offset for call in copy.calls) == 50
-    assert min(call.queue_offset for call in canned.pulls()) == 50
+    assert min(call.queue_offset for call in copy.cluster.pulls()) == 50
 
 
-def test_the_next_pull_is_sent_ahead_to_the_broker_that_will_answer_it(
-    canned: CannedCluster, copy: CannedReplica
-) -> None:
-    offsets(canned)
+def test_the_next_pull_is_sent_ahead_to_the_broker_that_will_answer_it(copy: CannedReplica) -> None:
+    offsets(copy.cluster)
     assert {call.queue_offset < 50 for call in copy.asked_ahead[:-1]} == {True}
-    assert {call.queue_offset > 50 for call in canned.asked_ahead} == {True}
+    assert {call.queue_offset > 50 for call in copy.cluster.asked_ahead} == {True}
 
 
-def test_by_default_replicas_are_not_asked(canned: CannedCluster, copy: CannedReplica) -> None:
-    assert offsets(canned, read_from=ReadFrom.MASTER) == list(range(100))
+def test_by_default_replicas_are_not_asked(copy: CannedReplica) -> None:
+    assert offsets(copy.cluster, read_from=ReadFrom.MASTER) == list(range(100))
     assert not copy.calls
 
 
@@ -88,44 +86,42 @@ def test_by_default_replicas_are_not_asked(canned: CannedCluster, copy: CannedRe
     ids=lambda each: str(each),
 )
 def test_a_failing_replica_is_replaced_by_the_master_within_the_task(
-    canned: CannedCluster, copy: CannedReplica, failure: Any
+    copy: CannedReplica, failure: Any
 ) -> None:
     copy.failures.append(failure)
-    assert offsets(canned) == list(range(100))
+    assert offsets(copy.cluster) == list(range(100))
     assert len(copy.calls) == 1
 
 
 def test_a_replica_that_cannot_be_reached_is_not_asked_about_other_queues(
-    canned: CannedCluster, copy: CannedReplica
+    copy: CannedReplica,
 ) -> None:
     copy.failures.append(ConnectFailed("away"))
     other = OffsetRange("orders", "broker-a", 1, 0, 100)
-    assert sorted(offsets(canned, ALL, other)) == sorted([*range(100), *range(100)])
+    assert sorted(offsets(copy.cluster, ALL, other)) == sorted([*range(100), *range(100)])
     assert len(copy.calls) == 1
 
 
-def test_a_replica_without_old_messages_makes_nobody_skip_them(
-    canned: CannedCluster, copy: CannedReplica
-) -> None:
+def test_a_replica_without_old_messages_makes_nobody_skip_them(copy: CannedReplica) -> None:
     queue = copy.queues[0]
     queue.forget(20)
     copy.empty_code = ResponseCode.PULL_OFFSET_MOVED
-    assert offsets(canned) == list(range(100))
+    assert offsets(copy.cluster) == list(range(100))
 
 
 def test_a_replica_that_caught_up_is_asked_again(
-    canned: CannedCluster, copy: CannedReplica, monkeypatch: pytest.MonkeyPatch
+    copy: CannedReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = PausedClock()
     monkeypatch.setattr(pull_sources, "SYSTEM_CLOCK", clock)
-    cluster = routed(canned)
+    cluster = routed(copy.cluster)
     reader = RangeReader(cluster, ("queue_offset",))
-    canned.pull_max = 10
+    copy.cluster.pull_max = 10
     batches = reader.batches([ALL])
     seen = [row["queue_offset"] for row in next(batches).to_pylist()]
     while seen[-1] < 60:
         seen += [row["queue_offset"] for row in next(batches).to_pylist()]
-    copy.copy(canned, "broker-a", 100)
+    copy.copy("broker-a", 100)
     clock.ms += AVOID_MS
     seen += [row["queue_offset"] for batch in batches for row in batch.to_pylist()]
     assert seen == list(range(100))
@@ -134,7 +130,7 @@ def test_a_replica_that_caught_up_is_asked_again(
 
 @pytest.mark.parametrize("damage", ["gap", "bytes"])
 def test_damaged_messages_of_a_replica_are_read_from_the_master(
-    canned: CannedCluster, copy: CannedReplica, damage: str, caplog: pytest.LogCaptureFixture
+    copy: CannedReplica, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = copy.queues[0].records
     if damage == "gap":
@@ -142,35 +138,33 @@ def test_damaged_messages_of_a_replica_are_read_from_the_master(
     else:
         records[7] = records[7][:-30] + bytes(30)
     with caplog.at_level(logging.WARNING):
-        assert offsets(canned) == list(range(100))
+        assert offsets(copy.cluster) == list(range(100))
     assert "broker-a-copy:10911 are damaged; the master is read" in caplog.text
 
 
 def test_messages_that_the_master_lacks_too_are_reported_once(
-    canned: CannedCluster, copy: CannedReplica, caplog: pytest.LogCaptureFixture
+    copy: CannedReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del canned.queues["broker-a", 0].records[7]
+    del copy.cluster.queues["broker-a", 0].records[7]
     del copy.queues[0].records[7]
     first = OffsetRange("orders", "broker-a", 0, 0, 30)
     with pytest.raises(DataLost, match="lacks 1 of its messages: offsets 7;"):
-        offsets(canned, first)
+        offsets(copy.cluster, first)
     with caplog.at_level(logging.WARNING):
-        found = offsets(canned, first, fail_on_data_loss=False)
+        found = offsets(copy.cluster, first, fail_on_data_loss=False)
     assert found == [at for at in range(30) if at != 7]
     assert caplog.text.count("lacks 1 of its messages") == 1
 
 
-def test_filtered_messages_of_a_replica_are_passed(
-    canned: CannedCluster, copy: CannedReplica
-) -> None:
-    assert offsets(canned, tags=("none",)) == []
+def test_filtered_messages_of_a_replica_are_passed(copy: CannedReplica) -> None:
+    assert offsets(copy.cluster, tags=("none",)) == []
     assert copy.calls
 
 
 def test_a_batch_ends_where_the_master_says_although_tasks_read_replicas(
-    canned: CannedCluster, copy: CannedReplica
+    copy: CannedReplica,
 ) -> None:
-    settings = options(canned, max_partitions=1)
+    settings = options(copy.cluster, max_partitions=1)
     batch = BatchReader(settings, ("queue_offset",))
     (task,) = batch.partitions()
     rows = sum(part.num_rows for part in read_task(settings, ("queue_offset",), task))
@@ -178,8 +172,8 @@ def test_a_batch_ends_where_the_master_says_although_tasks_read_replicas(
     assert copy.calls
 
 
-def test_tasks_of_a_stream_know_the_replicas(canned: CannedCluster, copy: CannedReplica) -> None:
-    stream = StreamReader(options(canned), ("queue_offset",), pause=lambda ms: None)
+def test_tasks_of_a_stream_know_the_replicas(copy: CannedReplica) -> None:
+    stream = StreamReader(options(copy.cluster), ("queue_offset",), pause=lambda ms: None)
     start = stream.initialOffset()
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     tasks: Any = stream.partitions(start, end)
@@ -187,7 +181,7 @@ def test_tasks_of_a_stream_know_the_replicas(canned: CannedCluster, copy: Canned
     assert sum(batch.num_rows for task in tasks for batch in stream.read(task)) == 400
 
 
-def test_replicas_are_asked_for_messages_alone(canned: CannedCluster, copy: CannedReplica) -> None:
-    cluster = routed(canned)
+def test_replicas_are_asked_for_messages_alone(copy: CannedReplica) -> None:
+    cluster = routed(copy.cluster)
     assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 100
     assert not copy.calls

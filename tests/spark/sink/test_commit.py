@@ -45,93 +45,92 @@ from roquet.wire.signing import Credentials
 BODIES = [f"{at:03d}".encode() for at in range(60)]
 
 
-def send_half_messages(options: SinkOptions, **columns: Any) -> list[bytes]:
-    return [write_rows(options, **{"body": BODIES, **columns})[1]]
+class Transaction:
+    """Batch 0 of a query that writes to a topic of its own."""
+
+    def __init__(self, cluster: SinkCluster, topic: str, folder: Path, **settings: Any) -> None:
+        self.cluster, self.topic = cluster, topic
+        self.options = cluster.transaction(topic, str(folder), **settings)
+        self.records = CommitRecords(LockedDirectory(folder))
+
+    def send(self, **columns: Any) -> list[bytes]:
+        """Send half messages."""
+        return [write_rows(self.options, **{"body": BODIES, **columns})[1]]
+
+    def commit(self, halves: list[bytes]) -> None:
+        commit(self.options, "q", 0, halves, quiet_ms=0)
+
+    def finish(self) -> None:
+        finish_decided(self.options, quiet_ms=0)
+
+    def decide_and_die(self, halves: list[bytes]) -> CommitRecord:
+        """Leave what a driver does that is killed right after its decision."""
+        record = commit_record(self.options, "q", 0, concat(map(from_bytes, halves)))
+        self.records.write(record)
+        return record
+
+    def commit_some(self, record: CommitRecord, count: int) -> Any:
+        with open_committer(self.options, self.options.group, 5_000) as (wait, committer):
+            return wait(committer.commit(refs_at(record.halves, range(count))))
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return self.cluster.bodies(self.topic)
 
 
-def decide_and_die(sink_options: SinkOptions, halves: list[bytes]) -> CommitRecord:
-    """The state that a driver leaves when it is killed right after its decision."""
-    table = concat(map(from_bytes, halves))
-    record = commit_record(sink_options, "q", 0, table)
-    CommitRecords(LockedDirectory(Path(sink_options.commits or ""))).write(record)
-    return record
+@pytest.fixture
+def batch(sink_cluster: SinkCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Transaction:
+    return Transaction(sink_cluster, request.node.name[:100], tmp_path)
 
 
-def test_a_commit_shows_all_rows_and_marks_the_batch_done(
-    sink_cluster: SinkCluster, tmp_path: Path
-) -> None:
-    sink_options = sink_cluster.transaction("shown", str(tmp_path))
-    halves = send_half_messages(sink_options)
-    assert sink_cluster.bodies("shown") == []
-    commit(sink_options, "q", 0, halves)
-    assert sink_cluster.bodies("shown") == BODIES
-    assert decided_batches(sink_options) == {"q": {0}}
-    assert CommitRecords(LockedDirectory(tmp_path)).open() == []
+def test_a_commit_shows_all_rows_and_marks_the_batch_done(batch: Transaction) -> None:
+    halves = batch.send()
+    assert batch.bodies == []
+    batch.commit(halves)
+    assert batch.bodies == BODIES
+    assert decided_batches(batch.options) == {"q": {0}}
+    assert batch.records.open() == []
 
 
-def test_an_abort_shows_nothing_ever(sink_cluster: SinkCluster, tmp_path: Path) -> None:
-    sink_options = sink_cluster.transaction("aborted", str(tmp_path))
-    halves = send_half_messages(sink_options)
-    abort(sink_options, "q", 0, halves)
-    record = decide_and_die(sink_options, halves)
-    outcomes = commit_all(sink_options, record)
+def test_an_abort_shows_nothing_ever(batch: Transaction) -> None:
+    halves = batch.send()
+    abort(batch.options, "q", 0, halves)
+    outcomes = batch.commit_some(batch.decide_and_die(halves), 60)
     assert {outcome.name for outcome in outcomes.values()} == {"REFUSED"}
-    assert sink_cluster.bodies("aborted") == []
+    assert batch.bodies == []
 
 
-def commit_all(sink_options: SinkOptions, record: CommitRecord) -> Any:
-    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
-        halves = refs_at(record.halves, range(record.halves.num_rows))
-        return wait(committer.commit(halves))
+def test_an_abort_after_the_decision_changes_nothing(batch: Transaction) -> None:
+    halves = batch.send()
+    batch.decide_and_die(halves)
+    abort(batch.options, "q", 0, halves)
+    batch.finish()
+    assert batch.bodies == BODIES
 
 
-def test_an_abort_after_the_decision_changes_nothing(
-    sink_cluster: SinkCluster, tmp_path: Path
-) -> None:
-    sink_options = sink_cluster.transaction("too-late", str(tmp_path))
-    halves = send_half_messages(sink_options)
-    decide_and_die(sink_options, halves)
-    abort(sink_options, "q", 0, halves)
-    finish_decided(sink_options, quiet_ms=0)
-    assert sink_cluster.bodies("too-late") == BODIES
-
-
-def test_a_driver_that_died_half_way_is_finished_without_doubles(
-    sink_cluster: SinkCluster, tmp_path: Path
-) -> None:
-    sink_options = sink_cluster.transaction("half-way", str(tmp_path))
-    halves = send_half_messages(sink_options)
-    record = decide_and_die(sink_options, halves)
-    first = refs_at(record.halves, range(25))
-    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
-        wait(committer.commit(first))
-    assert sink_cluster.bodies("half-way") == BODIES[:25]
-    finish_decided(sink_options, quiet_ms=0)
-    assert sink_cluster.bodies("half-way") == BODIES
-    finish_decided(sink_options, quiet_ms=0)
-    assert sink_cluster.bodies("half-way") == BODIES
+def test_a_driver_that_died_half_way_is_finished_without_doubles(batch: Transaction) -> None:
+    batch.commit_some(batch.decide_and_die(batch.send()), 25)
+    assert batch.bodies == BODIES[:25]
+    for _ in range(2):
+        batch.finish()
+        assert batch.bodies == BODIES
 
 
 def test_a_repeated_batch_is_finished_and_its_new_half_messages_are_rolled_back(
-    sink_cluster: SinkCluster, tmp_path: Path
+    batch: Transaction,
 ) -> None:
-    sink_options = sink_cluster.transaction("again", str(tmp_path))
-    decide_and_die(sink_options, send_half_messages(sink_options))
-    commit(sink_options, "q", 0, send_half_messages(sink_options), quiet_ms=0)
-    assert sink_cluster.bodies("again") == BODIES
-    commit(sink_options, "q", 0, send_half_messages(sink_options), quiet_ms=0)
-    assert sink_cluster.bodies("again") == BODIES
+    batch.decide_and_die(batch.send())
+    for _ in range(2):
+        batch.commit(batch.send())
+        assert batch.bodies == BODIES
 
 
 def test_half_messages_that_a_broker_discarded_are_sent_again(
     impatient_cluster: SinkCluster, tmp_path: Path
 ) -> None:
-    sink_options = impatient_cluster.transaction("given-up", str(tmp_path), transaction_time_ms=0)
-    batch: dict[str, Any] = {"key": [f"k{at}" for at in range(60)], "flag": list(range(60))}
-    record = decide_and_die(sink_options, send_half_messages(sink_options, **batch))
-    first = refs_at(record.halves, range(25))
-    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
-        wait(committer.commit(first))
+    batch = Transaction(impatient_cluster, "given-up", tmp_path, transaction_time_ms=0)
+    halves = batch.send(key=[f"k{at}" for at in range(60)], flag=list(range(60)))
+    batch.commit_some(batch.decide_and_die(halves), 25)
     wait_until(
         lambda: (
             len(impatient_cluster.read("given-up"))
@@ -139,7 +138,7 @@ def test_half_messages_that_a_broker_discarded_are_sent_again(
             == 60
         )
     )
-    finish_decided(sink_options, quiet_ms=0)
+    batch.finish()
     table = impatient_cluster.read("given-up")
     assert sorted(table["body"].to_pylist()) == BODIES
     for row in table.to_pylist():
@@ -161,18 +160,10 @@ def wait_until(is_so: Callable[[], object]) -> None:
     raise AssertionError("it never was so")
 
 
-def test_rows_of_one_order_key_become_visible_in_their_order(
-    sink_cluster: SinkCluster, tmp_path: Path
-) -> None:
-    sink_options = sink_cluster.transaction("in-order", str(tmp_path))
-    commit(
-        sink_options,
-        "q",
-        0,
-        send_half_messages(sink_options, order_key=[f"k{at % 5}" for at in range(60)]),
-    )
+def test_rows_of_one_order_key_become_visible_in_their_order(batch: Transaction) -> None:
+    batch.commit(batch.send(order_key=[f"k{at % 5}" for at in range(60)]))
     lines: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
-    for row in sink_cluster.read("in-order").to_pylist():
+    for row in batch.cluster.read(batch.topic).to_pylist():
         place = (row["queue_offset"], row["body"])
         lines.setdefault((row["broker"], row["queue_id"]), []).append(place)
     assert sum(map(len, lines.values())) == 60
@@ -180,10 +171,9 @@ def test_rows_of_one_order_key_become_visible_in_their_order(
         assert [body for _, body in sorted(line)] == sorted(body for _, body in line)
 
 
-def test_a_batch_without_rows_is_recorded_too(sink_cluster: SinkCluster, tmp_path: Path) -> None:
-    sink_options = sink_cluster.transaction("empty", str(tmp_path))
-    commit(sink_options, "q", 0, [])
-    assert decided_batches(sink_options) == {"q": {0}}
+def test_a_batch_without_rows_is_recorded_too(batch: Transaction) -> None:
+    batch.commit([])
+    assert decided_batches(batch.options) == {"q": {0}}
 
 
 def test_a_commit_without_the_lock_is_an_error(sink_cluster: SinkCluster, tmp_path: Path) -> None:
@@ -197,18 +187,15 @@ def test_a_commit_without_the_lock_is_an_error(sink_cluster: SinkCluster, tmp_pa
         commit(sink_options, "q", 0, [])
 
 
-def test_a_missing_half_message_is_an_error_and_its_record_stays_open(
-    sink_cluster: SinkCluster, tmp_path: Path
-) -> None:
-    sink_options = sink_cluster.transaction("nowhere", str(tmp_path))
-    table = from_bytes(send_half_messages(sink_options)[0])
+def test_a_missing_half_message_is_an_error_and_its_record_stays_open(batch: Transaction) -> None:
+    table = from_bytes(batch.send()[0])
     lost = table.set_column(
         table.schema.get_field_index("position"), "position", pa.array([7] * 60, pa.int64())
     )
     with pytest.raises(RecordError, match="no longer has the half message at 7"):
-        commit(sink_options, "q", 0, [to_bytes(lost)], quiet_ms=0)
-    assert len(CommitRecords(LockedDirectory(tmp_path)).open()) == 1
-    roll_back(sink_options, table)
+        batch.commit([to_bytes(lost)])
+    assert len(batch.records.open()) == 1
+    roll_back(batch.options, table)
 
 
 def test_the_driver_signs_with_the_keys_of_the_options(tmp_path: Path) -> None:
@@ -224,7 +211,7 @@ def test_the_driver_signs_with_the_keys_of_the_options(tmp_path: Path) -> None:
             namesrv=(running.namesrv_addr,), topic="signed", transactional=True,
             commits=str(tmp_path), timeout_ms=5_000, access=access,
         )  # fmt: skip
-        halves = concat(map(from_bytes, send_half_messages(sink_options)))
+        halves = from_bytes(write_rows(sink_options, body=BODIES)[1])
         record = commit_record(sink_options, "q", 0, halves)
         CommitRecords(LockedDirectory(tmp_path)).write(record)
         finish_decided(sink_options, quiet_ms=0)

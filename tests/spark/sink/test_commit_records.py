@@ -1,11 +1,14 @@
 """Commit records are written completely or not at all, and decide a batch once."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.spark.sink.conftest import HALF, commit_record, nobody
 
+from roquet.lake.open_table import table_location
 from roquet.model.errors import RecordError, StoreError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.spark.sink import commit_records
@@ -19,7 +22,7 @@ from roquet.spark.sink.commit_records import (
     to_bytes,
 )
 from roquet.spark.sink.delivery import DeliveredRequest
-from roquet.spark.sink.locked_journals import LockedDirectory
+from roquet.spark.sink.locked_journals import LeasedJournal, LockedDirectory
 from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import SendReply
 from roquet.wire.records.message_id import offset_message_id
@@ -39,16 +42,36 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert not here.is_recorded("q", 4)
 
 
-def test_a_batch_is_decided_once(tmp_path: Path) -> None:
-    here = CommitRecords(LockedDirectory(tmp_path))
-    here.write(commit_record())
-    with pytest.raises(UsageError, match="committed already"):
+@pytest.fixture(params=["directory", "object store"])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], CommitRecords]:
+    """Opens records at one place."""
+    if request.param == "directory":
+        return lambda: CommitRecords(LockedDirectory(tmp_path))
+    request.getfixturevalue("s3")
+    location: Any = table_location("s3://lake/commits")
+    return lambda: CommitRecords(LeasedJournal(location))
+
+
+def test_a_batch_is_decided_once_and_finished(records: Callable[[], CommitRecords]) -> None:
+    here = records()
+    assert (here.batches(), here.is_any_open) == ({}, False)
+    with here.locked(0, nobody):
         here.write(commit_record())
-    here.done(commit_record())
-    assert here.open() == []
-    assert here.is_recorded("q", 3)
-    with pytest.raises(UsageError, match="committed already"):
-        here.write(commit_record())
+        with pytest.raises(UsageError, match="committed already"):
+            here.write(commit_record())
+        (saved,) = here.open()
+        assert (saved.query, saved.batch, saved.namesrv) == ("q", 3, ("a:1", "b:2"))
+        assert saved.halves.to_pydict() == HALF
+        assert records().is_any_open
+        here.done(commit_record())
+        assert here.open() == []
+    other = records()
+    assert other.batches() == {"q": {3}}
+    assert not other.is_any_open
+    assert other.is_recorded("q", 3)
+    assert not other.is_recorded("q", 4)
+    with other.locked(0, nobody), pytest.raises(UsageError, match="committed already"):
+        other.write(commit_record())
 
 
 def test_batches_are_found_by_query_whatever_its_name(tmp_path: Path) -> None:
@@ -61,14 +84,17 @@ def test_batches_are_found_by_query_whatever_its_name(tmp_path: Path) -> None:
 
 
 def test_old_records_are_pruned_and_open_ones_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    records: Callable[[], CommitRecords], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
-    here = CommitRecords(LockedDirectory(tmp_path))
-    here.write(commit_record(0))
-    for batch in range(1, 6):
-        here.write(commit_record(batch))
-        here.done(commit_record(batch))
+    here = records()
+    with here.locked(0, nobody):
+        here.write(commit_record(0))
+        for batch in range(1, 6):
+            here.write(commit_record(batch))
+            here.done(commit_record(batch))
+        here.write(commit_record(0, "späte Post.1.open"))
+        here.done(commit_record(0, "späte Post.1.open"), forget=True)
     assert here.batches() == {"q": {0, 4, 5}}
 
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from tests.spark.sink.conftest import HALF, SinkCluster, commit_record, nobody
+from tests.spark.sink.conftest import SinkCluster, commit_record, nobody
 
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.open_table import table_location
-from roquet.model.errors import RecordError, StoreError, UsageError
-from roquet.spark.sink import commit_records, locked_journals
+from roquet.model.errors import RecordError, StoreError
+from roquet.spark.sink import locked_journals
 from roquet.spark.sink.commit import commit, decided_batches, finish_decided
 from roquet.spark.sink.commit_records import CommitRecord, CommitRecords, RecordName
 from roquet.spark.sink.locked_journals import LeasedJournal, LockedDirectory
@@ -27,41 +27,6 @@ def location() -> ObjectLocation:
 @pytest.fixture
 def records(s3: object) -> CommitRecords:
     return CommitRecords(LeasedJournal(location()))
-
-
-def test_a_batch_is_decided_once_and_finished(records: CommitRecords) -> None:
-    assert (records.batches(), records.is_any_open) == ({}, False)
-    with records.locked(0, nobody):
-        records.write(commit_record())
-        with pytest.raises(UsageError, match="committed already"):
-            records.write(commit_record())
-        (saved,) = records.open()
-        assert (saved.query, saved.batch, saved.namesrv) == ("q", 3, ("a:1", "b:2"))
-        assert saved.halves.to_pydict() == HALF
-        assert CommitRecords(LeasedJournal(location())).is_any_open
-        records.done(commit_record())
-        assert records.open() == []
-    other = CommitRecords(LeasedJournal(location()))
-    assert other.batches() == {"q": {3}}
-    assert not other.is_any_open
-    assert other.is_recorded("q", 3)
-    assert not other.is_recorded("q", 4)
-    with other.locked(0, nobody), pytest.raises(UsageError, match="committed already"):
-        other.write(commit_record())
-
-
-def test_old_records_are_pruned_and_open_ones_never(
-    records: CommitRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
-    with records.locked(0, nobody):
-        records.write(commit_record(0))
-        for batch in range(1, 5):
-            records.write(commit_record(batch))
-            records.done(commit_record(batch))
-        records.write(commit_record(0, "späte Post.1.open"))
-        records.done(commit_record(0, "späte Post.1.open"), forget=True)
-    assert records.batches() == {"q": {0, 3, 4}}
 
 
 def test_one_driver_at_a_time_has_the_lease(records: CommitRecords) -> None:

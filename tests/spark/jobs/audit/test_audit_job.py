@@ -226,16 +226,15 @@ def test_impossible_parameters_are_an_error(topic: str, options: dict[str, str],
         topic_options(Params(topic=topic, target="lake", options={"namesrv": "a:1", **options}))
 
 
+def with_row_keys(rows: pa.Table, numbers: Iterable[int]) -> pa.Table:
+    keys = [[("ROQUET_ROW", f"q/0/0/{number}")] for number in numbers]
+    place = rows.column_names.index("properties")
+    return rows.set_column(place, "properties", pa.array(keys, pa.map_(pa.string(), pa.string())))
+
+
 def test_row_keys_are_checked_on_request(audited: AuditedArchive) -> None:
     audited.archive(5)
-    maps = pa.map_(pa.string(), pa.string())
-
-    def keyed(rows: pa.Table) -> pa.Table:
-        keys = [[("ROQUET_ROW", f"q/0/0/{n}")] for n in range(rows.num_rows)]
-        place = rows.column_names.index("properties")
-        return rows.set_column(place, "properties", pa.array(keys, maps))
-
-    audited.change(keyed)
+    audited.change(lambda rows: with_row_keys(rows, range(rows.num_rows)))
     files = len(list(audited.root.rglob("*.parquet")))
     report = audited.audit(producer="rows")
     assert len(report.row_gaps) == (0 if files == 1 else 1), "each file begins with 0 again"
@@ -244,15 +243,9 @@ def test_row_keys_are_checked_on_request(audited: AuditedArchive) -> None:
 
 def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(audited: AuditedArchive) -> None:
     audited.archive(5, maxPartitions="1")
-    maps = pa.map_(pa.string(), pa.string())
-
-    def keyed(rows: pa.Table) -> pa.Table:
-        numbers = [3 if n == 7 else n for n in range(rows.num_rows)]
-        keys = [[("ROQUET_ROW", f"q/0/0/{n}")] for n in numbers]
-        place = rows.column_names.index("properties")
-        return rows.set_column(place, "properties", pa.array(keys, maps))
-
-    audited.change(keyed)
+    audited.change(
+        lambda rows: with_row_keys(rows, [3 if n == 7 else n for n in range(rows.num_rows)])
+    )
     [path] = audited.root.glob("day=*/*.parquet")
     wanted = pq.ParquetFile(path).read(["broker", "queue_id", "queue_offset"]).to_pylist()
     twice, gone = audited.audit(producer="rows").row_gaps

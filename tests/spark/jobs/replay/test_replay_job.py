@@ -40,8 +40,8 @@ from roquet.wire.fastjson.codec import dumps, loads
 class Replayer:
     """Replays of an archive to a second topic."""
 
-    def __init__(self, lake: ArchivedTopic, eager: MakeSpark) -> None:
-        self.lake, self.eager = lake, eager
+    def __init__(self, lake: ArchivedTopic, eager: MakeSpark, patch: pytest.MonkeyPatch) -> None:
+        self.lake, self.eager, self.patch = lake, eager, patch
 
     def params(self, **params: Any) -> Params:
         namesrv = self.lake.topic.namesrv
@@ -54,8 +54,10 @@ class Replayer:
 
 
 @pytest.fixture
-def replay(archived_topic: ArchivedTopic, eager: MakeSpark) -> Replayer:
-    return Replayer(archived_topic, eager)
+def replay(
+    archived_topic: ArchivedTopic, eager: MakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> Replayer:
+    return Replayer(archived_topic, eager, monkeypatch)
 
 
 def test_a_replay_copies_the_topic(replay: Replayer) -> None:
@@ -87,15 +89,13 @@ def test_a_second_run_at_the_same_time_is_an_error_and_sends_nothing(replay: Rep
     assert replay.run() == ReplayProgress(there=20)
 
 
-def test_a_read_only_directory_is_replayed(
-    replay: Replayer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_directory_is_replayed(replay: Replayer) -> None:
     replay.lake.send_and_archive(5)
 
     def refuse(path: Path, _: str) -> None:
         raise store_error(path, PermissionError(13, "Permission denied"))
 
-    monkeypatch.setattr(replaying, "FileLock", refuse)
+    replay.patch.setattr(replaying, "FileLock", refuse)
     assert replay.run() == ReplayProgress(rows=20)
 
 
@@ -118,11 +118,9 @@ def test_copies_name_their_original(replay: Replayer) -> None:
 
 
 @pytest.mark.parametrize("sends", [1, 2, 5, 11])
-def test_a_run_that_dies_is_ended_by_the_next(
-    replay: Replayer, monkeypatch: pytest.MonkeyPatch, sends: int
-) -> None:
+def test_a_run_that_dies_is_ended_by_the_next(replay: Replayer, sends: int) -> None:
     replay.lake.send_and_archive(30)
-    with monkeypatch.context() as patch:
+    with replay.patch.context() as patch:
         patch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 10)
         patch.setattr(ClusterClient, "ask_once", lose_process_after(sends))
         with pytest.raises(KeyboardInterrupt):
@@ -148,9 +146,7 @@ def lose_process_after(sends: int) -> Any:
     return ask_once
 
 
-def test_an_answer_that_gets_lost_doubles_nothing(
-    replay: Replayer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_gets_lost_doubles_nothing(replay: Replayer) -> None:
     replay.lake.send_and_archive(20)
     ask, count = ClusterClient.ask_once, 0
 
@@ -166,9 +162,9 @@ def test_an_answer_that_gets_lost_doubles_nothing(
             raise CallTimeout("its answer never came")
         return reply
 
-    monkeypatch.setattr(ClusterClient, "ask_once", losing)
-    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSE_MS_MAX", 1)
-    monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 7)
+    replay.patch.setattr(ClusterClient, "ask_once", losing)
+    replay.patch.setattr(exactly_once_sender, "RETRY_PAUSE_MS_MAX", 1)
+    replay.patch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 7)
     assert replay.run() == ReplayProgress(rows=80)
     assert count > 4
     assert replay.lake.places() == replay.lake.places("orders")
@@ -180,7 +176,7 @@ def test_tasks_that_run_twice_send_once(replay: Replayer) -> None:
     assert replay.lake.places() == replay.lake.places("orders")
 
 
-def lose_leader(monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
+def lose_leader(patch: pytest.MonkeyPatch, broker: str) -> None:
     """Let name servers know only a replica of a broker from now on, which has all messages here."""
     ask = BlockingChannel.call
 
@@ -198,13 +194,12 @@ def lose_leader(monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
         route = msgspec.structs.replace(route, broker_datas=datas)
         return msgspec.structs.replace(reply, body=dumps(route, standard=True))
 
-    monkeypatch.setattr(BlockingChannel, "call", reply_to)
+    patch.setattr(BlockingChannel, "call", reply_to)
 
 
 @pytest.mark.parametrize("is_planned", [False, True])
 def test_rows_wait_for_the_master_of_their_queue(
     replay: Replayer,
-    monkeypatch: pytest.MonkeyPatch,
     is_planned: bool,
 ) -> None:
     """Sent to another queue they would be out of order, and twice where a replica lacks some."""
@@ -213,17 +208,17 @@ def test_rows_wait_for_the_master_of_their_queue(
     replay.lake.send_and_archive(5)
 
     def lose_after_plan(_: Any) -> int:
-        lose_leader(monkeypatch, "broker-b")
+        lose_leader(replay.patch, "broker-b")
         return 2
 
     if is_planned:
-        monkeypatch.setattr(replaying, "ready_cores", lose_after_plan)
+        replay.patch.setattr(replaying, "ready_cores", lose_after_plan)
     else:
-        lose_leader(monkeypatch, "broker-b")
+        lose_leader(replay.patch, "broker-b")
     options = {"timeout": "1ms"}
     with pytest.raises(ConnectFailed, match="broker 'broker-b'"):
         replay.run(options=options, tasks=None)
-    monkeypatch.undo()
+    replay.patch.undo()
     assert len(replay.lake.bodies()) == 40
     assert replay.run() == ReplayProgress(rows=20, there=40)
     assert replay.lake.places() == replay.lake.places("orders")
@@ -232,7 +227,6 @@ def test_rows_wait_for_the_master_of_their_queue(
 @pytest.mark.parametrize(("tasks", "count"), [(None, 3), (2, 2)])
 def test_there_is_a_task_for_each_core_of_the_session_unless_told(
     replay: Replayer,
-    monkeypatch: pytest.MonkeyPatch,
     tasks: int | None,
     count: int,
 ) -> None:
@@ -242,8 +236,8 @@ def test_there_is_a_task_for_each_core_of_the_session_unless_told(
         sizes.append(len(task_set))
         return run_task_set(spark, task_set)
 
-    monkeypatch.setattr(replaying, "ready_cores", lambda _: 3)
-    monkeypatch.setattr(replaying, "run_task_set", counted)
+    replay.patch.setattr(replaying, "ready_cores", lambda _: 3)
+    replay.patch.setattr(replaying, "run_task_set", counted)
     replay.lake.send_and_archive(10)
     assert replay.run(tasks=tasks).rows == 40
     assert sizes == [count]
@@ -276,10 +270,8 @@ def test_a_replay_has_no_more_than_its_rate(replay: Replayer) -> None:
     assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 70, "four requests, 25 ms apart"
 
 
-def test_progress_is_reported_while_rows_are_sent(
-    replay: Replayer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replaying, "PROGRESS_PERIOD_S", 0.01)
+def test_progress_is_reported_while_rows_are_sent(replay: Replayer) -> None:
+    replay.patch.setattr(replaying, "PROGRESS_PERIOD_S", 0.01)
     replay.lake.send_and_archive(10)
     reports: list[ReplayProgress] = []
     run(replay.params(rate=200.0, tasks=1), replay.eager, reports.append)
@@ -335,9 +327,7 @@ def test_times_must_hold_something_between_them() -> None:
         row_filter_of(Params(source="a", topic="b", begin="2026-02-01", until="2026-01-01"))
 
 
-def test_a_destination_that_lost_messages_wants_to_know_since_when(
-    replay: Replayer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_destination_that_lost_messages_wants_to_know_since_when(replay: Replayer) -> None:
     replay.lake.send_and_archive(2)
     replay.run()
     queue_bounds = ClusterClient.queue_bounds
@@ -346,7 +336,7 @@ def test_a_destination_that_lost_messages_wants_to_know_since_when(
         bounds = queue_bounds(self, topic, broker, ids)
         return {number: (min(1, last), last) for number, (_, last) in bounds.items()}
 
-    monkeypatch.setattr(ClusterClient, "queue_bounds", retained)
+    replay.patch.setattr(ClusterClient, "queue_bounds", retained)
     with pytest.raises(ConfigError, match="has lost its messages before offset 1"):
         replay.run()
     with pytest.raises(ConfigError, match="give --since"):
