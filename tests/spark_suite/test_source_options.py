@@ -25,7 +25,7 @@ from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.cleanup import DeleteExpired
-from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
+from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack
 
@@ -41,11 +41,11 @@ class OrdersCluster:
     middle_ms = 0
     """When half of the messages of `orders` were there."""
 
-    def __init__(self, running: BlockingCluster) -> None:
+    def __init__(self, running: BlockingCluster, *topics: str, queues: int = 2) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
-        for topic in (TOPIC, "orders-old", "paid"):
-            create_topic(running, topic)
+        for topic in topics:
+            create_topic(running, topic, queues)
 
     def call(self, broker: int, call: Call[Any]) -> Any:
         with closing(BlockingChannel(self.running.broker_addrs[broker])) as channel:
@@ -56,7 +56,7 @@ class OrdersCluster:
 def brokers() -> Iterator[OrdersCluster]:
     """Forty messages of `orders`, twenty of them late; ten of each other topic."""
     with BlockingCluster(brokers=2, read_internal_topics=True) as running:
-        running_brokers = OrdersCluster(running)
+        running_brokers = OrdersCluster(running, TOPIC, "orders-old", "paid")
         with Producer(running_brokers.namesrv, group="shop") as producer:
             for at in range(COUNT // 2):
                 producer.send(message(at))
@@ -209,19 +209,10 @@ def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: Orders
     assert numbers(read(spark, brokers, group="idle")) == ALL
 
 
-def alone(running: BlockingCluster, topic: str) -> OrdersCluster:
-    """A broker of its own with one topic of one queue."""
-    running_brokers = OrdersCluster.__new__(OrdersCluster)
-    running_brokers.running, running_brokers.namesrv = running, running.namesrv_addr
-    running_brokers.call(0, CreateTopic(topic=topic, read_queue_nums=1, write_queue_nums=1, perm=6))
-    time.sleep(0.2)
-    return running_brokers
-
-
 def test_deleted_messages_are_an_error_or_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"log_file_size": 64 * 1024, "retention": 1}
     with BlockingCluster(store=tmp_path, **settings) as running:
-        one = alone(running, "gone")
+        one = OrdersCluster(running, "gone", queues=1)
         with Producer(running.namesrv_addr, group="shop") as producer:
             for at in range(10):  # three fit into a file, and are not compressed
                 producer.send(Message("gone", os.urandom(20_000), properties={"at": str(at)}))
@@ -244,7 +235,7 @@ def test_a_broker_that_is_away_while_a_read_goes_on_is_waited_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with BlockingCluster(store=tmp_path) as running:
-        one = alone(running, TOPIC)
+        one = OrdersCluster(running, TOPIC, queues=1)
         with Producer(running.namesrv_addr, group="shop") as producer:
             producer.send(message(0))
         frame = read(spark, one)

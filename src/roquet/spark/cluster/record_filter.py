@@ -20,21 +20,19 @@ remembered in bitmaps, one bit per row, one bitmap per partition of a batch. Num
 - Messages without a key, or with one of another form, are kept.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from roquet.arrow.records import RecordColumns
 from roquet.model import properties as names
 from roquet.model.subscription import ALL, SQL92, TAG
 from roquet.rules.bounded_cache import BoundedCache
 from roquet.rules.tag_filter import SEPARATOR
-
-if TYPE_CHECKING:
-    from roquet.arrow.records import RecordColumns
-    from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Default memory bound: 32 MiB of bitmap, one bit per row, about 268 million rows."""
@@ -111,7 +109,7 @@ class Deduplicator:
 class RecordFilter:
     """Filters the messages of one task; it remembers row keys for option dropDoubles."""
 
-    def __init__(self, settings: "SourceOptions") -> None:
+    def __init__(self, settings: SourceOptions) -> None:
         self._tags = settings.tags
         self._sql = settings.sql92
         self._deduplicator = Deduplicator() if settings.drop_doubles else None
@@ -128,7 +126,7 @@ class RecordFilter:
             return self._sql, SQL92
         return (ALL if self._tags is None else f" {SEPARATOR} ".join(self._tags)), TAG
 
-    def apply(self, records: "RecordColumns") -> "RecordColumns":
+    def apply(self, records: RecordColumns) -> RecordColumns:
         """The records without hash collisions of tags and, with dropDoubles, without duplicates."""
         if self._tags is not None and len(records):
             mask = pc.is_in(records.property(names.TAGS), pa.array(self._tags, pa.string()))
@@ -139,5 +137,5 @@ class RecordFilter:
         return records
 
 
-def _where(records: "RecordColumns", wanted: NDArray[np.bool_]) -> "RecordColumns":
+def _where(records: RecordColumns, wanted: NDArray[np.bool_]) -> RecordColumns:
     return records if wanted.all() else records.where(wanted)

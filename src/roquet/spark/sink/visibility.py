@@ -94,33 +94,23 @@ class VisibilityReader:
         committed twice. Raises CallTimeout when they are behind for longer than the timeout.
         """
 
-        def bounds() -> tuple[QueueOffsets, QueueOffsets]:
-            return self._cluster.with_retries(
-                lambda: self._complete_bounds(before, brokers), "route"
-            )
+        def attempt() -> tuple[QueueOffsets, QueueOffsets]:
+            # Messages in a queue that is not read would count as invisible, too.
+            first, now = self._now(brokers)
+            if missing := sorted(before.keys() - now.keys()):
+                raise ConnectFailed(
+                    f"{queue_text(missing[0])} is not in the route: is its broker away?"
+                )
+            return first, now
 
-        bounds()  # each broker is there
+        self._cluster.with_retries(attempt, "route")  # each broker is there
         while True:
             masters = dict(self._cluster.addresses)
             for broker in sorted({queue[1] for queue in before}):
                 wait_for_dispatch(self._cluster, broker)
-            shown = bounds()
+            shown = self._cluster.with_retries(attempt, "route")
             if masters == self._cluster.addresses:
                 return shown
-
-    def _complete_bounds(
-        self, before: QueueOffsets, brokers: Iterable[str]
-    ) -> tuple[QueueOffsets, QueueOffsets]:
-        """First and next offsets of all queues; ConnectFailed while one in `before` is missing.
-
-        Messages in a queue that is not read would count as invisible, and be committed twice.
-        """
-        first, now = self._now(brokers)
-        if missing := sorted(before.keys() - now.keys()):
-            raise ConnectFailed(
-                f"{queue_text(missing[0])} is not in the route: is its broker away?"
-            )
-        return first, now
 
     def _now(self, brokers: Iterable[str]) -> tuple[QueueOffsets, QueueOffsets]:
         try:

@@ -78,7 +78,13 @@ def read_task(
         except CallError as error:
             if not is_transient(error, NOT_DONE):
                 raise
-            raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
+            places = sorted({f"{each.topic!r} on {each.broker!r}" for each in partition.value})
+            raise BrokerUnavailable(
+                f"a task that reads {', '.join(places)} got no answer within "
+                f"{settings.timeout_ms / 1000:g} s: {error}; the same messages are read again when "
+                "the query starts again from its checkpoint, and option timeout says how long a "
+                "task waits"
+            ) from error
 
 
 @cache
@@ -94,15 +100,3 @@ def freeze_loaded() -> None:
 
 class BrokerUnavailable(RoquetError):
     """A broker did not answer a task within the timeout; no message is lost."""
-
-
-def _timeout_text(settings: SourceOptions, ranges: Sequence[OffsetRange], error: CallError) -> str:
-    places = ", ".join(
-        sorted({f"{offset_range.topic!r} on {offset_range.broker!r}" for offset_range in ranges})
-    )
-    timeout_s = settings.timeout_ms / 1000
-    return (
-        f"a task that reads {places} got no answer within {timeout_s:g} s: {error};"
-        " the same messages are read again when the query starts again from its checkpoint,"
-        " and option timeout says how long a task waits"
-    )

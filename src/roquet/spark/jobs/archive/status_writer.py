@@ -48,10 +48,9 @@ class StatusWriter:
                 self._retention_s = self._retention(state.offsets)
                 self._is_read = True
             last = self._last
-            is_due = last is None or not 0 <= now_ms - last.now.at_ms < INTERVAL_MS
-            tried_ms = self._tried_ms
-            is_early = tried_ms is not None and 0 <= now_ms - tried_ms < INTERVAL_MS
-            if (is_early or not is_due) and not is_end:
+            times_ms = (self._tried_ms, None if last is None else last.now.at_ms)
+            is_early = any(ms is not None and 0 <= now_ms - ms < INTERVAL_MS for ms in times_ms)
+            if is_early and not is_end:
                 return
             self._tried_ms = now_ms
             status = self._status(state, now_ms, last)
