@@ -15,7 +15,7 @@ from roquet.model.names import check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_int, parse_millis
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
-from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, nonempty, take_access
 from roquet.spark.offset_spec import OffsetSpec
 
 _REPLIES: Final = names.reply_topic("")
@@ -24,9 +24,7 @@ _PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_TOPIC_PRE
 
 def parse_pattern(text: str, name: str) -> str:
     """The regular expression in an option's text; ConfigError when it does not compile."""
-    pattern = text.strip()
-    if not pattern:
-        raise ConfigError(f"option {name!r} is empty")
+    pattern = nonempty(text, name)
     try:
         re.compile(pattern)
     except re.error as error:
@@ -214,7 +212,7 @@ def _sql92(text: str, name: str) -> str:
 
 def _group(text: str, name: str) -> str:
     try:
-        return check_group(_text(text, name))
+        return check_group(nonempty(text, name))
     except UsageError as error:
         raise ConfigError(f"{name}: {error}") from None
 
@@ -222,12 +220,6 @@ def _group(text: str, name: str) -> str:
 def _columns(text: str, _name: str) -> tuple[str, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     return tuple(TYPES) if parts == [ALL_COLUMNS] else check_names(parts)
-
-
-def _text(text: str, name: str) -> str:
-    if not text.strip():
-        raise ConfigError(f"option {name!r} is empty")
-    return text.strip()
 
 
 def _read_from(text: str, name: str) -> ReadFrom:
@@ -269,7 +261,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "minOffsetsPerTrigger": ("min_offsets_per_trigger", _positive),
         "maxTriggerDelay": ("max_trigger_delay_ms", parse_millis),
         "maxRecordsPerPartition": ("max_records_per_partition", _positive),
-        "publishProgress": ("publish_progress", _text),
+        "publishProgress": ("publish_progress", nonempty),
         "failOnDataLoss": ("fail_on_data_loss", parse_bool),
         "columns": ("columns", _columns),
         "minPartitions": ("min_partitions", _positive),

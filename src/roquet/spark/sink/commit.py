@@ -27,7 +27,7 @@ from roquet.lake.queue_offsets import OffsetsJson
 from roquet.log_records import logger
 from roquet.model.errors import CallTimeout, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.cluster.cluster_client import Pause, sleep_ms
+from roquet.spark.cluster.cluster_client import sleep_ms
 from roquet.spark.sink.commit_half_messages import (
     CommitOutcome,
     HalfMessageCommitter,
@@ -113,45 +113,38 @@ def refs_at(
     return [HalfMessageRef(*values) for values in zip(list(at), *columns, marks, strict=True)]
 
 
-def finish_decided(options: SinkOptions, pause: Pause = sleep_ms, quiet_ms: int = QUIET_MS) -> None:
+def finish_decided(options: SinkOptions, quiet_ms: int = QUIET_MS) -> None:
     """Finish the batches that an earlier driver decided and did not finish."""
     records = _records(options)
     if not records.is_any_open:
         return
-    with records.locked(options.timeout_ms, pause):
-        _finish_all(records, options, pause, quiet_ms)
+    with records.locked(options.timeout_ms, sleep_ms):
+        _finish_all(records, options, quiet_ms)
 
 
 def commit(
-    options: SinkOptions,
-    query: str,
-    batch: int,
-    halves: Sequence[bytes],
-    pause: Pause = sleep_ms,
-    quiet_ms: int = QUIET_MS,
+    options: SinkOptions, query: str, batch: int, halves: Sequence[bytes], quiet_ms: int = QUIET_MS
 ) -> None:
     """Decide a batch and make its rows visible.
 
     For a batch that was decided before, the new half messages are rolled back instead.
     """
     records, table = _records(options), concat(map(from_bytes, halves))
-    with records.locked(options.timeout_ms, pause):
-        _finish_all(records, options, pause, quiet_ms)
+    with records.locked(options.timeout_ms, sleep_ms):
+        _finish_all(records, options, quiet_ms)
         if records.is_recorded(query, batch):
             log.info("batch %d of %s is committed already", batch, query)
             roll_back(options, table)
             return
         record = commit_record(options, query, batch, table)
         records.write(record)
-        _finish_one(records, record, options, pause, quiet_ms, fresh=True)
+        _finish_one(records, record, options, quiet_ms, fresh=True)
 
 
-def abort(
-    options: SinkOptions, query: str, batch: int, halves: Sequence[bytes], pause: Pause = sleep_ms
-) -> None:
+def abort(options: SinkOptions, query: str, batch: int, halves: Sequence[bytes]) -> None:
     """Roll back an undecided batch; Spark calls it after a failed commit, too."""
     records = _records(options)
-    with records.locked(options.timeout_ms, pause):
+    with records.locked(options.timeout_ms, sleep_ms):
         if not records.is_recorded(query, batch):
             roll_back(options, concat(map(from_bytes, halves)))
 
@@ -186,19 +179,18 @@ def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table)
     return CommitRecord(query, batch, options.group, options.namesrv, ends, table)
 
 
-def _finish_all(records: CommitRecords, options: SinkOptions, pause: Pause, quiet_ms: int) -> None:
+def _finish_all(records: CommitRecords, options: SinkOptions, quiet_ms: int) -> None:
     for record in records.open():
         log.warning(
             "batch %d of %s was decided and not finished: finishing it", record.batch, record.query
         )
-        _finish_one(records, record, options, pause, quiet_ms, fresh=False)
+        _finish_one(records, record, options, quiet_ms, fresh=False)
 
 
 def _finish_one(
     records: CommitRecords,
     record: CommitRecord,
     options: SinkOptions,
-    pause: Pause,
     quiet_ms: int,
     *,
     fresh: bool,
@@ -206,12 +198,14 @@ def _finish_one(
     reader = VisibilityReader(options, record.halves["topic"].unique().to_pylist())
     lock = records.check_lock
     with open_committer(options, record.group, options.timeout_ms, lock) as (wait, committer):
-
-        def commit_halves(halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
-            return wait(committer.commit(halves))
-
         finish_batch(
-            record, commit_halves, reader.since, pause, options.timeout_ms, quiet_ms, fresh=fresh
+            record,
+            lambda halves: wait(committer.commit(halves)),
+            reader.since,
+            sleep_ms,
+            options.timeout_ms,
+            quiet_ms,
+            fresh=fresh,
         )
     records.done(record, forget=record.query.startswith(JOB_PREFIX))
 

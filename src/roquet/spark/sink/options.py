@@ -16,7 +16,7 @@ from roquet.lake.objects.object_location import PROVIDERS
 from roquet.model.errors import ConfigError
 from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
-from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, nonempty, take_access
 
 GROUP: Final = "roquet-spark-sink"
 """The default producer group. Use it for nothing else: brokers would ask other producers of the
@@ -115,16 +115,11 @@ def _directory(text: str, name: str) -> str:
             f"{name}: {text!r} is no directory of this machine: set .option('commits', DIRECTORY) "
             "to one that the driver finds again wherever it is restarted"
         )
-    path = parts.path if parts.scheme else text.strip()
-    if not path:
-        raise ConfigError(f"option {name!r} is empty")
-    return path
+    return nonempty(parts.path if parts.scheme else text, name)
 
 
 def _topic(text: str, name: str) -> str:
-    topic = text.strip()
-    if not topic:
-        raise ConfigError(f"option {name!r} is empty")
+    topic = nonempty(text, name)
     if not can_clients_send_to(check_topic(topic)):
         raise ConfigError(f"topic {topic} is the broker's own: nobody else may send to it")
     return topic
