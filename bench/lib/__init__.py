@@ -1,1 +1,1 @@
-"""Rows of results, sides, clients and stages for Spark jobs that benchmarks and kill rounds share."""
+"""Rows, sides, clients and stages that benchmarks and kill rounds share."""

@@ -15,10 +15,8 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.sink.commit import commit, commit_record, finish_decided, open_committer
-from roquet.spark.sink.commit_records import CommitRecords
-from roquet.spark.sink.finish_batch import refs_at
-from roquet.spark.sink.half_message_refs import concat, from_bytes
+from roquet.spark.sink.commit import commit, commit_record, finish_decided, open_committer, refs_at
+from roquet.spark.sink.commit_records import CommitRecords, concat, from_bytes
 from roquet.spark.sink.locked_journals import LockedDirectory
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin

@@ -4,7 +4,6 @@ from roquet.lake import schema
 from roquet.lake.kafka_names import COLUMNS, OPTIONS, hint
 from roquet.model.errors import ConfigError
 from roquet.spark import options
-from roquet.spark.sink import columns as sink_columns
 from roquet.spark.sink import options as sink_options
 
 OURS = {"namesrv": "127.0.0.1:9876"}
@@ -25,12 +24,12 @@ def test_a_read_with_subscribe_is_an_error_that_names_topic() -> None:
 def test_a_frame_with_a_value_is_an_error_that_names_body() -> None:
     settings = sink_options.parse({**OURS, "topic": "orders"}, {})
     with pytest.raises(ConfigError, match="Kafka's 'value' is column 'body' here"):
-        sink_columns.check_frame([("key", "string"), ("value", "binary")], settings)
+        sink_options.check_frame([("key", "string"), ("value", "binary")], settings)
     with pytest.raises(ConfigError, match=r"bootstrap\.servers' is option 'namesrv'"):
         sink_options.parse({"kafka.bootstrap.servers": "a:9092"}, {})
 
 
 def test_every_suggested_name_exists() -> None:
     words = [text.split("'")[1] for text in (*OPTIONS.values(), *COLUMNS.values())]
-    known = {*options.SOURCE_OPTIONS, *sink_columns.TYPES, *schema.TYPES}
+    known = {*options.SOURCE_OPTIONS, *sink_options.TYPES, *schema.TYPES}
     assert set(words) - known == set()

@@ -1,24 +1,36 @@
-"""A fake cluster with canned replies and scripted failures, and an S3 server."""
+"""A fake cluster with canned replies and scripted failures; topics of real ones; an S3 server."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.lake.conftest import s3, s3_of_session  # noqa: F401 - fixtures
 
-from roquet.model.errors import CallError, CallRefused, ConnectFailed
+from roquet.arrow.encode import batch_bodies, encode
+from roquet.arrow.records import SCHEMA
+from roquet.lake.queue_offsets import ranges
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.net.blocking import BlockingChannel
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster import cluster_client
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.range_reader import RangeReader
+from roquet.spark.options import SourceOptions
+from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.namesrv import BrokerMembers, BrokerMembersBody, GetBrokerMembers
 from roquet.wire.calls.admin.stats import GetTopicStats, QueueStats, TopicStats
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import MultiQueueOffsets, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetAllTopics, GetRoute
+from roquet.wire.calls.send import SendBatch
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import dumps, loads
 from roquet.wire.records import record
@@ -30,6 +42,24 @@ BROKERS = {"broker-a": "broker-a:10911", "broker-b": "broker-b:10911"}
 
 Answer = Callable[[str, Call[Any]], Any]
 """A reply, by the broker's name and the call."""
+
+
+class PausedClock:
+    """A clock that goes on only while somebody pauses, or a test moves it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+        self.pauses: list[int] = []
+        self.on_pause: Callable[[], object] = lambda: None
+        """Called at the end of each pause."""
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def pause(self, ms: int) -> None:
+        self.pauses.append(ms)
+        self.ms += ms
+        self.on_pause()
 
 
 class CannedQueue:
@@ -53,8 +83,8 @@ class CannedQueue:
 class CannedReplica:
     """A replica of one broker, with queues of its own."""
 
-    def __init__(self, address: str, **_security: object) -> None:
-        self.address = address
+    def __init__(self, cluster: "CannedCluster", address: str) -> None:
+        self.cluster, self.address = cluster, address
         self.queues = {0: CannedQueue(), 1: CannedQueue()}
         self.failures: deque[CallError] = deque()
         self.calls: list[Any] = []
@@ -63,10 +93,10 @@ class CannedReplica:
         self.empty_code = ResponseCode.PULL_RETRY_IMMEDIATELY
         """The code of replies about messages that it does not have."""
 
-    def copy(self, cluster: "CannedCluster", broker: str, count: int) -> None:
+    def copy(self, broker: str, count: int) -> None:
         """Hold the same messages as the master, the first ones of each queue."""
         for queue_id, queue in self.queues.items():
-            master = cluster.queues[broker, queue_id]
+            master = self.cluster.queues[broker, queue_id]
             queue.first = master.first
             queue.records = master.records[:count]
             queue.positions = master.positions[:count]
@@ -114,9 +144,29 @@ class CannedCluster:
         self.removed: set[int] = set()
         """Ids of queues that are in no statistics, as those that were removed from the topic."""
 
+    def reply_with(self, kind: Any, reply: Callable[[str, Any], Any] | Exception) -> None:
+        """Have brokers answer calls of these kinds by a function, or refuse them with an error."""
+        usual = self.answer
+
+        def answer(broker: str, call: Call[Any]) -> Any:
+            if not isinstance(call, kind):
+                return usual(broker, call)
+            if isinstance(reply, Exception):
+                raise reply
+            return reply(broker, call)
+
+        self.answer = answer
+
+    def client(
+        self, pause: Callable[[int], object] = lambda _: None, **settings: Any
+    ) -> ClusterClient:
+        """A client that asks leaders alone."""
+        options = {"namesrv": (self.namesrv,), "topics": (self.topic,), **settings}
+        return ClusterClient(SourceOptions(**options), pause=pause, leaders_only=True)
+
     def add_replica(self, broker: str) -> CannedReplica:
         """Add an empty replica of a broker."""
-        replica = self.replicas[broker] = CannedReplica(f"{broker}-copy:10911")
+        replica = self.replicas[broker] = CannedReplica(self, f"{broker}-copy:10911")
         return replica
 
     def pulls(self) -> list[Pull]:
@@ -286,3 +336,41 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)
     monkeypatch.setattr(cluster_client, "SHARED_CHANNELS", {})
     return cluster
+
+
+def create_topic(running: BlockingCluster, topic: str, queues: int = 2) -> None:
+    """Create a topic with so many queues on each broker; name servers know of all of them then."""
+    call = CreateTopic(topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    for address in running.broker_addrs:
+        with BlockingChannel(address) as channel:
+            channel.call(call)
+    cluster = ClusterClient(SourceOptions(namesrv=(running.namesrv_addr,), topics=(topic,)))
+    for _ in range(100):
+        with suppress(UsageError):
+            if len(cluster.latest()) == queues * len(running.broker_addrs):
+                return
+        cluster.pause(50)
+    raise AssertionError("the name server never heard of the topic")
+
+
+def send_items(address: str, topic: str, queue_id: int, items: pa.Array) -> None:
+    """Send encoded rows to one queue of the broker at an address."""
+    with BlockingChannel(address) as channel:
+        for body in batch_bodies(items, 1_000_000):
+            call = SendBatch(
+                batch=True, producer_group="tests", topic=topic, queue_id=queue_id,
+                born_timestamp=1_700_000_000_000, body=body,
+            )  # fmt: skip
+            channel.call(call)
+
+
+def send_columns(address: str, topic: str, queue_id: int, **columns: Any) -> None:
+    """Send rows with the columns of `arrow.encode` to one queue of the broker at an address."""
+    send_items(address, topic, queue_id, encode(pa.RecordBatch.from_pydict(columns)))
+
+
+def read_topic(namesrv: str, topic: str, columns: Sequence[str]) -> pa.Table:
+    """All messages of a topic, queue by queue."""
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
+    batches = RangeReader(cluster, columns).batches(ranges(cluster.earliest(), cluster.latest()))
+    return pa.Table.from_batches(batches, pa.schema([SCHEMA.field(name) for name in columns]))

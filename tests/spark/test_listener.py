@@ -98,9 +98,7 @@ def test_by_default_a_line_is_logged_that_warns_while_brokers_are_away(
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
 
 
-def test_an_error_in_a_listener_does_not_stop_the_query(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_error_in_a_listener_does_not_stop_the_query(caplog: pytest.LogCaptureFixture) -> None:
     def fails(_: QueryProgress) -> None:
         raise RuntimeError("the dashboard is down")
 

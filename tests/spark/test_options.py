@@ -9,7 +9,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.names import SPARK_GROUP
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark.offset_spec import AtTime, TimeAgo
-from roquet.spark.options import SourceOptions, parse
+from roquet.spark.options import SourceOptions, matching, parse, parse_pattern
 
 LEAST = {"namesrv": "127.0.0.1:9876", "topic": "orders"}
 
@@ -154,3 +154,38 @@ def test_missing_options_are_named() -> None:
         parse({"topic": "t"}, {})
     with pytest.raises(ConfigError, match="'topic' is missing"):
         parse({"namesrv": "a:1"}, {})
+
+
+TOPICS = [
+    "orders", "orders-eu", "paid", "%RETRY%billing", "%DLQ%billing", "SCHEDULE_TOPIC_XXXX",
+    "rmq_sys_wheel_timer", "TBW102", "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC",
+]  # fmt: skip
+HIDDEN = ["DefaultCluster", "broker-a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("orders", ("orders",)),
+        ("orders.*", ("orders", "orders-eu")),
+        ("order", ()),
+        (".*", ("orders", "orders-eu", "paid")),
+        ("paid|orders", ("orders", "paid")),
+        ("%DLQ%.*", ("%DLQ%billing",)),
+        (".*billing", ()),
+        ("rmq_sys_.*", ("rmq_sys_wheel_timer",)),
+        ("SCHEDULE_TOPIC_XXXX|paid", ("SCHEDULE_TOPIC_XXXX", "paid")),
+        ("SCHEDULE.*", ()),
+        ("broker-a", ("broker-a",)),
+    ],
+)
+def test_the_whole_name_must_match(pattern: str, meant: tuple[str, ...]) -> None:
+    assert matching(pattern, TOPICS, HIDDEN) == meant
+
+
+def test_a_pattern_that_is_none_is_named() -> None:
+    assert parse_pattern(" a.* ", "topicPattern") == "a.*"
+    with pytest.raises(ConfigError, match="topicPattern: '\\(' is no regular expression: missing"):
+        parse_pattern("(", "topicPattern")
+    with pytest.raises(ConfigError, match="'topicPattern' is empty"):
+        parse_pattern(" ", "topicPattern")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.model.errors import ConfigError
+from roquet.spark import session as session_module
 from roquet.spark import versions
 from roquet.spark.session import (
     CORES_VARIABLE,
@@ -16,6 +17,7 @@ from roquet.spark.session import (
     SESSION_CONF,
     cores_of_environment,
     is_local,
+    linked_home,
     local_cores,
     prepare_environment,
     session,
@@ -179,3 +181,28 @@ def test_without_grpc_spark_connect_says_what_to_install(
         ConfigError, match=r"needs gRPC: pip install 'pyspark\[connect\]==4\.3\.\*'"
     ):
         session("app", "sc://spark:15002")
+
+
+def test_the_home_has_the_scripts_and_jars_but_no_archive(tmp_path: Path) -> None:
+    home = linked_home({"XDG_CACHE_HOME": str(tmp_path)})
+    assert home is not None
+    assert (home / "bin" / "spark-submit").exists()
+    assert any((home / "jars").glob("spark-core_*.jar"))
+    assert not (home / "python").exists()
+    assert linked_home({"XDG_CACHE_HOME": str(tmp_path)}) == home, "made once"
+    assert linked_home({"HOME": str(tmp_path)}) == tmp_path / ".cache/roquet/spark" / home.name
+
+
+def test_where_no_links_can_be_made_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "roquet").write_text("a file where the directory would be")
+    assert linked_home({"XDG_CACHE_HOME": str(tmp_path)}) is None
+
+
+def test_a_package_without_an_archive_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "find_spec", lambda _: None)
+    assert linked_home({"XDG_CACHE_HOME": str(tmp_path)}) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(session_module, "LEFT_OUT", "no-such-directory")
+    assert linked_home({"XDG_CACHE_HOME": str(tmp_path)}) is None

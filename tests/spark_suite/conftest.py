@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
@@ -18,19 +18,15 @@ import pyarrow.fs as pafs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.spark.conftest import create_topic, send_columns
 
-from roquet.arrow.encode import batch_bodies, encode
 from roquet.lake.objects import object_store
-from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.options import SourceOptions
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ConsumeStats
-from roquet.wire.calls.send import SendBatch
 from roquet.wire.fastjson.codec import loads
 
 PATIENCE_S = 60
@@ -61,11 +57,7 @@ class TopicCluster:
         place = topic, broker, queue_id
         first = self._sent.get(place, 0)
         bodies = [f"{broker}/{queue_id}/{at}".ljust(size) for at in range(first, first + count)]
-        for body in batch_bodies(encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000):
-            self._call(broker, SendBatch(
-                batch=True,
-                producer_group="tests", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
-            ))  # fmt: skip
+        send_columns(self.running.broker_addrs[broker], topic, queue_id, body=bodies)
         self._sent[place] = first + count
 
     def progress(self, group: str, broker: int = 0) -> dict[tuple[str, int], tuple[int, int]]:
@@ -156,43 +148,24 @@ class PersistentTopic:
 
     def __init__(self, running: BlockingCluster) -> None:
         self.running, self.sent = running, list[bytes]()
-        self.make(0)
+        self.make()
 
     @property
     def namesrv(self) -> str:
         return self.running.namesrv_addr
 
-    def make(self, broker: int) -> None:
-        with BlockingChannel(self.running.broker_addrs[broker]) as channel:
-            channel.call(CreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6))
-        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=("orders",)))
-        for _ in range(100):
-            with suppress(UsageError):
-                if len(cluster.latest()) == 4 * (broker + 1):
-                    return
-            cluster.pause(50)
-        raise AssertionError("the name server never heard of the topic")
+    def make(self) -> None:
+        create_topic(self.running, "orders", 4)
 
     def send(self, broker: int = 0, count: int = 3_000, keys: int = 1) -> None:
         """As many to each of a broker's queues, with so many keys there in turn."""
-        with BlockingChannel(self.running.broker_addrs[broker]) as channel:
-            for queue_id in range(4):
-                bodies = [
-                    b"%d/%d/%d" % (broker, queue_id, at + len(self.sent)) for at in range(count)
-                ]
-                names = [f"{broker}-{queue_id}-{at % keys}" for at in range(count)]
-                items = encode(pa.RecordBatch.from_pydict({"body": bodies, "key": names}))
-                for body in batch_bodies(items, 1_000_000):
-                    call = SendBatch(
-                        batch=True,
-                        producer_group="tests",
-                        topic="orders",
-                        queue_id=queue_id,
-                        born_timestamp=1_700_000_000_000,
-                        body=body,
-                    )
-                    channel.call(call)
-                self.sent += bodies
+        for queue_id in range(4):
+            first = len(self.sent)
+            bodies = [b"%d/%d/%d" % (broker, queue_id, at + first) for at in range(count)]
+            names = [f"{broker}-{queue_id}-{at % keys}" for at in range(count)]
+            address = self.running.broker_addrs[broker]
+            send_columns(address, "orders", queue_id, body=bodies, key=names)
+            self.sent += bodies
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
 """An audit whose files Spark's workers look at says what one in this process says."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark_suite.conftest import TopicCluster
 
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.audit import audit_job
-
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import TopicCluster
 
 pytestmark = pytest.mark.spark_suite
 
@@ -23,10 +21,7 @@ TWICE = {(0, 20), (1, 0)}
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_an_audit_on_spark_finds_duplicate_and_missing_rows(
-    spark: SparkSession,
-    topics: "TopicCluster",
-    tmp_path: Path,
-    kind: str,
+    spark: SparkSession, topics: TopicCluster, tmp_path: Path, kind: str
 ) -> None:
     topics.create("orders")
     for queue_id in (0, 1):

@@ -13,14 +13,13 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.conftest import create_topic
 
 from roquet.client import Message
 from roquet.client.blocking import Producer, PullConsumer
 from roquet.model.errors import RoquetError
-from roquet.net.blocking import BlockingChannel
 from roquet.spark.jobs.archive import archive_job
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
@@ -34,11 +33,7 @@ class BrokersOnDisk:
         self.running, self.spark, self.folder = running, spark, folder
         self.namesrv = running.namesrv_addr
         for topic in ("orders", "paid", "target"):
-            for address in running.broker_addrs:
-                with BlockingChannel(address) as channel:
-                    channel.call(
-                        CreateTopic(topic=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
-                    )
+            create_topic(running, topic)
         with Producer(self.namesrv, group="shop") as producer:
             for topic in ("orders", "paid"):
                 producer.send_many([Message(topic, b"%d" % n) for n in range(COUNT)])
@@ -84,6 +79,11 @@ FUTURE = '{"broker-a": {"0": 99999}}'
         ({"endingOffsets": FUTURE}, "is to be read up to 99999, but has messages up to 5"),
         ({"startingTime": "9" * 25}, "is no time in ms since 1970"),
         ({"columns": "body,body"}, "column 'body' is named twice"),
+        ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+        ({"startingOffsets": '{"broker-z": {"0": 1}}'}, "has no queue 0 of a broker 'broker-z'"),
+        ({"columns": "bdy"}, "no column 'bdy'; did you mean 'body'"),
+        ({"sql92": "at >"}, "a name or a value was expected, not the end, at character 5"),
+        ({"bodyFormat": "json"}, "roquet.spark.typed"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
     ],
 )
@@ -164,6 +164,10 @@ def test_a_log_with_a_file_missing_is_no_smaller_table(
         (["'x' as body", "1.0 as price"], {}, "no column 'price' in a message"),
         (["id as body"], {}, "column 'body' is bigint, not binary or string"),
         (["'x' as body"], {"topics": "a"}, "no option 'topics' of a write; did you mean 'topic'"),
+        (["'x' as body", "1 as queue_id"], {}, "no column 'queue_id' in a message"),
+        (["'x' as value"], {}, "no column 'value' in a message"),
+        (["1.5 as body"], {}, "column 'body' is decimal"),
+        (["'x' as body"], {"topic": "a b"}, "may hold only letters"),
         (["'x' as body"], {"transactional": "true"}, "transactional=true keeps a record"),
     ],
 )

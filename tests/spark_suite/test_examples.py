@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -19,17 +18,15 @@ import pandas as pd
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.conftest import create_topic
 
 from roquet.cli.demo.flights import archive_path, read
 from roquet.client import Producer, ProducerConfig
-from roquet.model.errors import UsageError
 from roquet.net import loop
-from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
 from roquet.spark.session import prepare_environment
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -55,13 +52,8 @@ def namesrv() -> Iterator[str]:
             await producer.send_many(read(archive_path(), FLIGHTS))
 
     with BlockingCluster() as running:
-        with BlockingChannel(running.broker_addrs[0]) as channel:
-            for topic in TOPICS:
-                channel.call(
-                    CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)
-                )
         for topic in TOPICS:
-            _known(running.namesrv_addr, topic)
+            create_topic(running, topic, 4)
         loop.run(send(running.namesrv_addr))
         yield running.namesrv_addr
 
@@ -271,17 +263,6 @@ def _environment(namesrv: str) -> dict[str, str]:
     environ["SPARK_HOME"] = pyspark.__path__[0]
     prepare_environment(environ)
     return environ
-
-
-def _known(namesrv: str, topic: str) -> None:
-    """Wait until the name server has heard of a topic."""
-    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(topic,)))
-    for _ in range(100):
-        with suppress(UsageError):
-            if len(cluster.latest()) == 4:
-                return
-        cluster.pause(50)
-    raise AssertionError("the name server never heard of the topic")
 
 
 def _messages(namesrv: str, topic: str) -> int:

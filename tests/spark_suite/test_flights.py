@@ -6,29 +6,22 @@ ROQUET_TEST_FLIGHTS=336776 sends all of them, which takes some minutes.
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.conftest import create_topic, read_topic
 
 from roquet.cli.demo import flights
 from roquet.client import Producer, ProducerConfig
-from roquet.lake.queue_offsets import ranges
 from roquet.model import properties as names
-from roquet.model.errors import UsageError
 from roquet.model.message import Message
 from roquet.net import loop
-from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.replay import replay_job
-from roquet.spark.options import SourceOptions
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
 
 pytestmark = pytest.mark.spark_suite
 
@@ -81,40 +74,21 @@ class FlightsCluster:
         self.running = running
         self.options = {"namesrv": running.namesrv_addr}
         for topic in (flights.TOPIC, "flights_again"):
-            self._make(topic)
+            create_topic(running, topic, QUEUES)
         loop.run(self._send())
 
     def queues(self, topic: str) -> dict[Place, list[Flight]]:
         """The messages of each queue, in their order, as the brokers give them."""
-        cluster = self._cluster(topic)
         flights_by_place: dict[Place, list[Flight]] = defaultdict(list)
-        pieces = ranges(cluster.earliest(), cluster.latest())
-        for batch in RangeReader(cluster, COLUMNS).batches(pieces):
-            for row in batch.to_pylist():
-                place = flights_by_place[row["broker"], row["queue_id"]]
-                assert row["queue_offset"] == len(place)
-                place.append(Flight.kept(row))
+        for row in read_topic(self.options["namesrv"], topic, COLUMNS).to_pylist():
+            place = flights_by_place[row["broker"], row["queue_id"]]
+            assert row["queue_offset"] == len(place)
+            place.append(Flight.kept(row))
         return dict(flights_by_place)
 
     async def _send(self) -> None:
         async with Producer(self.options["namesrv"], config=PATIENT) as producer:
             await producer.send_many(flights.read(flights.archive_path(), FLIGHTS))
-
-    def _make(self, topic: str) -> None:
-        call = CreateTopic(topic=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6)
-        for address in self.running.broker_addrs:
-            with BlockingChannel(address) as channel:
-                channel.call(call)
-        cluster = self._cluster(topic)
-        for _ in range(100):
-            with suppress(UsageError):
-                if len(cluster.latest()) == QUEUES * len(self.running.broker_addrs):
-                    return
-            cluster.pause(50)
-        raise AssertionError("the name server never heard of the topic")
-
-    def _cluster(self, topic: str) -> ClusterClient:
-        return ClusterClient(SourceOptions(namesrv=(self.options["namesrv"],), topics=(topic,)))
 
 
 @pytest.fixture(scope="module")

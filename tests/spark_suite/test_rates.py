@@ -1,24 +1,21 @@
 """How much a batch in Spark brings, and when there is one."""
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import StreamRun, TopicCluster
+from tests.spark_suite.conftest import StreamRun, TopicCluster
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
 
-def test_rows_of_a_batch_are_shared_out_by_lag(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_rows_of_a_batch_are_shared_out_by_lag(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 300)
     topics.send("orders", 100, broker=1)
     assert run.once(maxOffsetsPerTrigger="160") == [160, 160, 80]
     assert sum(row.startswith("1/") for row in run.batches[0]) == 40
 
 
-def test_bytes_of_a_batch_are_limited(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_bytes_of_a_batch_are_limited(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 100, size=900)
     topics.send("orders", 100, broker=1, size=900)
     counts = run.once(maxBytesPerTrigger="100KiB")
@@ -27,13 +24,13 @@ def test_bytes_of_a_batch_are_limited(topics: "TopicCluster", run: "StreamRun") 
 
 
 def test_a_message_over_the_limit_of_bytes_comes_alone(
-    topics: "TopicCluster", run: "StreamRun"
+    topics: TopicCluster, run: StreamRun
 ) -> None:
     topics.send("orders", 3, size=20_000)
     assert run.once(maxBytesPerTrigger="1KiB") == [1, 1, 1]
 
 
-def test_few_rows_wait_for_more_or_for_the_delay(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_few_rows_wait_for_more_or_for_the_delay(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 2)
     run.start(now=False, minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     run.until(lambda: len(run.rows) == 2)
@@ -48,20 +45,18 @@ def test_few_rows_wait_for_more_or_for_the_delay(topics: "TopicCluster", run: "S
     assert time.perf_counter() - began > 3
 
 
-def test_a_run_that_is_to_end_holds_nothing_back(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_a_run_that_is_to_end_holds_nothing_back(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 7)
     assert run.once(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5") == [5, 2]
 
 
-def test_trigger_once_is_one_batch_of_all_messages(
-    topics: "TopicCluster", run: "StreamRun"
-) -> None:
+def test_trigger_once_is_one_batch_of_all_messages(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 50)
     run.trigger = {"once": True}
     assert run.once(maxOffsetsPerTrigger="7") == [50]
 
 
-def test_partitions_are_by_size(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_partitions_are_by_size(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 30)
     topics.send("orders", 10, broker=1)
     run.once(maxRecordsPerPartition="15")

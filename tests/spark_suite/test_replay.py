@@ -1,27 +1,19 @@
 """Replays and repairs through Spark: all kinds of tables, frames, conditions; minutes long."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.conftest import create_topic, read_topic, send_columns
 
-from roquet.arrow.encode import encode
-from roquet.lake.queue_offsets import ranges
 from roquet.model.errors import UsageError
-from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.repair import repair_job
 from roquet.spark.jobs.replay import replay_job
-from roquet.spark.options import SourceOptions
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.send import SendBatch
 
 pytestmark = pytest.mark.spark_suite
 
@@ -37,41 +29,19 @@ class FourQueueBroker:
         self.options = {"namesrv": self.namesrv}
 
     def make(self, topic: str) -> None:
-        with BlockingChannel(self.running.broker_addrs[0]) as channel:
-            channel.call(CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6))
-        for _ in range(100):
-            with suppress(UsageError):
-                if len(self.cluster(topic).latest()) == 4:
-                    return
-            self.cluster(topic).pause(50)
-        raise AssertionError("the name server never heard of the topic")
-
-    def cluster(self, topic: str) -> ClusterClient:
-        return ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
+        create_topic(self.running, topic, 4)
 
     def send(self, topic: str, count: int = ROWS, **properties: str) -> None:
         """So many to each queue."""
-        with BlockingChannel(self.running.broker_addrs[0]) as channel:
-            for queue_id in range(4):
-                bodies = [b"%d/%d" % (queue_id, at) for at in range(count)]
-                property_maps = pa.array([list(properties.items())] * count, MAP)
-                rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": property_maps})
-                body = b"".join(encode(rows).to_pylist())
-                call = SendBatch(
-                    batch=True,
-                    producer_group="t",
-                    topic=topic,
-                    queue_id=queue_id,
-                    born_timestamp=1,
-                    body=body,
-                )
-                channel.call(call)
+        for queue_id in range(4):
+            bodies = [b"%d/%d" % (queue_id, at) for at in range(count)]
+            property_maps = pa.array([list(properties.items())] * count, MAP)
+            address = self.running.broker_addrs[0]
+            send_columns(address, topic, queue_id, body=bodies, properties=property_maps)
 
     def places(self, topic: str) -> list[tuple[Any, ...]]:
-        cluster = self.cluster(topic)
-        reader = RangeReader(cluster, ("queue_id", "queue_offset", "body"))
-        batches = reader.batches(ranges(cluster.earliest(), cluster.latest()))
-        return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+        rows = read_topic(self.namesrv, topic, ("queue_id", "queue_offset", "body"))
+        return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
 @pytest.fixture

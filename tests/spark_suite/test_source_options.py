@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.conftest import create_topic
 
 from roquet.client import Message
 from roquet.client.blocking import Producer, PullConsumer
@@ -24,7 +25,7 @@ from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.settings import DeleteExpired
-from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
+from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack
 
@@ -40,15 +41,11 @@ class OrdersCluster:
     middle_ms = 0
     """When half of the messages of `orders` were there."""
 
-    def __init__(self, running: BlockingCluster) -> None:
+    def __init__(self, running: BlockingCluster, *topics: str, queues: int = 2) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
-        for topic in (TOPIC, "orders-old", "paid"):
-            for broker in (0, 1):
-                self.call(broker, CreateTopic(
-                    topic=topic, read_queue_nums=2, write_queue_nums=2, perm=6
-                ))  # fmt: skip
-        time.sleep(0.2)  # brokers tell their name server at once, but not before they answer
+        for topic in topics:
+            create_topic(running, topic, queues)
 
     def call(self, broker: int, call: Call[Any]) -> Any:
         with closing(BlockingChannel(self.running.broker_addrs[broker])) as channel:
@@ -59,7 +56,7 @@ class OrdersCluster:
 def brokers() -> Iterator[OrdersCluster]:
     """Forty messages of `orders`, twenty of them late; ten of each other topic."""
     with BlockingCluster(brokers=2, read_internal_topics=True) as running:
-        running_brokers = OrdersCluster(running)
+        running_brokers = OrdersCluster(running, TOPIC, "orders-old", "paid")
         with Producer(running_brokers.namesrv, group="shop") as producer:
             for at in range(COUNT // 2):
                 producer.send(message(at))
@@ -202,27 +199,6 @@ def make_dead_letter(brokers: OrdersCluster, dead_letters: str) -> None:
     time.sleep(0.2)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
-        ({"topic": "ordes"}, "topic 'ordes' is unknown to .*did you mean 'orders'"),
-        ({"topicPattern": "no.*"}, "no topic matches topicPattern 'no"),
-        ({"startingOffsets": '{"broker-a": {"0": 999}}'}, "is to be read from 999, but has messag"),
-        ({"endingOffsets": '{"broker-a": {"0": 999}}'}, "is to be read up to 999, but has messag"),
-        ({"startingOffsets": '{"broker-z": {"0": 1}}'}, "has no queue 0 of a broker 'broker-z'"),
-        ({"columns": "bdy"}, "no column 'bdy'; did you mean 'body'"),
-        ({"sql92": "at >"}, "a name or a value was expected, not the end, at character 5"),
-        ({"bodyFormat": "json"}, "roquet.spark.typed"),
-    ],
-)
-def test_a_mistake_is_one_clear_error(
-    spark: SparkSession, brokers: OrdersCluster, options: dict[str, str], text: str
-) -> None:
-    with pytest.raises(PySparkException, match=text):
-        read(spark, brokers, **options).collect()
-
-
 def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: OrdersCluster) -> None:
     with PullConsumer(brokers.namesrv, group="busy") as consumer:
         consumer.assign(consumer.queues(TOPIC)[:1])
@@ -233,19 +209,10 @@ def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: Orders
     assert numbers(read(spark, brokers, group="idle")) == ALL
 
 
-def alone(running: BlockingCluster, topic: str) -> OrdersCluster:
-    """A broker of its own with one topic of one queue."""
-    running_brokers = OrdersCluster.__new__(OrdersCluster)
-    running_brokers.running, running_brokers.namesrv = running, running.namesrv_addr
-    running_brokers.call(0, CreateTopic(topic=topic, read_queue_nums=1, write_queue_nums=1, perm=6))
-    time.sleep(0.2)
-    return running_brokers
-
-
 def test_deleted_messages_are_an_error_or_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"log_file_size": 64 * 1024, "retention": 1}
     with BlockingCluster(store=tmp_path, **settings) as running:
-        one = alone(running, "gone")
+        one = OrdersCluster(running, "gone", queues=1)
         with Producer(running.namesrv_addr, group="shop") as producer:
             for at in range(10):  # three fit into a file, and are not compressed
                 producer.send(Message("gone", os.urandom(20_000), properties={"at": str(at)}))
@@ -268,7 +235,7 @@ def test_a_broker_that_is_away_while_a_read_goes_on_is_waited_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with BlockingCluster(store=tmp_path) as running:
-        one = alone(running, TOPIC)
+        one = OrdersCluster(running, TOPIC, queues=1)
         with Producer(running.namesrv_addr, group="shop") as producer:
             producer.send(message(0))
         frame = read(spark, one)

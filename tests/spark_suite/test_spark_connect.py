@@ -81,11 +81,7 @@ def test_source_stream_and_sink_work_over_spark_connect(
     make_copies(orders)
     done = run(["-c", READS_AND_WRITES, server, orders.namesrv, str(tmp_path)])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "batch 200 200",
-        "typed 200",
-        "copies 202 202",
-    ]
+    assert done.stdout.splitlines() == ["batch 200 200", "typed 200", "copies 202 202"]
 
 
 def test_jobs_run_over_spark_connect(server: str, orders: PersistentTopic, tmp_path: Path) -> None:

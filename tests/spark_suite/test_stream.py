@@ -5,16 +5,13 @@ Modelled on what Spark tests of its own Kafka source.
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from tests.spark_suite.conftest import StreamRun, TopicCluster
 
 from roquet.spark.listener import ProgressListener, QueryProgress, parse_progress, publish
-
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import StreamRun, TopicCluster
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
@@ -26,7 +23,7 @@ def names(broker: int, queue_id: int, *span: int) -> set[str]:
 # -- starts and restarts ---------------------------------------------------------------------
 
 
-def test_a_query_begins_at_the_given_offsets(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_a_query_begins_at_the_given_offsets(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 5)
     topics.send("orders", 3, broker=1, queue_id=1)
     run.once()
@@ -43,7 +40,7 @@ def test_a_query_begins_at_the_given_offsets(topics: "TopicCluster", run: "Strea
 
 
 def test_a_batch_that_failed_is_the_same_when_it_comes_again(
-    topics: "TopicCluster", run: "StreamRun"
+    topics: TopicCluster, run: StreamRun
 ) -> None:
     topics.send("orders", 30)
     topics.send("orders", 30, broker=1)
@@ -58,7 +55,7 @@ def test_a_batch_that_failed_is_the_same_when_it_comes_again(
     assert sorted(run.rows) == sorted(names(0, 0, 30) | names(0, 1, 30) | names(1, 0, 30))
 
 
-def test_a_checkpoint_of_another_topic_is_refused(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_a_checkpoint_of_another_topic_is_refused(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 1)
     run.once()
     topics.create("paid")
@@ -71,7 +68,7 @@ def test_a_checkpoint_of_another_topic_is_refused(topics: "TopicCluster", run: "
 
 
 def test_new_queues_and_a_late_broker_are_read_from_their_first_message(
-    topics: "TopicCluster", run: "StreamRun"
+    topics: TopicCluster, run: StreamRun
 ) -> None:
     topics.send("orders", 2)
     run.start(now=False)
@@ -87,7 +84,7 @@ def test_new_queues_and_a_late_broker_are_read_from_their_first_message(
 
 
 def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(
-    topics: "TopicCluster", run: "StreamRun"
+    topics: TopicCluster, run: StreamRun
 ) -> None:
     run.topic = "orders.*"
     topics.send("orders", 2)
@@ -104,7 +101,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(
 
 
 def test_a_broker_that_restarts_stops_its_own_queues_only(
-    spark: SparkSession, topics: "TopicCluster", run: "StreamRun"
+    spark: SparkSession, topics: TopicCluster, run: StreamRun
 ) -> None:
     reports: list[QueryProgress] = []
     listener = ProgressListener(reports.append)
@@ -128,7 +125,7 @@ def test_a_broker_that_restarts_stops_its_own_queues_only(
 
 
 def test_a_run_that_is_to_end_does_not_leave_out_a_broker(
-    topics: "TopicCluster", run: "StreamRun"
+    topics: TopicCluster, run: StreamRun
 ) -> None:
     topics.send("orders", 2)
     topics.send("orders", 2, broker=1)
@@ -147,7 +144,7 @@ def test_a_run_that_is_to_end_does_not_leave_out_a_broker(
     assert sorted(run.rows) == sorted(names(0, 0, 3) | names(1, 0, 3)), "it was left, not lost"
 
 
-def test_a_recreated_topic_is_a_loss(topics: "TopicCluster", run: "StreamRun") -> None:
+def test_a_recreated_topic_is_a_loss(topics: TopicCluster, run: StreamRun) -> None:
     topics.send("orders", 9)
     run.once()
     topics.delete("orders")
@@ -163,7 +160,7 @@ def test_a_recreated_topic_is_a_loss(topics: "TopicCluster", run: "StreamRun") -
 
 
 def test_progress_is_a_groups_for_operators(
-    spark: SparkSession, topics: "TopicCluster", run: "StreamRun"
+    spark: SparkSession, topics: TopicCluster, run: StreamRun
 ) -> None:
     listener = publish(spark, group="lake", namesrv=topics.namesrv, topic="orders")
     topics.send("orders", 7)

@@ -9,5 +9,5 @@ source/           reads: topics and store files as DataFrames and streams
 sink/             writes: rows become messages, plainly or in transactions
 jobs/             archive, materialize, replay, repair and audit
 cluster/          calls to name servers and brokers
-options           the options of a read; offset_spec and topic_pattern parse two of them
+options           the options of a read; offset_spec parses two of them
 """

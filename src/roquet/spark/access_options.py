@@ -99,7 +99,8 @@ def take_access(options: Mapping[str, str]) -> tuple[dict[str, str], AccessOptio
     return others, AccessOptions(**fields)
 
 
-def _text(text: str, name: str) -> str:
+def nonempty(text: str, name: str) -> str:
+    """The text of an option without blanks around it; ConfigError for one that is empty."""
     if not text.strip():
         raise ConfigError(f"option {name!r} is empty")
     return text.strip()
@@ -107,14 +108,14 @@ def _text(text: str, name: str) -> str:
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingProxyType(
     {
-        "accessKey": ("access_key", _text),
-        "secretKey": ("secret_key", _text),
-        "securityToken": ("security_token", _text),
+        "accessKey": ("access_key", nonempty),
+        "secretKey": ("secret_key", nonempty),
+        "securityToken": ("security_token", nonempty),
         "tls": ("tls", parse_bool),
-        "tlsCa": ("tls_ca", _text),
-        "tlsCert": ("tls_cert", _text),
-        "tlsKey": ("tls_key", _text),
-        "tlsServerName": ("tls_server_name", _text),
+        "tlsCa": ("tls_ca", nonempty),
+        "tlsCert": ("tls_cert", nonempty),
+        "tlsKey": ("tls_key", nonempty),
+        "tlsServerName": ("tls_server_name", nonempty),
         "tlsCheckHost": ("tls_check_host", parse_bool),
         "tlsVerify": ("tls_verify", parse_bool),
     }

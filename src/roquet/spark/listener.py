@@ -11,25 +11,23 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 from roquet.lake import queue_offsets
 from roquet.lake.queue_offsets import QueueOffsets, unread
 from roquet.log_records import logger
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import parse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
 
 log = logger(__name__)
 
@@ -111,16 +109,16 @@ def log_progress(progress: QueryProgress) -> None:
 class _Listener(StreamingQueryListener):
     """A listener for progress events alone."""
 
-    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Ignored."""
 
-    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Ignored."""
 
-    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Ignored."""
 
-    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Handle the progress of a batch; errors are logged and do not stop the query."""
         try:
             self.on_progress(json.loads(event.progress.json))
@@ -161,7 +159,7 @@ class PublishListener(_Listener):
 
 
 def publish(
-    spark: "SparkSession", *, group: str, query: str | None = None, **options: str
+    spark: SparkSession, *, group: str, query: str | None = None, **options: str
 ) -> PublishListener:
     """Publish the progress of the query with this name or id, or of all queries, as a group's.
 

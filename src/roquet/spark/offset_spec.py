@@ -16,13 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from roquet.lake.queue_offsets import (
-    EARLIEST_MARK,
-    LATEST_MARK,
-    QueueKey,
-    QueueOffsets,
-    queue_text,
-)
+from roquet.lake.queue_offsets import EARLIEST_MARK, LATEST_MARK, QueueKey, QueueOffsets, queue_text
 from roquet.model.errors import ConfigError
 from roquet.model.moments import parse_moment
 from roquet.model.names import check_group
@@ -172,7 +166,10 @@ def _parse_json(read: Mapping[str, Any], name: str) -> OffsetSpec:
     if not read:
         raise ConfigError(f"{name}: there is nothing in it: {SPEC_FORMS}")
     if all(isinstance(value, dict) for value in read.values()):
-        names_no_topic = all(_is_queues(value) for value in read.values())
+        names_no_topic = all(
+            value and not any(isinstance(inner, dict) for inner in value.values())
+            for value in read.values()
+        )
         return _parse_offsets({ONLY_TOPIC: read} if names_no_topic else read, name)
     return SpecByTopic({topic: _parse_topic(topic, value, name) for topic, value in read.items()})
 
@@ -181,10 +178,6 @@ def _parse_topic(topic: str, value: Any, name: str) -> CommonSpec | QueueOffsets
     if isinstance(value, dict) and topic != OTHER_TOPICS:
         return _parse_offsets({topic: value}, name)
     return _parse_common(value, name)
-
-
-def _is_queues(value: Mapping[str, Any]) -> bool:
-    return bool(value) and not any(isinstance(inner, dict) for inner in value.values())
 
 
 def _parse_offsets(nested: Mapping[str, Any], name: str) -> QueueOffsets:

@@ -1,5 +1,6 @@
-"""SourceOptions: the options of a read, parsed from Spark's strings."""
+"""SourceOptions: the options of a read, parsed from Spark's strings, and its pattern of topics."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -8,20 +9,53 @@ import msgspec
 
 from roquet.lake.kafka_names import OPTIONS, hint
 from roquet.lake.schema import DEFAULT, TYPES, check_names
+from roquet.model import names
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.names import check_group, check_topic
-from roquet.model.settings import (
-    parse_addresses,
-    parse_bool,
-    parse_bytes,
-    parse_int,
-    parse_millis,
-)
+from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_int, parse_millis
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
-from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, nonempty, take_access
 from roquet.spark.offset_spec import OffsetSpec
-from roquet.spark.topic_pattern import matching, parse_pattern
+
+_REPLIES: Final = names.reply_topic("")
+_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_TOPIC_PREFIX)
+
+
+def parse_pattern(text: str, name: str) -> str:
+    """The regular expression in an option's text; ConfigError when it does not compile."""
+    pattern = nonempty(text, name)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{name}: {pattern!r} is no regular expression: {error}") from None
+    return pattern
+
+
+def matching(pattern: str, topics: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
+    """The topics that the pattern matches in full, sorted.
+
+    System topics and `hidden` ones (named after brokers and clusters) are left out unless the
+    pattern names them. Retry, dead-letter and %SYS% topics need a pattern with their prefix.
+    """
+    expression, hidden_names = re.compile(pattern), frozenset(hidden)
+    named = frozenset(re.split(r"[|()]", pattern))
+    return tuple(
+        sorted(
+            topic
+            for topic in set(topics)
+            if expression.fullmatch(topic)
+            and (topic in named or _is_selected(pattern, topic, hidden_names))
+        )
+    )
+
+
+def _is_selected(pattern: str, topic: str, hidden: frozenset[str]) -> bool:
+    for prefix in _PREFIXES:
+        if topic.startswith(prefix):
+            return pattern.startswith(prefix)
+    return not (topic in names.SYSTEM_TOPICS or topic in hidden or topic.endswith(_REPLIES))
+
 
 GROUP: Final = "roquet-spark"
 """The default consumer group of pulls. No offset is ever committed for it."""
@@ -124,7 +158,6 @@ def _topics(text: str, name: str) -> tuple[str, ...]:
 
 
 def _check_exclusive(names: set[str]) -> None:
-    """Raise ConfigError for two options that exclude each other."""
     for first, second in _EXCLUSIVE:
         if first.lower() in names and second.lower() in names:
             raise ConfigError(f"options {first!r} and {second!r} do not go together: choose one")
@@ -179,7 +212,7 @@ def _sql92(text: str, name: str) -> str:
 
 def _group(text: str, name: str) -> str:
     try:
-        return check_group(_text(text, name))
+        return check_group(nonempty(text, name))
     except UsageError as error:
         raise ConfigError(f"{name}: {error}") from None
 
@@ -187,12 +220,6 @@ def _group(text: str, name: str) -> str:
 def _columns(text: str, _name: str) -> tuple[str, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     return tuple(TYPES) if parts == [ALL_COLUMNS] else check_names(parts)
-
-
-def _text(text: str, name: str) -> str:
-    if not text.strip():
-        raise ConfigError(f"option {name!r} is empty")
-    return text.strip()
 
 
 def _read_from(text: str, name: str) -> ReadFrom:
@@ -234,7 +261,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "minOffsetsPerTrigger": ("min_offsets_per_trigger", _positive),
         "maxTriggerDelay": ("max_trigger_delay_ms", parse_millis),
         "maxRecordsPerPartition": ("max_records_per_partition", _positive),
-        "publishProgress": ("publish_progress", _text),
+        "publishProgress": ("publish_progress", nonempty),
         "failOnDataLoss": ("fail_on_data_loss", parse_bool),
         "columns": ("columns", _columns),
         "minPartitions": ("min_partitions", _positive),

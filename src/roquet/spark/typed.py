@@ -39,8 +39,9 @@ def read_json(
     The schema may also be given in the options, as `bodySchema` with `bodyFormat=json`.
     """
     spelling = {name.lower(): name for name in options}
-    if body_format := spelling.get("bodyformat"):
-        _check_format(options[body_format])
+    text = options[spelling["bodyformat"]] if "bodyformat" in spelling else "json"
+    if text.strip().lower() != "json":
+        raise ConfigError(f"bodyFormat: {text!r} is not json")
     if schema is None and "bodyschema" in spelling:
         schema = options[spelling["bodyschema"]]
     if schema is None:
@@ -66,7 +67,8 @@ def typed(
     """
     from pyspark.sql import functions
 
-    _check_mode(mode)
+    if mode not in (modes := get_args(Mode)):
+        raise ConfigError(f"mode {mode!r} is none of {', '.join(modes)}{suggest(mode, modes)}")
     fields = fields_of(schema)
     _check_names(frame.columns, fields.fieldNames(), into)
     json_fields = _with_corrupt(fields) if mode == "dropmalformed" else fields
@@ -91,7 +93,7 @@ def fields_of(schema: "StructType | str") -> "StructType":
     try:
         fields = schema if isinstance(schema, StructType) else _parse_schema(schema.strip())
     except (PySparkException, ValueError, KeyError, TypeError) as error:
-        reason = _first_line(error)
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise ConfigError(f"bodySchema: {schema!r} is no schema: {reason}") from None
     if not isinstance(fields, StructType) or not fields.fields:
         raise ConfigError(f"bodySchema: {schema!r} has no fields: 'id long, sum int' has two")
@@ -126,19 +128,3 @@ def _check_names(columns: list[str], fields: list[str], into: str | None) -> Non
                 f"field {name!r} is a column of the message, too: choose fewer columns, or put the "
                 "fields into one column of their own: typed(frame, schema, into='value')"
             )
-
-
-def _check_format(text: str) -> None:
-    if text.strip().lower() != "json":
-        raise ConfigError(f"bodyFormat: {text!r} is not json")
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in get_args(Mode):
-        raise ConfigError(
-            f"mode {mode!r} is none of {', '.join(get_args(Mode))}{suggest(mode, get_args(Mode))}"
-        )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,17 +1,12 @@
 """Cluster client: calls are retried, and errors say what failed."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.spark.conftest import CannedCluster
 
-from roquet.model.errors import (
-    CallRefused,
-    CallTimeout,
-    ConnectFailed,
-    ConnectionLost,
-    UsageError,
-)
+from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, ConnectionLost, UsageError
 from roquet.rules.send_retry import NOT_DONE
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.options import SourceOptions, parse
@@ -21,25 +16,20 @@ from roquet.wire.calls.admin.stats import GetTopicStats
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
 from roquet.wire.codes import ResponseCode
 
-if TYPE_CHECKING:
-    from tests.spark.conftest import CannedCluster
-
 
 def cluster_of(
-    canned: "CannedCluster", pauses: list[int] | None = None, **settings: Any
+    canned: CannedCluster, pauses: list[int] | None = None, **settings: Any
 ) -> ClusterClient:
-    options = SourceOptions(namesrv=(canned.namesrv,), topics=(settings.pop("topic", "orders"),))
-    options = SourceOptions(
-        **{name: getattr(options, name) for name in options.__struct_fields__} | settings
-    )
-    return ClusterClient(options, pause=(pauses if pauses is not None else []).append)
+    options = {"namesrv": (canned.namesrv,), "topics": (settings.pop("topic", "orders"),)}
+    pause = (pauses if pauses is not None else []).append
+    return ClusterClient(SourceOptions(**{**options, **settings}), pause=pause)
 
 
-def ends(canned: "CannedCluster") -> dict[tuple[str, str, int], int]:
+def ends(canned: CannedCluster) -> dict[tuple[str, str, int], int]:
     return {("orders", *queue): end for queue, end in canned.ends().items()}
 
 
-def test_offsets_of_all_queues_of_all_brokers(canned: "CannedCluster") -> None:
+def test_offsets_of_all_queues_of_all_brokers(canned: CannedCluster) -> None:
     canned.send("broker-b", 1, b"x", b"y")
     canned.queues["broker-b", 1].forget(1)
     cluster = cluster_of(canned)
@@ -48,23 +38,17 @@ def test_offsets_of_all_queues_of_all_brokers(canned: "CannedCluster") -> None:
     assert dict(cluster.addresses) == canned.addresses
 
 
-def test_one_call_returns_the_offsets_of_all_queues_of_a_broker(canned: "CannedCluster") -> None:
+def test_one_call_returns_the_offsets_of_all_queues_of_a_broker(canned: CannedCluster) -> None:
     cluster_of(canned).bounds()
     assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 2
     assert not [call for call in canned.calls if isinstance(call, MinOffset | MaxOffset)]
 
 
-def test_a_broker_that_refuses_stats_is_asked_queue_by_queue(canned: "CannedCluster") -> None:
+def test_a_broker_that_refuses_stats_is_asked_queue_by_queue(canned: CannedCluster) -> None:
     canned.send("broker-b", 1, b"x", b"y")
     canned.queues["broker-b", 1].forget(1)
-    whole = canned.answer
-
-    def refusing(broker: str, call: Call[Any]) -> Any:
-        if isinstance(call, GetTopicStats):
-            raise CallRefused(ResponseCode.NO_PERMISSION, "for administrators")
-        return whole(broker, call)
-
-    canned.answer = refusing
+    refused = CallRefused(ResponseCode.NO_PERMISSION, "for administrators")
+    canned.reply_with(GetTopicStats, refused)
     cluster = cluster_of(canned)
     bounds = cluster.bounds()
     assert bounds.latest == ends(canned)
@@ -75,7 +59,7 @@ def test_a_broker_that_refuses_stats_is_asked_queue_by_queue(canned: "CannedClus
 
 
 def test_queues_that_the_reply_leaves_out_are_asked_for(
-    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+    canned: CannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canned.send("broker-a", 1, b"x")
     stats = canned.stats
@@ -84,7 +68,7 @@ def test_queues_that_the_reply_leaves_out_are_asked_for(
 
 
 def test_a_queue_that_was_never_used_is_empty(
-    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+    canned: CannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canned.queues["broker-a", 0].first = -1
     monkeypatch.setattr(canned, "stats", lambda _: Reply(body=b"{}"))
@@ -92,7 +76,7 @@ def test_a_queue_that_was_never_used_is_empty(
 
 
 @pytest.mark.parametrize("code", sorted(NOT_DONE))
-def test_a_busy_broker_is_asked_the_same_again(canned: "CannedCluster", code: int) -> None:
+def test_a_busy_broker_is_asked_the_same_again(canned: CannedCluster, code: int) -> None:
     cluster = cluster_of(canned)
     cluster.bounds()
     canned.calls.clear()
@@ -108,19 +92,13 @@ def test_a_busy_broker_is_asked_the_same_again(canned: "CannedCluster", code: in
     assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 3
 
 
-def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: "CannedCluster") -> None:
-    whole = canned.answer
-
-    def forgetful(broker: str, call: Call[Any]) -> Any:
-        if isinstance(call, GetTopicStats):
-            raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
-        return whole(broker, call)
-
-    canned.answer = forgetful
+def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: CannedCluster) -> None:
+    gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+    canned.reply_with(GetTopicStats, gone)
     assert cluster_of(canned).latest() == ends(canned)
 
 
-def test_transient_failures_are_retried(canned: "CannedCluster") -> None:
+def test_transient_failures_are_retried(canned: CannedCluster) -> None:
     canned.failures += [
         ConnectionLost("gone"),
         CallTimeout("slow"),
@@ -133,7 +111,7 @@ def test_transient_failures_are_retried(canned: "CannedCluster") -> None:
     assert len(pauses) >= 2
 
 
-def test_pauses_grow_up_to_a_second(canned: "CannedCluster") -> None:
+def test_pauses_grow_up_to_a_second(canned: CannedCluster) -> None:
     pauses: list[int] = []
     failures = [CallRefused(ResponseCode.GO_AWAY, "shutting down")] * 8
 
@@ -146,7 +124,7 @@ def test_pauses_grow_up_to_a_second(canned: "CannedCluster") -> None:
     assert pauses == [50, 100, 200, 400, 800, 1_000, 1_000, 1_000]
 
 
-def test_a_broker_that_came_back_elsewhere_is_found(canned: "CannedCluster") -> None:
+def test_a_broker_that_came_back_elsewhere_is_found(canned: CannedCluster) -> None:
     cluster = cluster_of(canned)
     cluster.latest()
     canned.addresses["broker-a"] = "elsewhere:1"
@@ -157,7 +135,7 @@ def test_a_broker_that_came_back_elsewhere_is_found(canned: "CannedCluster") -> 
 
 @pytest.mark.parametrize("code", sorted(NOT_DONE))
 def test_another_master_is_looked_up_when_the_former_one_refuses(
-    canned: "CannedCluster", code: int
+    canned: CannedCluster, code: int
 ) -> None:
     former = dict(canned.addresses)
     cluster = ClusterClient(cluster_of(canned).settings, former, lambda _: None)
@@ -168,40 +146,36 @@ def test_another_master_is_looked_up_when_the_former_one_refuses(
 
 
 def test_a_busy_broker_is_asked_where_it_was_while_no_name_server_answers(
-    canned: "CannedCluster",
+    canned: CannedCluster,
 ) -> None:
     cluster = ClusterClient(cluster_of(canned).settings, canned.addresses, lambda _: None)
     canned.failures += [CallRefused(ResponseCode.SYSTEM_BUSY, "busy"), ConnectFailed("no server")]
     assert cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0)).offset == 0
 
 
-def test_tasks_and_streams_read_from_the_leader_alone(
-    canned: "CannedCluster",
-) -> None:
+def test_tasks_and_streams_read_from_the_leader_alone(canned: CannedCluster) -> None:
     canned.broker_ids["broker-b"] = 1
     assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
     settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
     task = ClusterClient(settings, {"broker-a": canned.addresses["broker-a"]}, lambda _: None)
     with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
         task.ask("broker-b", MaxOffset(topic="orders", queue_id=0))
-    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    stream = canned.client(timeout_ms=1)
     with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
         stream.latest()
 
 
-def test_a_follower_that_stands_in_is_no_leader(canned: "CannedCluster") -> None:
+def test_a_follower_that_stands_in_is_no_leader(canned: CannedCluster) -> None:
     canned.true_ids["broker-b"] = {1: canned.addresses["broker-b"]}
     assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
-    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
-    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    stream = canned.client(timeout_ms=1)
     with pytest.raises(ConnectFailed, match="broker 'broker-b' is not in the route"):
         stream.latest()
     assert stream.addresses == {"broker-a": canned.addresses["broker-a"]}
 
 
-def test_a_former_leader_is_not_asked_while_there_is_none(canned: "CannedCluster") -> None:
-    settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
-    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+def test_a_former_leader_is_not_asked_while_there_is_none(canned: CannedCluster) -> None:
+    stream = canned.client(timeout_ms=1)
     stream.latest()
     canned.broker_ids["broker-b"] = 1
     stream.look_up()
@@ -210,14 +184,14 @@ def test_a_former_leader_is_not_asked_while_there_is_none(canned: "CannedCluster
         stream.ask("broker-b", MaxOffset(topic="orders", queue_id=0))
 
 
-def test_a_task_asks_the_copy_that_it_was_planned_with(canned: "CannedCluster") -> None:
+def test_a_task_asks_the_copy_that_it_was_planned_with(canned: CannedCluster) -> None:
     canned.broker_ids["broker-b"] = 1
     task = ClusterClient(cluster_of(canned).settings, canned.addresses, lambda _: None)
     task.look_up()
     assert task.ask("broker-b", MaxOffset(topic="orders", queue_id=0)).offset == 0
 
 
-def test_a_task_that_was_planned_without_any_leader_waits_for_one(canned: "CannedCluster") -> None:
+def test_a_task_that_was_planned_without_any_leader_waits_for_one(canned: CannedCluster) -> None:
     canned.broker_ids |= {"broker-a": 1, "broker-b": 1}
     settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
     task = ClusterClient(settings, {}, lambda _: None)
@@ -226,11 +200,10 @@ def test_a_task_that_was_planned_without_any_leader_waits_for_one(canned: "Canne
 
 
 def test_a_broker_is_away_while_nobody_says_whether_it_leads(
-    canned: "CannedCluster", caplog: pytest.LogCaptureFixture
+    canned: CannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"]}
-    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
-    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    stream = canned.client()
     usual = canned.route
 
     def route(call: Any) -> Any:
@@ -245,15 +218,14 @@ def test_a_broker_is_away_while_nobody_says_whether_it_leads(
     assert caplog.text.count("allow the user of the read to Get its cluster") == 1
 
 
-def test_a_topic_that_nobody_may_write_is_read_from_its_leader(canned: "CannedCluster") -> None:
+def test_a_topic_that_nobody_may_write_is_read_from_its_leader(canned: CannedCluster) -> None:
     canned.true_ids["broker-b"] = {0: canned.addresses["broker-b"], 1: "broker-b-copy:10911"}
-    settings = parse({"namesrv": canned.namesrv, "topic": "orders"}, {})
-    stream = ClusterClient(settings, pause=lambda _: None, leaders_only=True)
+    stream = canned.client()
     assert stream.latest() == ends(canned)
 
 
 @pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR])
-def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: "CannedCluster", code: int) -> None:
+def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: CannedCluster, code: int) -> None:
     pauses: list[int] = []
     cluster = cluster_of(canned, pauses)
     cluster.latest()
@@ -263,33 +235,33 @@ def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: "CannedCluster",
     assert pauses == []
 
 
-def test_time_runs_out(canned: "CannedCluster") -> None:
+def test_time_runs_out(canned: CannedCluster) -> None:
     cluster = cluster_of(canned, timeout_ms=0)
     canned.failures += [ConnectFailed("nobody there")] * 9
     with pytest.raises(ConnectFailed, match="nobody there"):
         cluster.latest()
 
 
-def test_a_broker_that_left_the_route_is_named(canned: "CannedCluster") -> None:
+def test_a_broker_that_left_the_route_is_named(canned: CannedCluster) -> None:
     cluster = cluster_of(canned, timeout_ms=0)
     with pytest.raises(ConnectFailed, match="broker 'broker-z' is not in the route of orders"):
         cluster.ask("broker-z", MaxOffset(topic="orders", queue_id=0))
 
 
-def test_an_unknown_topic_is_a_usage_error(canned: "CannedCluster") -> None:
+def test_an_unknown_topic_is_a_usage_error(canned: CannedCluster) -> None:
     with pytest.raises(UsageError, match="topic 'odrers' is unknown"):
         cluster_of(canned, topic="odrers").latest()
 
 
 def test_the_unknown_one_of_several_topics_is_named_with_a_suggestion(
-    canned: "CannedCluster",
+    canned: CannedCluster,
 ) -> None:
     options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders", "ordres"))
     with pytest.raises(UsageError, match=r"topic 'ordres' is unknown .* did you mean 'orders'"):
         ClusterClient(options).latest()
 
 
-def test_a_pattern_means_the_topics_that_there_are_now(canned: "CannedCluster") -> None:
+def test_a_pattern_means_the_topics_that_there_are_now(canned: CannedCluster) -> None:
     options = SourceOptions(namesrv=(canned.namesrv,), topic_pattern="or.*")
     cluster = ClusterClient(options)
     assert cluster.topics() == ("orders",)
@@ -301,7 +273,7 @@ def test_a_pattern_means_the_topics_that_there_are_now(canned: "CannedCluster") 
 
 
 def test_a_name_server_may_refuse_to_list_system_topics(
-    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+    canned: CannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = canned.route
 
@@ -314,14 +286,11 @@ def test_a_name_server_may_refuse_to_list_system_topics(
     assert ClusterClient(SourceOptions(namesrv=(canned.namesrv,), topic_pattern=".*")).topics()
 
 
-def test_a_groups_progress(canned: "CannedCluster") -> None:
+def test_a_groups_progress(canned: CannedCluster) -> None:
     cluster = cluster_of(canned)
     cluster.latest()
-    whole = canned.answer
 
-    def with_progress(broker: str, call: Call[Any]) -> Any:
-        if not isinstance(call, QueryOffset):
-            return whole(broker, call)
+    def progress(broker: str, call: QueryOffset) -> OffsetReply:
         assert call.set_zero_if_not_found is False
         if call.queue_id:
             raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "none")
@@ -329,27 +298,27 @@ def test_a_groups_progress(canned: "CannedCluster") -> None:
             raise CallRefused(ResponseCode.NO_PERMISSION, "not yours")
         return OffsetReply(offset=7)
 
-    canned.answer = with_progress
+    canned.reply_with(QueryOffset, progress)
     assert cluster.committed(("orders", "broker-a", 0), "g") == 7
     assert cluster.committed(("orders", "broker-a", 1), "g") is None
     with pytest.raises(CallRefused, match="not yours"):
         cluster.committed(("orders", "broker-b", 0), "g")
 
 
-def test_a_topic_that_was_known_before_is_waited_for(canned: "CannedCluster") -> None:
+def test_a_topic_that_was_known_before_is_waited_for(canned: CannedCluster) -> None:
     cluster = cluster_of(canned)
     cluster.latest()
     canned.failures.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "just started"))
     assert cluster.latest() == ends(canned)
 
 
-def test_the_next_name_server_is_asked(canned: "CannedCluster") -> None:
+def test_the_next_name_server_is_asked(canned: CannedCluster) -> None:
     cluster = cluster_of(canned, namesrv=("dead:9876", canned.namesrv))
     assert cluster.latest() == ends(canned)
 
 
 def test_loss_is_an_error_unless_an_option_allows_it(
-    canned: "CannedCluster", caplog: pytest.LogCaptureFixture
+    canned: CannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DataLost, match="five are gone; failOnDataLoss=false"):
         cluster_of(canned).report_loss("five are gone")

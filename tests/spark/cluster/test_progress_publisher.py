@@ -3,12 +3,11 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pyarrow as pa
 import pytest
+from tests.spark.conftest import CannedCluster, create_topic, send_columns
 
-from roquet.arrow.encode import batch_bodies, encode
 from roquet.client.blocking import PushConsumer
 from roquet.model.errors import CallRefused, ConfigError, UsageError
 from roquet.net.blocking import BlockingChannel
@@ -17,15 +16,10 @@ from roquet.spark.options import parse
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConsumeStats
-from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.route import GetRoute
-from roquet.wire.calls.send import SendBatch
 from roquet.wire.fastjson.codec import dumps, loads
-
-if TYPE_CHECKING:
-    from tests.spark.conftest import CannedCluster
 
 TOPIC = "orders"
 
@@ -33,31 +27,19 @@ TOPIC = "orders"
 @pytest.fixture(scope="module")
 def running() -> Iterator[BlockingCluster]:
     """A broker with a topic of two queues, and three messages in the first."""
-    with BlockingCluster() as cluster, closing(BlockingChannel(cluster.broker_addrs[0])) as channel:
-        channel.call(CreateTopic(topic=TOPIC, read_queue_nums=2, write_queue_nums=2, perm=6))
-        items = encode(pa.RecordBatch.from_pydict({"body": ["one", "two", "three"]}))
-        for body in batch_bodies(items, 1_000_000):
-            channel.call(
-                SendBatch(
-                    batch=True,
-                    producer_group="shop",
-                    topic=TOPIC,
-                    queue_id=0,
-                    born_timestamp=1,
-                    body=body,
-                )
-            )
-        _wait_for_route(cluster.namesrv_addr)
+    with BlockingCluster() as cluster:
+        create_topic(cluster, TOPIC)
+        send_columns(cluster.broker_addrs[0], TOPIC, 0, body=["one", "two", "three"])
         yield cluster
 
 
-def _wait_for_route(namesrv: str) -> None:
+def await_route(namesrv: str, topic: str) -> None:
     """The broker tells the name server of its new topic in its own time."""
     deadline = time.perf_counter() + 10
     with closing(BlockingChannel(namesrv)) as channel:
         while time.perf_counter() < deadline:
             try:
-                channel.call(GetRoute(topic=TOPIC))
+                channel.call(GetRoute(topic=topic))
             except CallRefused:
                 time.sleep(0.02)
             else:
@@ -77,22 +59,10 @@ def progress(running: BlockingCluster, group: str) -> dict[int, tuple[int, int]]
     return {queue.queue_id: (one.consumer_offset, one.lag) for queue, one in table.items()}
 
 
-def test_an_unknown_group_is_created_as_mqadmin_expects_it(
-    running: BlockingCluster,
-) -> None:
+def test_an_unknown_group_is_created_as_mqadmin_expects_it(running: BlockingCluster) -> None:
     publisher(running, "lake").publish({(TOPIC, "broker-a", 0): 1, (TOPIC, "broker-a", 1): 0})
     assert progress(running, "lake") == {0: (1, 2), 1: (0, 0)}
-    with closing(BlockingChannel(running.namesrv_addr)) as channel:
-        deadline = time.perf_counter() + 10
-        while time.perf_counter() < deadline:
-            try:
-                channel.call(GetRoute(topic="%RETRY%lake"))
-            except Exception:
-                time.sleep(0.05)
-            else:
-                break
-        else:
-            pytest.fail("consumerProgress would not find the group's brokers")
+    await_route(running.namesrv_addr, "%RETRY%lake")  # consumerProgress finds brokers by it
 
 
 def test_only_changed_offsets_are_published(running: BlockingCluster) -> None:
@@ -102,7 +72,7 @@ def test_only_changed_offsets_are_published(running: BlockingCluster) -> None:
     assert progress(running, "again") == {0: (3, 0), 1: (0, 0)}
 
 
-def test_a_new_master_gets_all_offsets(canned: "CannedCluster") -> None:
+def test_a_new_master_gets_all_offsets(canned: CannedCluster) -> None:
     """The former one is alive, and accepts offsets as well."""
     saved: list[tuple[str, int, int]] = []
 

@@ -2,10 +2,13 @@
 
 import logging
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
+from tests.spark.conftest import Answer, CannedCluster
 
 from roquet.arrow import records as arrow_records
 from roquet.lake.queue_offsets import OffsetRange
@@ -20,18 +23,16 @@ from roquet.wire.calls.pull import Pull
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import decode, pack
 
-if TYPE_CHECKING:
-    from tests.spark.conftest import Answer, CannedCluster
-
+a0, a1 = (partial(OffsetRange, "orders", "broker-a", queue_id) for queue_id in (0, 1))
 COLUMNS = ("broker", "queue_id", "queue_offset", "body")
 
 
-def reader(canned: "CannedCluster", **settings: Any) -> RangeReader:
+def reader(canned: CannedCluster, **settings: Any) -> RangeReader:
     options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",), **settings)
     return RangeReader(ClusterClient(options, pause=lambda ms: None), COLUMNS)
 
 
-def rows(canned: "CannedCluster", *pieces: OffsetRange, **settings: Any) -> list[tuple[Any, ...]]:
+def rows(canned: CannedCluster, *pieces: OffsetRange, **settings: Any) -> list[tuple[Any, ...]]:
     batches = reader(canned, **settings).batches(pieces)
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
@@ -41,7 +42,7 @@ def expected(broker: str, queue_id: int, first: int, last: int) -> list[tuple[An
 
 
 @pytest.fixture
-def filled(canned: "CannedCluster") -> "CannedCluster":
+def filled(canned: CannedCluster) -> CannedCluster:
     for broker, queue_id in canned.queues:
         canned.send(broker, queue_id, *(b"body %d" % at for at in range(100)))
     return canned
@@ -50,46 +51,46 @@ def filled(canned: "CannedCluster") -> "CannedCluster":
 @pytest.mark.parametrize("pull_max", [1, 7, 32, 1000])
 @pytest.mark.parametrize("batch_bytes", [1, 1000, 10**6])
 def test_ranges_are_read_exactly(
-    filled: "CannedCluster", pull_max: int, batch_bytes: int, monkeypatch: pytest.MonkeyPatch
+    filled: CannedCluster, pull_max: int, batch_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_reader, "BATCH_BYTES", batch_bytes)
     filled.pull_max = pull_max
     result = rows(
         filled,
         OffsetRange("orders", "broker-b", 1, 3, 64),
-        OffsetRange("orders", "broker-a", 0, 0, 100),
+        a0(0, 100),
     )
     assert result == expected("broker-b", 1, 3, 64) + expected("broker-a", 0, 0, 100)
 
 
-def test_small_pulls_make_one_batch(filled: "CannedCluster") -> None:
+def test_small_pulls_make_one_batch(filled: CannedCluster) -> None:
     filled.pull_max = 5
-    assert len(list(reader(filled).batches([OffsetRange("orders", "broker-a", 0, 0, 100)]))) == 1
+    assert len(list(reader(filled).batches([a0(0, 100)]))) == 1
 
 
-def test_a_broker_that_gives_more_than_asked_is_cut(filled: "CannedCluster") -> None:
-    piece = OffsetRange("orders", "broker-a", 0, 10, 20)
+def test_a_broker_that_gives_more_than_asked_is_cut(filled: CannedCluster) -> None:
+    piece = a0(10, 20)
     filled.answer = over_generous(filled.answer)
     assert rows(filled, piece) == expected("broker-a", 0, 10, 20)
 
 
-def over_generous(answer: "Answer") -> "Answer":
+def over_generous(answer: Answer) -> Answer:
     def more(broker: str, call: Call[Any]) -> Any:
         return answer(broker, msgspec.structs.replace(call, max_msg_nums=32))
 
     return more
 
 
-def test_a_connection_that_breaks_costs_nothing(filled: "CannedCluster") -> None:
+def test_a_connection_that_breaks_costs_nothing(filled: CannedCluster) -> None:
     filled.pull_max = 10
     source = reader(filled)
-    batches = source.batches([OffsetRange("orders", "broker-a", 0, 0, 100)])
+    batches = source.batches([a0(0, 100)])
     filled.failures += [ConnectionLost("gone")] * 3
     assert sum(batch.num_rows for batch in batches) == 100
 
 
 def test_bodies_that_are_restored_to_very_much_come_in_several_batches(
-    filled: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+    filled: CannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A block of four megabytes may hold gigabytes."""
     monkeypatch.setattr(arrow_records, "UNFOLDED_MAX", 5_000)
@@ -101,20 +102,20 @@ def test_bodies_that_are_restored_to_very_much_come_in_several_batches(
             old.born_host, old.stored_ms, old.store_host, 0, 0, zlib.compress(bytes(1_000)),
             old.topic.encode(), old.properties,
         )  # fmt: skip
-    batches = [*reader(filled).batches([OffsetRange("orders", "broker-a", 0, 0, 50)])]
+    batches = [*reader(filled).batches([a0(0, 50)])]
     assert [row for batch in batches for row in batch["queue_offset"].to_pylist()] == [*range(50)]
     assert max(sum(map(len, batch["body"].to_pylist())) for batch in batches) < 6_000
     assert sum(batch["body"].to_pylist().count(bytes(1_000)) for batch in batches) == 20
 
 
 def test_a_body_that_cannot_be_restored_is_an_error_with_advice(
-    filled: "CannedCluster", caplog: pytest.LogCaptureFixture
+    filled: CannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     records = filled.queues["broker-a", 0].records
     flagged = bytearray(records[7])
     flagged[39] |= SysFlag.COMPRESSED
     records[7] = bytes(flagged)
-    piece = OffsetRange("orders", "broker-a", 0, 0, 50)
+    piece = a0(0, 50)
     with pytest.raises(RecordError, match=r"queue 0 offset 7 of .*not zlib.*failOnDataLoss=false"):
         rows(filled, piece)
     assert not caplog.messages
@@ -125,54 +126,55 @@ def test_a_body_that_cannot_be_restored_is_an_error_with_advice(
     assert rows(filled, piece, decompress=False) == expected("broker-a", 0, 0, 50)
 
 
-def test_an_empty_range_makes_no_call(filled: "CannedCluster") -> None:
-    assert rows(filled, OffsetRange("orders", "broker-a", 0, 5, 5)) == []
+def test_an_empty_range_makes_no_call(filled: CannedCluster) -> None:
+    assert rows(filled, a0(5, 5)) == []
     assert filled.calls == []
 
 
-def test_messages_that_retention_took_are_an_error(filled: "CannedCluster") -> None:
-    filled.queues["broker-a", 0].forget(10)
-    with pytest.raises(
-        DataLost, match="queue 0 of broker 'broker-a' lacks 7 of its messages: offsets 3 to 9;"
-    ):
-        rows(filled, OffsetRange("orders", "broker-a", 0, 3, 50))
+@pytest.mark.parametrize(
+    ("forgotten", "gaps", "piece", "text"),
+    [
+        (10, [], (3, 50), "lacks 7 of its messages: offsets 3 to 9;"),
+        (0, [40], (0, 99), "lacks 1 of its messages: offsets 40;"),
+        (0, [], (0, 120), "lacks 20 of its messages: offsets 100 to 119"),
+        (0, range(90, 20, -10), (0, 93), "7 of .* 30, 40, 50, 60, 70 and 2 more gaps;"),
+    ],
+    ids=["taken by retention", "a gap", "the end, when time is up", "many gaps"],
+)
+def test_lost_messages_are_an_error_that_names_them(
+    filled: CannedCluster, forgotten: int, gaps: Sequence[int], piece: tuple[int, int], text: str
+) -> None:
+    filled.queues["broker-a", 0].forget(forgotten)
+    for at in gaps:
+        del filled.queues["broker-a", 0].records[at]
+    with pytest.raises(DataLost, match=f"queue 0 of broker 'broker-a' .*{text}"):
+        rows(filled, a0(*piece), timeout_ms=0)
 
 
 def test_the_rest_is_read_when_the_user_allows_loss(
-    filled: "CannedCluster", caplog: pytest.LogCaptureFixture
+    filled: CannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.queues["broker-a", 0].forget(10)
     with caplog.at_level(logging.WARNING):
-        result = rows(filled, OffsetRange("orders", "broker-a", 0, 3, 50), fail_on_data_loss=False)
+        result = rows(filled, a0(3, 50), fail_on_data_loss=False)
     assert result == expected("broker-a", 0, 10, 50)
     assert "lacks 7 of its messages: offsets 3 to 9;" in caplog.text
 
 
-def test_a_range_that_was_deleted_is_lost(filled: "CannedCluster") -> None:
+def test_a_range_that_was_deleted_is_lost(filled: CannedCluster) -> None:
     filled.queues["broker-a", 0].forget(60)
-    assert rows(filled, OffsetRange("orders", "broker-a", 0, 3, 50), fail_on_data_loss=False) == []
+    assert rows(filled, a0(3, 50), fail_on_data_loss=False) == []
 
 
-def test_a_gap_in_the_middle_is_noticed(filled: "CannedCluster") -> None:
-    del filled.queues["broker-a", 0].records[40]
-    with pytest.raises(DataLost, match="lacks 1 of its messages: offsets 40;"):
-        rows(filled, OffsetRange("orders", "broker-a", 0, 0, 99))
-
-
-def test_an_end_that_the_broker_forgot_is_noticed_when_time_is_up(filled: "CannedCluster") -> None:
-    with pytest.raises(DataLost, match="lacks 20 of its messages: offsets 100 to 119"):
-        rows(filled, OffsetRange("orders", "broker-a", 0, 0, 120), timeout_ms=0)
-
-
-def test_messages_out_of_order_are_refused(filled: "CannedCluster") -> None:
+def test_messages_out_of_order_are_refused(filled: CannedCluster) -> None:
     records = filled.queues["broker-a", 0].records
     records[4], records[5] = records[5], records[4]
     with pytest.raises(RecordError, match="out of order between 0 and 100"):
-        rows(filled, OffsetRange("orders", "broker-a", 0, 0, 100))
+        rows(filled, a0(0, 100))
 
 
 @pytest.fixture
-def mixed(canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch) -> "CannedCluster":
+def mixed(canned: CannedCluster, monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     """Two queues whose messages take turns, of a broker that gives them together."""
     monkeypatch.setattr(queue_cursors, "TOGETHER_ROWS_MIN", 20)
     for at in range(100):
@@ -182,14 +184,15 @@ def mixed(canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch) -> "CannedCl
     return canned
 
 
-BOTH = (OffsetRange("orders", "broker-a", 0, 3, 95), OffsetRange("orders", "broker-a", 1, 0, 90))
+BOTH = (a0(3, 95), a1(0, 90))
+OF_BOTH = expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
 
 
 @pytest.mark.parametrize("pull_max", [7, 32, 1000])
-def test_interleaved_queues_are_read_together(mixed: "CannedCluster", pull_max: int) -> None:
+def test_interleaved_queues_are_read_together(mixed: CannedCluster, pull_max: int) -> None:
     mixed.pull_max = pull_max
     result = rows(mixed, *BOTH)
-    assert sorted(result) == expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
+    assert sorted(result) == OF_BOTH
     for queue_id in (0, 1):
         offsets = [offset for _, queue, offset, _ in result if queue == queue_id]
         assert offsets == sorted(offsets)
@@ -197,18 +200,16 @@ def test_interleaved_queues_are_read_together(mixed: "CannedCluster", pull_max: 
     assert len(pulls) <= 200 // pull_max + 5
 
 
-def test_a_broker_that_knows_one_queue_at_a_time_is_read_as_well(mixed: "CannedCluster") -> None:
+def test_a_broker_that_knows_one_queue_at_a_time_is_read_as_well(mixed: CannedCluster) -> None:
     mixed.gives_together = False
-    assert sorted(rows(mixed, *BOTH)) == (
-        expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
-    )
+    assert sorted(rows(mixed, *BOTH)) == OF_BOTH
     offered = [call for call in mixed.calls if isinstance(call, Pull) and call.body]
     assert len(offered) == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "moved"])
 def test_a_damaged_combined_reply_is_read_again_queue_by_queue(
-    mixed: "CannedCluster", damage: str
+    mixed: CannedCluster, damage: str
 ) -> None:
     good = mixed.answer
 
@@ -222,12 +223,10 @@ def test_a_damaged_combined_reply_is_read_again_queue_by_queue(
         return reply
 
     mixed.answer = damaged
-    assert sorted(rows(mixed, *BOTH)) == (
-        expected("broker-a", 0, 3, 95) + expected("broker-a", 1, 0, 90)
-    )
+    assert sorted(rows(mixed, *BOTH)) == OF_BOTH
 
 
-def test_a_gap_in_a_combined_reply_is_detected(mixed: "CannedCluster") -> None:
+def test_a_gap_in_a_combined_reply_is_detected(mixed: CannedCluster) -> None:
     del mixed.queues["broker-a", 1].records[40]
     del mixed.queues["broker-a", 1].positions[40]
     with pytest.raises(
@@ -236,7 +235,7 @@ def test_a_gap_in_a_combined_reply_is_detected(mixed: "CannedCluster") -> None:
         rows(mixed, *BOTH)
 
 
-def test_the_next_pull_is_asked_for_before_a_batch_is_made(mixed: "CannedCluster") -> None:
+def test_the_next_pull_is_asked_for_before_a_batch_is_made(mixed: CannedCluster) -> None:
     mixed.pull_max = 32
     batches = reader(mixed).batches(BOTH)
     next(batches)
@@ -256,7 +255,7 @@ def split(block: bytes) -> list[bytes]:
 
 
 @pytest.fixture
-def tagged(canned: "CannedCluster") -> "CannedCluster":
+def tagged(canned: CannedCluster) -> CannedCluster:
     """Every tenth message has a tag; the broker filters by it, and looks at 7 messages a pull."""
     for at in range(100):
         canned.send("broker-a", 0, b"body %d" % at, TAGS="wanted" if at % 10 == 0 else "other")
@@ -277,16 +276,16 @@ def tagged(canned: "CannedCluster") -> "CannedCluster":
     return canned
 
 
-def test_filtered_messages_are_not_lost(tagged: "CannedCluster") -> None:
-    result = rows(tagged, OffsetRange("orders", "broker-a", 0, 5, 95), tags=("wanted",))
+def test_filtered_messages_are_not_lost(tagged: CannedCluster) -> None:
+    result = rows(tagged, a0(5, 95), tags=("wanted",))
     assert [row[2] for row in result] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
 
 
 def test_messages_deleted_by_retention_are_lost_even_with_a_filter(
-    tagged: "CannedCluster", caplog: pytest.LogCaptureFixture
+    tagged: CannedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     tagged.queues["broker-a", 0].forget(25)
-    piece = OffsetRange("orders", "broker-a", 0, 5, 95)
+    piece = a0(5, 95)
     with pytest.raises(DataLost, match=r"queue 0 .* lacks 20 of its messages: offsets 5 to 24;"):
         rows(tagged, piece, tags=("wanted",))
     result = rows(tagged, piece, tags=("wanted",), fail_on_data_loss=False)
@@ -294,30 +293,22 @@ def test_messages_deleted_by_retention_are_lost_even_with_a_filter(
     assert "lacks 20 of its messages: offsets 5 to 24; continuing" in caplog.text
 
 
-def test_messages_missing_at_the_end_are_lost_even_with_a_filter(tagged: "CannedCluster") -> None:
-    piece = OffsetRange("orders", "broker-a", 0, 90, 120)
+def test_messages_missing_at_the_end_are_lost_even_with_a_filter(tagged: CannedCluster) -> None:
+    piece = a0(90, 120)
     with pytest.raises(DataLost, match="lacks 20 of its messages: offsets 100 to 119;"):
         rows(tagged, piece, tags=("wanted",), timeout_ms=0)
 
 
-def test_with_a_filter_queues_are_read_one_by_one(mixed: "CannedCluster") -> None:
+def test_with_a_filter_queues_are_read_one_by_one(mixed: CannedCluster) -> None:
     assert len(rows(mixed, *BOTH, sql92="a = 1")) == 92 + 90, "this broker does not look at it"
     pulls = [call for call in mixed.calls if isinstance(call, Pull)]
     assert {(call.subscription, call.expression_type) for call in pulls} == {("a = 1", "SQL92")}
     assert not [call for call in pulls if call.body]
 
 
-def test_many_gaps_are_counted_and_some_named(filled: "CannedCluster") -> None:
-    for at in (90, 80, 70, 60, 50, 40, 30):
-        del filled.queues["broker-a", 0].records[at]
-    text = "lacks 7 of its messages: offsets 30, 40, 50, 60, 70 and 2 more gaps;"
-    with pytest.raises(DataLost, match=text):
-        rows(filled, OffsetRange("orders", "broker-a", 0, 0, 93))
-
-
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_messages_of_a_recreated_topic_are_not_taken_for_those_of_the_old_one(
-    filled: "CannedCluster", pieces: int, caplog: pytest.LogCaptureFixture
+    filled: CannedCluster, pieces: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled.topic_ids["broker-a"] = "2-2"
     wanted = [

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from roquet.spark.cluster.time_search import first_since
+from roquet.spark.cluster.time_search import first_since, probe_call
 from roquet.wire.call import Call
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply
 from roquet.wire.calls.pull import Pull, PullReply
@@ -128,3 +128,15 @@ def test_a_queue_whose_pulls_return_nothing_is_read_rather_than_left_out() -> No
     broker = TimedBroker([1_000, 1_001, 1_002], exact)
     broker.is_silent = True
     assert first_since(broker.ask, "lake", QUEUE, (0, 3), 1_002) == 1
+
+
+def test_a_glance_is_for_all_messages_from_an_offset_on() -> None:
+    call = probe_call("lake", ("orders", "broker-a", 3), 40, 2)
+    assert (call.consumer_group, call.topic, call.queue_id) == ("lake", "orders", 3)
+    assert (call.queue_offset, call.max_msg_nums, call.max_msg_bytes) == (40, 2, None)
+    assert (call.subscription, call.expression_type) == ("*", "TAG")
+    assert call.suspend_timeout_millis == call.commit_offset == 0
+
+
+def test_its_bytes_may_be_bounded() -> None:
+    assert probe_call("lake", ("orders", "broker-a", 3), 0, 32, 64).max_msg_bytes == 64

@@ -1,25 +1,20 @@
 """A topic in a real cluster, and a Spark stub that runs tasks in the test's process."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.conftest import create_topic, read_topic, send_items
 
-from roquet.arrow.encode import batch_bodies, encode
-from roquet.arrow.records import SCHEMA
-from roquet.lake.queue_offsets import ranges
-from roquet.model.errors import UsageError
+from roquet.arrow.encode import encode
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.options import SourceOptions
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
-from roquet.wire.calls.send import SendBatch
+from roquet.wire.calls.admin.topic import DeleteTopic
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -68,29 +63,13 @@ class Topic:
     def __init__(self, running: BlockingCluster) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
-        self._channels = dict(
-            zip(("broker-a", "broker-b"), map(BlockingChannel, running.broker_addrs), strict=True)
-        )
+        self.addresses = dict(zip(("broker-a", "broker-b"), running.broker_addrs, strict=True))
         self.ends = dict.fromkeys(self.queues, 0)
-        self._make()
-
-    def _make(self) -> None:
-        """Create the topic, and wait until the name server knows it."""
         self.resize(2)
 
     def resize(self, count: int) -> None:
-        """Give the topic so many queues on each broker at once; the name server knows it then."""
-        for channel in self._channels.values():
-            channel.call(
-                CreateTopic(topic=self.name, read_queue_nums=count, write_queue_nums=count, perm=6)
-            )
-        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(self.name,)))
-        for _ in range(100):
-            with suppress(UsageError):
-                if len(cluster.latest()) == count * len(self._channels):
-                    return
-            cluster.pause(50)
-        raise AssertionError("the name server never heard of the topic")
+        """Give the topic so many queues on each broker; the name server knows it then."""
+        create_topic(self.running, self.name, count)
 
     def send(self, count: int) -> None:
         """Send this many messages to each queue."""
@@ -101,24 +80,20 @@ class Topic:
 
     def send_rows(self, broker: str, queue_id: int, rows: pa.RecordBatch) -> None:
         """Send rows, with the columns of `arrow.encode`, to one queue."""
-        for body in batch_bodies(encode(rows), 1_000_000):
-            call = SendBatch(
-                batch=True,
-                producer_group="tests",
-                topic=self.name,
-                queue_id=queue_id,
-                born_timestamp=1_700_000_000_000,
-                body=body,
-            )
-            self._channels[broker].call(call)
+        send_items(self.addresses[broker], self.name, queue_id, encode(rows))
         self.ends[broker, queue_id] += len(rows)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        for address in self.addresses.values():
+            with BlockingChannel(address) as channel:
+                channel.call(DeleteTopic(topic=name))
 
     def recreate(self) -> None:
         """Delete the topic, and create it again."""
-        for channel in self._channels.values():
-            channel.call(DeleteTopic(topic=self.name))
+        self.delete(self.name)
         self.ends = dict.fromkeys(self.queues, 0)
-        self._make()
+        self.resize(2)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -129,16 +104,12 @@ class Topic:
             for at in range(end)
         )
 
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
-
 
 @pytest.fixture
 def topic() -> Iterator[Topic]:
     """An empty topic on two brokers."""
-    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as orders:
-        yield orders
+    with BlockingCluster(brokers=2) as running:
+        yield Topic(running)
 
 
 @pytest.fixture
@@ -157,26 +128,17 @@ class ArchivedTopic:
 
     def make(self, name: str, queues: int = 2) -> None:
         """Create another topic."""
-        for address in self.topic.running.broker_addrs:
-            with closing(BlockingChannel(address)) as channel:
-                call = CreateTopic(
-                    topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=6
-                )
-                channel.call(call)
-        cluster = self.cluster(name)
-        for _ in range(100):
-            with suppress(UsageError):
-                if len(cluster.latest()) == 2 * queues:
-                    return
-            cluster.pause(50)
-        raise AssertionError("the name server never heard of the topic")
+        create_topic(self.topic.running, name, queues)
 
     def recreate(self) -> None:
         """Delete the second topic, and create it again."""
-        for address in self.topic.running.broker_addrs:
-            with closing(BlockingChannel(address)) as channel:
-                channel.call(DeleteTopic(topic=self.again))
+        self.topic.delete(self.again)
         self.make(self.again)
+
+    def send_and_archive(self, count: int) -> None:
+        """Send this many messages to each queue, and archive them."""
+        self.topic.send(count)
+        self.archive()
 
     def cluster(self, name: str = again, **settings: Any) -> ClusterClient:
         options = {"namesrv": (self.topic.namesrv,), "topics": (name,), "timeout_ms": 5_000}
@@ -190,12 +152,8 @@ class ArchivedTopic:
 
     def rows(self, name: str = again) -> pa.Table:
         """The messages of a topic, queue by queue."""
-        cluster = self.cluster(name)
-        pieces = ranges(cluster.earliest(), cluster.latest())
         columns = ("broker", "queue_id", "queue_offset", "body", "properties", "tag", "keys")
-        schema = pa.schema([SCHEMA.field(column) for column in columns])
-        batches = list(RangeReader(cluster, columns).batches(pieces)) if pieces else []
-        return pa.Table.from_batches(batches, schema)
+        return read_topic(self.topic.namesrv, name, columns)
 
     def bodies(self, name: str = again) -> list[bytes]:
         """The bodies of a topic's messages, sorted."""

@@ -1,10 +1,11 @@
 """Tasks return one line each, and a failure is one sentence."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.spark.jobs.conftest import MakeSpark
 
 from roquet.lake.objects.object_store import StorageFailed
 from roquet.lake.task_set import TaskResult
@@ -21,31 +22,29 @@ from roquet.spark.jobs.job_runner import (
 )
 from roquet.spark.source.tasks import BrokerUnavailable
 
-if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import MakeSpark
 
+class NumberedTasks:
+    """Tasks of which number 1 may raise an error."""
 
-class ThreeTasks:
-    """Three tasks, the second of which may raise an error."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self._error = error
+    def __init__(self, count: int, error: BaseException | None = None) -> None:
+        self._count, self._error = count, error
 
     def __len__(self) -> int:
-        return 3
+        return self._count
 
     def run(self, number: int) -> TaskResult:
         if number == 1 and self._error:
             raise self._error
-        return TaskResult(rows={"orders": {"broker-a": {str(number): 7}}})
+        rows = {"orders": {"broker-a": {str(number): 7}}}
+        return TaskResult(rows=rows, payload=f"task {number}")
 
 
-def work(eager: "MakeSpark", error: BaseException | None = None) -> list[TaskResult]:
-    task_set: Any = ThreeTasks(error)
+def work(eager: MakeSpark, error: BaseException | None = None) -> list[TaskResult]:
+    task_set: Any = NumberedTasks(3, error)
     return run_task_set(eager(), task_set)
 
 
-def test_each_task_returns_its_result(eager: "MakeSpark") -> None:
+def test_each_task_returns_its_result(eager: MakeSpark) -> None:
     assert [answer.rows["orders"]["broker-a"] for answer in work(eager)] == [
         {"0": 7},
         {"1": 7},
@@ -53,22 +52,27 @@ def test_each_task_returns_its_result(eager: "MakeSpark") -> None:
     ]
 
 
-def test_a_permanent_error_is_reported_unchanged(eager: "MakeSpark") -> None:
+def test_a_permanent_error_is_reported_unchanged(eager: MakeSpark) -> None:
     with pytest.raises(JobFailed, match=r"^queue 3 has no offset 5$"):
         work(eager, DataLost("queue 3 has no offset 5"))
 
 
-def test_an_absent_broker_is_an_error_of_its_own(eager: "MakeSpark") -> None:
+def test_an_absent_broker_is_an_error_of_its_own(eager: MakeSpark) -> None:
     with pytest.raises(BrokerUnavailable, match="waited 60 s in vain"):
         work(eager, BrokerUnavailable("waited 60 s in vain"))
 
 
-def test_a_transient_error_is_retried_by_spark_and_reported_at_the_end(
-    eager: "MakeSpark",
-) -> None:
+def test_a_transient_error_is_retried_by_spark_and_reported_at_the_end(eager: MakeSpark) -> None:
     with pytest.raises(JobFailed, match="the Spark job failed: no answer within 5 ms") as failed:
         work(eager, CallTimeout("no answer within 5 ms"))
     assert isinstance(failed.value.__cause__, RoquetError)
+
+
+def fail_to_begin(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def begin(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job_runner, "session", begin)
 
 
 class Py4JError(Exception):
@@ -86,10 +90,7 @@ class Py4JError(Exception):
 def test_a_jvm_that_ends_while_spark_starts_is_reported(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def begin(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(job_runner, "session", begin)
+    fail_to_begin(monkeypatch, error)
     with pytest.raises(JobFailed, match=r"Spark's JVM has ended .*; start the job again"):
         job_runner.spark_for("archive", None)
 
@@ -104,10 +105,7 @@ def test_a_jvm_that_ends_while_spark_starts_is_reported(
 def test_other_errors_while_spark_starts_are_raised_unchanged(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def begin(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(job_runner, "session", begin)
+    fail_to_begin(monkeypatch, error)
     with pytest.raises(type(error)) as raised:
         job_runner.spark_for("archive", None)
     assert raised.value is error
@@ -140,15 +138,6 @@ def test_the_cause_is_found_between_the_traces(text: str, cause: str) -> None:
     assert last_line(OSError(text)) == cause
 
 
-def test_a_provided_spark_session_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in job_runner.PROVIDED_BY:
-        monkeypatch.delenv(name, raising=False)
-    assert not job_runner.is_session_provided(None)
-    monkeypatch.setenv("SPARK_REMOTE", "sc://spark")
-    assert job_runner.is_session_provided(None)
-    assert not job_runner.is_session_provided("local[2]"), "whoever names one gets that"
-
-
 class LogLevelRecorder:
     """A Spark session that records its log level."""
 
@@ -172,7 +161,7 @@ def test_warnings_of_a_cluster_are_logged(
     assert spark.level == level, "that no worker has a core free is a warning"
 
 
-def test_a_stand_in_for_spark_has_no_cores(eager: "MakeSpark") -> None:
+def test_a_stand_in_for_spark_has_no_cores(eager: MakeSpark) -> None:
     assert ready_cores(eager()) is None
 
 
@@ -190,7 +179,7 @@ def test_a_stand_in_for_spark_has_no_cores(eager: "MakeSpark") -> None:
     ],
 )
 def test_workers_are_checked_before_a_task_runs(
-    eager: "MakeSpark",
+    eager: MakeSpark,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
     kind: type[Exception],
@@ -200,7 +189,7 @@ def test_workers_are_checked_before_a_task_runs(
         raise error
 
     monkeypatch.setattr(job_runner, "check_workers", check)
-    spark, task_set = eager(), ThreeTasks()
+    spark, task_set = eager(), NumberedTasks(3)
     with pytest.raises(kind, match=text):
         run_task_set(spark, task_set)
     assert spark.jobs == 0
@@ -216,42 +205,28 @@ def test_a_server_of_spark_connect_provides_session_and_java(
     assert not is_session_provided(None)
     monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
     assert is_session_provided(None)
-    assert not is_session_provided("local[2]"), "a master that is given counts"
+    assert not is_session_provided("local[2]"), "whoever names a master gets that"
 
 
-class NumberedTasks:
-    """Two tasks; `error` is raised by the second one."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
-
-    def __len__(self) -> int:
-        return 2
-
-    def run(self, number: int) -> TaskResult:
-        if number and self._error is not None:
-            raise self._error
-        return TaskResult(payload=f"task {number}")
-
-
-def results_of(tasks: NumberedTasks) -> list[TaskResult]:
+def results_of(error: Exception | None = None) -> list[TaskResult]:
+    tasks = NumberedTasks(2, error)
     numbers: Any = iter([pa.RecordBatch.from_pydict({"id": [0, 1]})])
     texts = [batch["answer"][0].as_py() for batch in run_in_arrow(tasks, numbers)]
     return [msgspec.json.decode(text, type=TaskResult) for text in texts]
 
 
 def test_each_number_gets_the_result_of_its_task() -> None:
-    assert [result.payload for result in results_of(NumberedTasks())] == ["task 0", "task 1"]
+    assert [result.payload for result in results_of()] == ["task 0", "task 1"]
 
 
 def test_an_error_that_a_retry_would_meet_again_is_a_result() -> None:
-    _, failed = results_of(NumberedTasks(ConfigError("no such column")))
+    _, failed = results_of(ConfigError("no such column"))
     assert (failed.error, failed.is_retryable) == ("no such column", False)
-    _, failed = results_of(NumberedTasks(BrokerUnavailable("no broker")))
+    _, failed = results_of(BrokerUnavailable("no broker"))
     assert (failed.error, failed.is_retryable) == ("no broker", True)
 
 
 @pytest.mark.parametrize("error", [CallTimeout("no answer"), StorageFailed("slow down")])
 def test_a_failed_call_or_request_is_raised_so_that_spark_tries_again(error: Exception) -> None:
     with pytest.raises(type(error)):
-        results_of(NumberedTasks(error))
+        results_of(error)

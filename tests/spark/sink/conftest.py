@@ -1,24 +1,41 @@
 """A cluster of two brokers to write to, and reads of its topics."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.conftest import create_topic, read_topic
 
-from roquet.arrow.records import SCHEMA
-from roquet.lake.queue_offsets import ranges
-from roquet.model.errors import UsageError
-from roquet.net.blocking import BlockingChannel
-from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.options import SourceOptions
+from roquet.spark.sink.commit_records import SCHEMA, CommitRecord
 from roquet.spark.sink.options import SinkOptions
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "body", "properties", "flag", "stored_at")
+
+
+HALF = {
+    "partition": [0], "row": [5], "topic": ["orders"], "broker": ["broker-a"], "queue_id": [2],
+    "half_offset": [9], "position": [400], "unique_key": ["U"], "ordered": [False],
+}  # fmt: skip
+
+
+def commit_record(batch: int = 3, query: str = "q") -> CommitRecord:
+    table = SCHEMA.empty_table().from_pydict(HALF, SCHEMA)
+    ends = {"orders": {"broker-a": {"0": 7}}}
+    return CommitRecord(query, batch, "group", ("a:1", "b:2"), ends, table)
+
+
+def write_rows(options: SinkOptions, batch: int = 0, **columns: Any) -> tuple[int, bytes]:
+    """Write rows as partition 0 of a batch of query `q`."""
+    rows = pa.RecordBatch.from_pydict(columns)
+    return send_partition(iter([rows]), options, rows.schema.names, PartitionOrigin("q", batch, 0))
+
+
+def nobody(_ms: int) -> None:
+    raise AssertionError("nobody else holds the lock or the lease")
 
 
 class SinkCluster:
@@ -30,32 +47,27 @@ class SinkCluster:
 
     def create(self, topic: str, queues: int = 2) -> None:
         """Create a topic with so many queues on each broker."""
-        for address in self.running.broker_addrs:
-            with BlockingChannel(address) as channel:
-                channel.call(
-                    CreateTopic(
-                        topic=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6
-                    )
-                )
-
-        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
-        for _ in range(100):  # until the name servers know the topic
-            with suppress(UsageError):
-                if len(cluster.latest()) == queues * len(self.running.broker_addrs):
-                    return
-            cluster.pause(20)
+        create_topic(self.running, topic, queues)
 
     def options(self, **settings: Any) -> SinkOptions:
         return SinkOptions(**{"namesrv": (self.namesrv,), "timeout_ms": 20_000, **settings})
 
+    def transaction(self, topic: str, commits: str, **settings: Any) -> SinkOptions:
+        """The options of transactions that write to a new topic."""
+        self.create(topic)
+        fixed = {"topic": topic, "commits": commits, "timeout_ms": 5_000, **settings}
+        return self.options(transactional=True, **fixed)
+
+    def send_halves(
+        self, topic: str, commits: str, bodies: list[bytes]
+    ) -> tuple[SinkOptions, list[bytes]]:
+        """Send half messages of batch 0 of query `q` to a new topic."""
+        options = self.transaction(topic, commits)
+        return options, [write_rows(options, body=bodies)[1]]
+
     def read(self, topic: str) -> pa.Table:
         """All messages of a topic."""
-        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=(topic,)))
-        pieces = ranges(cluster.earliest(), cluster.latest())
-        batches = list(RangeReader(cluster, COLUMNS).batches(pieces))
-        return pa.Table.from_batches(
-            batches, batches[0].schema if batches else pa.schema([SCHEMA.field(c) for c in COLUMNS])
-        )
+        return read_topic(self.namesrv, topic, COLUMNS)
 
     def bodies(self, topic: str) -> list[bytes]:
         """The bodies of all messages, sorted."""

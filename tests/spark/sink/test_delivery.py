@@ -18,8 +18,6 @@ from roquet.wire.codes import ResponseCode
 
 QUEUES = [MessageQueue("orders", name, at) for name in ("a", "b") for at in (0, 1)]
 BUSY = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
-NO_TOPIC = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
-ILLEGAL = CallRefused(ResponseCode.MESSAGE_ILLEGAL, "too long")
 NO_QUEUE = CallRefused(ResponseCode.INVALID_PARAMETER, "no such queue")
 
 
@@ -166,11 +164,12 @@ FINAL = set(ResponseCode) - TRANSIENT - LESS_DURABLE - OTHER_BROKER - STALE_QUEU
 
 
 @pytest.mark.parametrize("code", sorted(FINAL - {ResponseCode.SUCCESS}))
-def test_any_other_refusal_is_raised_at_once(code: int) -> None:
+def test_any_other_refusal_is_raised_at_once_with_its_rows(code: int) -> None:
     net = FakeNetwork(CallRefused(code))
-    with pytest.raises(CallRefused, match=f"code {code}"):
+    with pytest.raises(CallRefused, match=f"code {code}") as caught:
         sending(net, [request()])
     assert len(net.calls) == 1
+    assert "rows from 10 to about 14" in caught.value.__notes__[0]
 
 
 def test_an_unknown_queue_is_waited_for_about_six_seconds() -> None:
@@ -179,18 +178,6 @@ def test_an_unknown_queue_is_waited_for_about_six_seconds() -> None:
         sending(net, [request()])
     assert len(net.calls) == UNKNOWN_QUEUE_TRIES
     assert sum(net.pauses_ms) == pytest.approx(6_000, abs=500)
-
-
-def test_a_permanent_refusal_is_raised_at_once() -> None:
-    with pytest.raises(CallRefused, match="too long") as caught:
-        sending(FakeNetwork(ILLEGAL), [request()])
-    assert "rows from 10 to about 14" in caught.value.__notes__[0]
-
-
-def test_a_topic_that_one_broker_lacks_goes_to_the_other() -> None:
-    assert sending(FakeNetwork(NO_TOPIC), [request()]) == ["b"]
-    with pytest.raises(CallRefused, match="no such topic"):
-        sending(FakeNetwork(NO_TOPIC, NO_TOPIC), [request()])
 
 
 def test_a_queue_that_is_not_known_yet_is_tried_again_unless_an_order_is_at_stake() -> None:

@@ -1,39 +1,21 @@
 """One driver at a time commits; records in an object store decide a batch once."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
+from tests.spark.sink.conftest import SinkCluster, commit_record, nobody
 
 from roquet.lake.journal.object_journal import ObjectJournal
 from roquet.lake.journal.object_lease import LeaseHeld, LeaseTimes
 from roquet.lake.objects.object_location import ObjectLocation
 from roquet.lake.open_table import table_location
-from roquet.model.errors import RecordError, StoreError, UsageError
-from roquet.spark.sink import commit_records, locked_journals
+from roquet.model.errors import RecordError, StoreError
+from roquet.spark.sink import locked_journals
 from roquet.spark.sink.commit import commit, decided_batches, finish_decided
 from roquet.spark.sink.commit_records import CommitRecord, CommitRecords, RecordName
-from roquet.spark.sink.half_message_refs import SCHEMA
 from roquet.spark.sink.locked_journals import LeasedJournal, LockedDirectory
-from roquet.spark.sink.row_encoder import PartitionOrigin
-from roquet.spark.sink.task import send_partition
-
-if TYPE_CHECKING:
-    from tests.spark.sink.conftest import SinkCluster
-    from tests.spark_suite.conftest import S3Server
 
 URL = "s3://lake/commits"
-HALF = {
-    "partition": [0], "row": [5], "topic": ["orders"], "broker": ["broker-a"], "queue_id": [2],
-    "half_offset": [9], "position": [400], "unique_key": ["U"], "ordered": [False],
-}  # fmt: skip
-
-
-def record(batch: int = 3, query: str = "q") -> CommitRecord:
-    table = SCHEMA.empty_table().from_pydict(HALF, SCHEMA)
-    ends = {"orders": {"broker-a": {"0": 7}}}
-    return CommitRecord(query, batch, "group", ("a:1", "b:2"), ends, table)
 
 
 def location() -> ObjectLocation:
@@ -43,47 +25,8 @@ def location() -> ObjectLocation:
 
 
 @pytest.fixture
-def records(s3: "S3Server") -> CommitRecords:
+def records(s3: object) -> CommitRecords:
     return CommitRecords(LeasedJournal(location()))
-
-
-def nobody(_ms: int) -> None:
-    raise AssertionError("nobody else has the lease")
-
-
-def test_a_batch_is_decided_once_and_finished(records: CommitRecords) -> None:
-    assert (records.batches(), records.is_any_open) == ({}, False)
-    with records.locked(0, nobody):
-        records.write(record())
-        with pytest.raises(UsageError, match="committed already"):
-            records.write(record())
-        (saved,) = records.open()
-        assert (saved.query, saved.batch, saved.namesrv) == ("q", 3, ("a:1", "b:2"))
-        assert saved.halves.to_pydict() == HALF
-        assert CommitRecords(LeasedJournal(location())).is_any_open
-        records.done(record())
-        assert records.open() == []
-    other = CommitRecords(LeasedJournal(location()))
-    assert other.batches() == {"q": {3}}
-    assert not other.is_any_open
-    assert other.is_recorded("q", 3)
-    assert not other.is_recorded("q", 4)
-    with other.locked(0, nobody), pytest.raises(UsageError, match="committed already"):
-        other.write(record())
-
-
-def test_old_records_are_pruned_and_open_ones_never(
-    records: CommitRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
-    with records.locked(0, nobody):
-        records.write(record(0))
-        for batch in range(1, 5):
-            records.write(record(batch))
-            records.done(record(batch))
-        records.write(record(0, "späte Post.1.open"))
-        records.done(record(0, "späte Post.1.open"), forget=True)
-    assert records.batches() == {"q": {0, 3, 4}}
 
 
 def test_one_driver_at_a_time_has_the_lease(records: CommitRecords) -> None:
@@ -115,20 +58,14 @@ def test_a_driver_after_a_killed_one_waits_for_its_lease_to_end(
         assert len(pauses) == 1
         assert other.batches() == {}
         killed.__exit__(None, None, None)
-        other.write(record())
+        other.write(commit_record())
     assert other.batches() == {"q": {3}}
 
 
 def test_a_lease_that_was_not_renewed_commits_nothing(
-    s3: "S3Server", sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+    s3: object, sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink_cluster.create("frozen")
-    options = sink_cluster.options(
-        topic="frozen", transactional=True, commits=URL, timeout_ms=5_000
-    )
-    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"]})
-    origin = PartitionOrigin("q", 0, 0)
-    halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
+    options, halves = sink_cluster.send_halves("frozen", URL, [b"a", b"b"])
     with monkeypatch.context() as patch:
         patch.setattr(locked_journals, "LEASE_TIMES", LeaseTimes(0, 1_000_000, 0))
         with pytest.raises(LeaseHeld, match="was not renewed"):
@@ -140,15 +77,9 @@ def test_a_lease_that_was_not_renewed_commits_nothing(
 
 
 def test_a_batch_that_a_killed_driver_decided_is_finished(
-    s3: "S3Server", sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+    s3: object, sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink_cluster.create("decided")
-    options = sink_cluster.options(
-        topic="decided", transactional=True, commits=URL, timeout_ms=5_000
-    )
-    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"]})
-    origin = PartitionOrigin("q", 0, 0)
-    halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
+    options, halves = sink_cluster.send_halves("decided", URL, [b"a", b"b"])
     write = CommitRecords.write
 
     def dying(self: CommitRecords, record: CommitRecord) -> None:
@@ -181,7 +112,7 @@ def test_a_damaged_record_is_named_by_its_url(records: CommitRecords) -> None:
 
 
 def test_together_the_times_of_a_lease_are_shorter_than_a_write_waits() -> None:
-    from roquet.spark.sink.finish_batch import QUIET_MS
+    from roquet.spark.sink.commit import QUIET_MS
     from roquet.spark.sink.options import TIMEOUT_MS
 
     times = locked_journals.LEASE_TIMES

@@ -3,11 +3,12 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.spark.sink.conftest import SinkCluster
 
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
@@ -20,9 +21,6 @@ from roquet.spark.sink.sender import Sender
 from roquet.spark.sink.task import send_partition
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendReply
-
-if TYPE_CHECKING:
-    from tests.spark.sink.conftest import SinkCluster
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
@@ -126,7 +124,7 @@ def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: SlowDeliv
 
 
 def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(
-    tmp_path: Path, cluster_type: "type[SinkCluster]"
+    tmp_path: Path, cluster_type: type[SinkCluster]
 ) -> None:
     bodies = [b"%d" % at for at in range(3_000)]
     batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})

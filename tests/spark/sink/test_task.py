@@ -1,21 +1,19 @@
 """A task sends all its rows: in batches, singly, in order, and to two topics."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.sink.conftest import SinkCluster
 
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.spark.sink import task
+from roquet.spark.sink.commit_records import from_bytes, refs_of
 from roquet.spark.sink.delivery import DeliveredRequest
-from roquet.spark.sink.half_message_refs import from_bytes, refs_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition, unique_key_maker
-
-if TYPE_CHECKING:
-    from tests.spark.sink.conftest import SinkCluster
 
 ORIGIN = PartitionOrigin("q", 0, 3)
 
@@ -25,7 +23,7 @@ def write(options: SinkOptions, *batches: dict[str, Any]) -> tuple[int, bytes]:
     return send_partition(iter(made), options, made[0].schema.names, ORIGIN)
 
 
-def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: "SinkCluster") -> None:
+def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("spread")
     bodies = [b"%05d" % at for at in range(3_000)]
     halves = {"body": bodies[:1_500]}, {"body": bodies[1_500:]}
@@ -40,7 +38,7 @@ def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: "Sink
     assert len({dict(pairs)["UNIQ_KEY"] for pairs in table["properties"].to_pylist()}) == 3_000
 
 
-def test_every_column_of_a_row_arrives(sink_cluster: "SinkCluster") -> None:
+def test_every_column_of_a_row_arrives(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("said")
     properties = pa.array([[("colour", "red")]], pa.map_(pa.string(), pa.string()))
     row = {"body": ["é"], "key": ["k"], "tag": ["t"], "flag": [7], "properties": properties}
@@ -51,7 +49,7 @@ def test_every_column_of_a_row_arrives(sink_cluster: "SinkCluster") -> None:
     assert expected.items() <= dict(stored_row["properties"]).items()
 
 
-def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: "SinkCluster") -> None:
+def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("ordered", 3)
     count = 4_000
     columns = {
@@ -78,7 +76,7 @@ def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: "SinkCluster") 
         assert numbers == sorted(numbers)
 
 
-def test_delayed_rows_wait_and_others_do_not(sink_cluster: "SinkCluster") -> None:
+def test_delayed_rows_wait_and_others_do_not(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("later")
     delays = [None, 3_600, None]
     write(sink_cluster.options(topic="later"), {"body": ["a", "b", "c"], "delay": delays})
@@ -90,21 +88,21 @@ def test_delayed_rows_wait_and_others_do_not(sink_cluster: "SinkCluster") -> Non
     assert sink_cluster.bodies("later") == [b"a", b"c", b"past"]
 
 
-def test_topics_come_from_their_column(sink_cluster: "SinkCluster") -> None:
+def test_topics_come_from_their_column(sink_cluster: SinkCluster) -> None:
     for topic in ("left", "right"):
         sink_cluster.create(topic)
     write(sink_cluster.options(), {"body": ["a", "b", "c"], "topic": ["left", "right", "left"]})
     assert (sink_cluster.bodies("left"), sink_cluster.bodies("right")) == ([b"a", b"c"], [b"b"])
 
 
-def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: "SinkCluster") -> None:
+def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("wrong")
     with pytest.raises(MessageIllegal, match="row 3 of partition 3 of batch 0 has no body"):
         write(sink_cluster.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
     assert sink_cluster.bodies("wrong") in ([b"a", b"b"], [])
 
 
-def test_a_permanent_refusal_names_its_rows(sink_cluster: "SinkCluster") -> None:
+def test_a_permanent_refusal_names_its_rows(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("small")
     body = b"x" * (4 * 1024 * 1024 + 1)
     options = sink_cluster.options(topic="small", body_bytes_max=8 * 1024 * 1024)
@@ -115,9 +113,7 @@ def test_a_permanent_refusal_names_its_rows(sink_cluster: "SinkCluster") -> None
     assert "if the broker's limits are lower, set maxMessageSize and batchBytes" in note
 
 
-def test_half_messages_are_invisible_and_their_places_are_known(
-    sink_cluster: "SinkCluster",
-) -> None:
+def test_half_messages_are_invisible_and_their_places_are_known(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("halves")
     count, data = write(
         sink_cluster.options(topic="halves", transactional=True), {"body": ["a", "b"]}
@@ -130,7 +126,7 @@ def test_half_messages_are_invisible_and_their_places_are_known(
 
 
 def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
-    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+    sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[DeliveredRequest] = []
 
@@ -146,7 +142,7 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
     assert [(one.request.body, one.request.properties) for one in kept] == [(b"", None)] * 2
 
 
-def test_a_task_without_rows_sends_nothing(sink_cluster: "SinkCluster") -> None:
+def test_a_task_without_rows_sends_nothing(sink_cluster: SinkCluster) -> None:
     names = ["body"]
     assert send_partition(iter([]), sink_cluster.options(topic="none"), names, ORIGIN) == (0, b"")
     assert (

@@ -1,22 +1,16 @@
 """Visibility: the rows of a batch are recognized by their keys."""
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pytest
+from tests.spark.sink.conftest import SinkCluster, write_rows
 
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.model.errors import ConnectFailed
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.sink import visibility
-from roquet.spark.sink.half_message_refs import PARTITION_SHIFT
-from roquet.spark.sink.row_encoder import PartitionOrigin
-from roquet.spark.sink.task import send_partition
+from roquet.spark.sink.commit_records import PARTITION_SHIFT
 from roquet.spark.sink.visibility import VisibilityReader, rows_of
-
-if TYPE_CHECKING:
-    from tests.spark.sink.conftest import SinkCluster
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -32,35 +26,30 @@ def test_rows_of_other_batches_are_ignored() -> None:
     assert rows_of(pa.array([[], None], MAP), "q/1/").tolist() == []
 
 
-def test_only_messages_stored_since_the_decision_are_read(sink_cluster: "SinkCluster") -> None:
+def test_only_messages_stored_since_the_decision_are_read(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("watched")
     options = sink_cluster.options(topic="watched")
 
-    def write(batch: int, count: int) -> None:
-        rows = pa.RecordBatch.from_pydict({"body": ["x"] * count})
-        send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", batch, 0))
-
-    write(1, 3)
+    write_rows(options, 1, body=["x"] * 3)
     reader = VisibilityReader(options, ["watched"])
     ends = reader.ends(["broker-a", "broker-b"])
     assert set(ends) == {"watched", CHECK_MAX_TIME_TOPIC}
-    write(1, 2)
-    write(2, 2)
+    write_rows(options, 1, body=["x"] * 2)
+    write_rows(options, 2, body=["x"] * 2)
     rows = reader.since(ends, "q/1/")
     assert (sorted(rows.visible.tolist()), rows.discarded.tolist()) == ([0, 1], [])
     assert reader.since(rows.ends, "q/1/").visible.tolist() == []
 
 
 def test_rows_that_a_master_hides_are_waited_for(
-    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+    sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored, but a replica is behind: each would be committed twice."""
     sink_cluster.create("hidden")
     options = sink_cluster.options(topic="hidden")
     reader = VisibilityReader(options, ["hidden"])
     ends = reader.ends(["broker-a", "broker-b"])
-    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 3})
-    send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", 1, 0))
+    write_rows(options, 1, body=["x"] * 3)
     hidden, bounds = [True], ClusterClient.bounds
 
     def read_bounds(self: ClusterClient) -> OffsetBounds:
@@ -78,7 +67,7 @@ def test_rows_that_a_master_hides_are_waited_for(
 
 
 def test_a_master_that_changes_while_rows_are_looked_for_is_asked_again(
-    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+    sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink_cluster.create("moving")
     reader = VisibilityReader(sink_cluster.options(), ["moving"])
@@ -98,9 +87,7 @@ def test_a_master_that_changes_while_rows_are_looked_for_is_asked_again(
     assert waits[:4] == ["broker-a", "broker-b"] * 2
 
 
-def test_a_missing_queue_is_not_taken_for_empty(
-    sink_cluster: "SinkCluster",
-) -> None:
+def test_a_missing_queue_is_not_taken_for_empty(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("gone")
     reader = VisibilityReader(sink_cluster.options(timeout_ms=0), ["gone"])
     ends = reader.ends(["broker-a"])
@@ -109,7 +96,7 @@ def test_a_missing_queue_is_not_taken_for_empty(
         reader.since(ends, "q/1/")
 
 
-def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: "SinkCluster") -> None:
+def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: SinkCluster) -> None:
     reader = VisibilityReader(
         sink_cluster.options(), ["away"], pause=lambda _ms: sink_cluster.create("away")
     )
@@ -118,23 +105,18 @@ def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: "SinkCluster")
         VisibilityReader(sink_cluster.options(timeout_ms=0), ["not-there"]).since({}, "q/1/")
 
 
-def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: "SinkCluster") -> None:
+def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("grown")
     reader = VisibilityReader(sink_cluster.options(), ["grown"])
     ends = reader.ends(["broker-a"])
     del ends["grown"]["broker-b"]
-    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 4, "order_key": ["1", "2", "3", "4"]})
-    send_partition(
-        iter([rows]),
-        sink_cluster.options(topic="grown"),
-        rows.schema.names,
-        PartitionOrigin("q", 1, 0),
-    )
+    options = sink_cluster.options(topic="grown")
+    write_rows(options, 1, body=["x"] * 4, order_key=["1", "2", "3", "4"])
     assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2, 3]
 
 
 def test_a_queue_whose_end_was_lost_is_read_from_its_first_message(
-    sink_cluster: "SinkCluster",
+    sink_cluster: SinkCluster,
 ) -> None:
     """Its rows were stored again, at the offsets of what was lost."""
     sink_cluster.create("cut")
@@ -144,6 +126,5 @@ def test_a_queue_whose_end_was_lost_is_read_from_its_first_message(
     for broker in ("broker-a", "broker-b"):
         ends["cut"][broker] = {"0": 1_000, "1": 1_000}
         ends[CHECK_MAX_TIME_TOPIC][broker] = {"0": 1_000}
-    rows = pa.RecordBatch.from_pydict({"body": ["x"] * 3})
-    send_partition(iter([rows]), options, ["body"], PartitionOrigin("q", 1, 0))
+    write_rows(options, 1, body=["x"] * 3)
     assert sorted(reader.since(ends, "q/1/").visible.tolist()) == [0, 1, 2]

@@ -2,32 +2,30 @@
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from tests.spark.sink.conftest import SinkCluster
 
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.sink import writers
 from roquet.spark.sink.writers import BatchWriter, StreamWriter, TaskCommitMessage, micro_batch
 from roquet.spark.source.data_source import RoquetDataSource
 
-if TYPE_CHECKING:
-    from tests.spark.sink.conftest import SinkCluster
-
 BODY = StructType([StructField("body", BinaryType())])
 
 
 def rows(*bodies: bytes) -> Any:
     return iter([pa.RecordBatch.from_pydict({"body": list(bodies)})])
+
+
+def options_of(sink_cluster: SinkCluster, topic: str, **more: str) -> dict[str, str]:
+    """The options of a transaction that writes to a new topic."""
+    sink_cluster.create(topic)
+    return {"namesrv": sink_cluster.namesrv, "topic": topic, "transactional": "true", **more}
 
 
 class FakeTaskContext:
@@ -82,7 +80,7 @@ def test_a_stream_is_no_job() -> None:
         StreamWriter({"namesrv": "h:1", "topic": "t", "job": "j"}, BODY, overwrite=False)
 
 
-def test_a_batch_write_goes_to_the_topic(sink_cluster: "SinkCluster") -> None:
+def test_a_batch_write_goes_to_the_topic(sink_cluster: SinkCluster) -> None:
     sink_cluster.create("batch")
     writer = BatchWriter({"namesrv": sink_cluster.namesrv, "topic": "batch"}, BODY, overwrite=False)
     writer = pickle.loads(pickle.dumps(writer))
@@ -95,13 +93,9 @@ def test_a_batch_write_goes_to_the_topic(sink_cluster: "SinkCluster") -> None:
 
 
 def test_a_named_job_that_is_committed_writes_nothing_again(
-    sink_cluster: "SinkCluster", tmp_path: Path
+    sink_cluster: SinkCluster, tmp_path: Path
 ) -> None:
-    sink_cluster.create("job")
-    options = {
-        "namesrv": sink_cluster.namesrv, "topic": "job", "transactional": "true",
-        "commits": str(tmp_path), "job": "nightly",
-    }  # fmt: skip
+    options = options_of(sink_cluster, "job", commits=str(tmp_path), job="nightly")
     for _ in range(2):
         writer = BatchWriter(options, BODY, overwrite=False)
         message = writer.write(rows(b"a", b"b"))
@@ -110,12 +104,8 @@ def test_a_named_job_that_is_committed_writes_nothing_again(
     assert sink_cluster.bodies("job") == [b"a", b"b"]
 
 
-def test_a_job_without_a_name_leaves_no_record(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
-    sink_cluster.create("nameless")
-    options = {
-        "namesrv": sink_cluster.namesrv, "topic": "nameless", "transactional": "yes",
-        "commits": str(tmp_path),
-    }  # fmt: skip
+def test_a_job_without_a_name_leaves_no_record(sink_cluster: SinkCluster, tmp_path: Path) -> None:
+    options = options_of(sink_cluster, "nameless", commits=str(tmp_path))
     writer = BatchWriter(options, BODY, overwrite=False)
     writer.commit([writer.write(rows(b"a"))])
     assert sink_cluster.bodies("nameless") == [b"a"]
@@ -123,13 +113,9 @@ def test_a_job_without_a_name_leaves_no_record(sink_cluster: "SinkCluster", tmp_
 
 
 def test_a_micro_batch_that_is_run_again_writes_nothing(
-    sink_cluster: "SinkCluster", tmp_path: Path, batch_3: None
+    sink_cluster: SinkCluster, tmp_path: Path, batch_3: None
 ) -> None:
-    sink_cluster.create("micro")
-    options = {
-        "namesrv": sink_cluster.namesrv, "topic": "micro", "transactional": "true",
-        "checkpointlocation": str(tmp_path), "queryname": "q",
-    }  # fmt: skip
+    options = options_of(sink_cluster, "micro", checkpointlocation=str(tmp_path), queryname="q")
     first = StreamWriter(options, BODY, overwrite=False).write(rows(b"a"))
     assert sink_cluster.bodies("micro") == []
     StreamWriter(options, BODY, overwrite=False).commit([first], 3)
@@ -142,13 +128,9 @@ def test_a_micro_batch_that_is_run_again_writes_nothing(
 
 
 def test_an_aborted_micro_batch_is_never_seen(
-    sink_cluster: "SinkCluster", tmp_path: Path, batch_3: None
+    sink_cluster: SinkCluster, tmp_path: Path, batch_3: None
 ) -> None:
-    sink_cluster.create("torn")
-    options = {
-        "namesrv": sink_cluster.namesrv, "topic": "torn", "transactional": "true",
-        "commits": str(tmp_path),
-    }  # fmt: skip
+    options = options_of(sink_cluster, "torn", commits=str(tmp_path))
     writer = StreamWriter(options, BODY, overwrite=False)
     writer.abort([writer.write(rows(b"a")), None], 3)
     writer.abort([None], 3)
@@ -183,7 +165,7 @@ def test_a_stream_knows_its_query_from_spark(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.spark_suite
-def test_spark_writes_a_frame(spark: SparkSession, sink_cluster: "SinkCluster") -> None:
+def test_spark_writes_a_frame(spark: SparkSession, sink_cluster: SinkCluster) -> None:
     sink_cluster.create("frame")
     frame = spark.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as body", "'t' as tag")
     writer = frame.write.format("roquet").mode("append").option("namesrv", sink_cluster.namesrv)

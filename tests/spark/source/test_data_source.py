@@ -4,27 +4,22 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
+from tests.spark.conftest import create_topic, send_columns
 
 from roquet.arrow import records
-from roquet.arrow.encode import batch_bodies, encode
 from roquet.lake.schema import DEFAULT, TYPES, ddl
 from roquet.model.errors import ConfigError
-from roquet.net.blocking import BlockingChannel
 from roquet.spark.source.batch import BatchReader, PushdownReader
 from roquet.spark.source.data_source import RoquetDataSource, columns_of
 from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
-from roquet.wire.calls.admin.topic import CreateTopic
-from roquet.wire.calls.send import SendBatch
 
 ROWS = 100
 BODY = "{broker} {queue_id} {at}"
@@ -38,14 +33,9 @@ class Topic:
 
     def __init__(self, running: BlockingCluster) -> None:
         self.namesrv = running.namesrv_addr
-        self._channels = dict(
-            zip(("broker-a", "broker-b"), map(BlockingChannel, running.broker_addrs), strict=True)
-        )
+        self._addresses = dict(zip(("broker-a", "broker-b"), running.broker_addrs, strict=True))
         self.ends = dict.fromkeys(self.queues, 0)
-        for channel in self._channels.values():
-            channel.call(
-                CreateTopic(topic=self.name, read_queue_nums=2, write_queue_nums=2, perm=6)
-            )
+        create_topic(running, self.name)
 
     def send(self, broker: str, queue_id: int, first: int, last: int) -> None:
         """Messages numbered from `first` to `last`, that one excluded."""
@@ -56,28 +46,15 @@ class Topic:
             "tag": ["odd" if at % 2 else "even" for at in places],
             "message_id": [f"{at:032X}" for at in places],
         }
-        items = encode(pa.RecordBatch.from_pydict(columns))
-        for body in batch_bodies(items, 1_000_000):
-            call = SendBatch(
-                batch=True,
-                producer_group="tests",
-                topic=self.name,
-                queue_id=queue_id,
-                born_timestamp=1_700_000_000_000,
-                body=body,
-            )
-            self._channels[broker].call(call)
+        send_columns(self._addresses[broker], self.name, queue_id, **columns)
         self.ends[broker, queue_id] = last
-
-    def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
 
 
 @pytest.fixture(scope="module")
 def topic() -> Iterator[Topic]:
     """A hundred messages in each of four queues."""
-    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as orders:
+    with BlockingCluster(brokers=2) as running:
+        orders = Topic(running)
         for broker, queue_id in orders.queues:
             orders.send(broker, queue_id, 0, ROWS)
         yield orders

@@ -26,6 +26,7 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "store"
 KINDS = [f"{version}-{kind}" for version in ("4.9.7", "5.5.0") for kind in ("clean", "torn")]
 NOW = 1_800_000_000_000
 ALL = [(name, TYPES[name]) for name in ("topic", "queue_id", "queue_offset", "body", "position")]
+PROBLEMS = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
 FILE = 24 * 1024
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -96,17 +97,20 @@ def test_tasks_share_the_bytes_and_hold_each_message_once(
     assert positions == sorted(set(positions))
 
 
+def change_bits(folder: Path, position: int, bits: int) -> None:
+    path = files(folder)[position // FILE]
+    raw = bytearray(path.read_bytes())
+    raw[position % FILE] ^= bits
+    path.write_bytes(raw)
+
+
 def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
     victim = rows(ours)[40]
-    path = sorted((ours / "commitlog").iterdir())[victim["position"] // FILE]
-    raw = bytearray(path.read_bytes())
-    raw[victim["position"] % FILE + 100] ^= 0xFF
-    path.write_bytes(raw)
+    change_bits(ours, victim["position"] + 100, 0xFF)
     with pytest.raises(RecordError, match=r"checksum of the body disagrees; badRecords=true"):
         rows(ours)
     assert len(rows(ours, failOnDataLoss="false")) == 89
-    fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
-    read_rows = rows(ours, *fields, badRecords="true")
+    read_rows = rows(ours, *PROBLEMS, badRecords="true")
     assert len(read_rows) == 90
     (bad,) = [row for row in read_rows if row["problem"]]
     assert bad["problem"] == "the checksum of the body disagrees"
@@ -131,18 +135,14 @@ def test_bodies_that_are_restored_to_very_much_are_read_in_parts(
 def test_a_body_that_cannot_be_restored_is_a_damaged_place(ours: Path) -> None:
     victims = [rows(ours)[number] for number in (0, 40, 41)]
     for victim in victims:
-        path = sorted((ours / "commitlog").iterdir())[victim["position"] // FILE]
-        raw = bytearray(path.read_bytes())
-        raw[victim["position"] % FILE + 39] |= SysFlag.COMPRESSED
-        path.write_bytes(raw)
+        change_bits(ours, victim["position"] + 39, SysFlag.COMPRESSED)
     with pytest.raises(RecordError, match=r"queue 0 offset 0: body is not zlib.*badRecords=true"):
         rows(ours)
     assert len(rows(ours, failOnDataLoss="false")) == 87
     assert len(rows(ours, failOnDataLoss="false", topic="orders")) == 29, "one of the three"
     assert rows(ours, decompress="false")[40]["body"] == victims[1]["body"]
     assert len(rows(ours, ("position", "bigint"))) == 90, "nobody asks for bodies"
-    fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
-    read_rows = rows(ours, *fields, badRecords="true")
+    read_rows = rows(ours, *PROBLEMS, badRecords="true")
     assert [row["position"] for row in read_rows] == sorted(row["position"] for row in read_rows)
     bad = [row for row in read_rows if row["problem"]]
     assert [row["position"] for row in bad] == [victim["position"] for victim in victims]
@@ -185,8 +185,7 @@ def test_a_gap_in_the_middle_of_a_log_is_reported(ours: Path, harm: Callable[[Pa
     harm(ours)
     with pytest.raises(RecordError, match="badRecords=true"):
         rows(ours)
-    fields = [("problem", "string"), ("position", "bigint"), ("size", "int")]
-    read_rows = rows(ours, *fields, badRecords="true")
+    read_rows = rows(ours, *PROBLEMS, badRecords="true")
     whole = [row for row in read_rows if not row["problem"]]
     assert len(rows(ours, failOnDataLoss="false")) == len(whole) < 90
     covered = sum(row["size"] for row in read_rows if row["problem"])

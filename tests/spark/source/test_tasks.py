@@ -2,11 +2,11 @@
 
 import gc
 import pickle
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from pyspark.sql.datasource import InputPartition
+from tests.spark.conftest import CannedCluster
 
 from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import CallRefused, ConfigError
@@ -16,9 +16,6 @@ from roquet.spark.source import tasks
 from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from tests.spark.conftest import CannedCluster
 
 SETTINGS = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",), max_partitions=4)
 PIECES = [OffsetRange("orders", "broker-a", 0, 0, 100_000)]
@@ -39,7 +36,7 @@ def test_there_are_as_many_tasks_as_are_allowed_and_worth_it() -> None:
     assert plan_tasks(SETTINGS, [], {}) == []
 
 
-def test_a_worker_reads_with_the_addresses_of_its_task(canned: "CannedCluster") -> None:
+def test_a_worker_reads_with_the_addresses_of_its_task(canned: CannedCluster) -> None:
     canned.send("broker-a", 1, b"one", b"two")
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 2)], canned.addresses)
     (batch,) = read_task(SETTINGS, ("body",), task)
@@ -69,9 +66,7 @@ def test_there_are_more_tasks_where_one_would_get_more_rows_than_it_may() -> Non
     assert max(sum(map(len, task.value)) for task in tasks) <= 1000
 
 
-def test_a_task_whose_broker_is_away_waits_and_fails_with_advice(
-    canned: "CannedCluster",
-) -> None:
+def test_a_task_whose_broker_is_away_waits_and_fails_with_advice(canned: CannedCluster) -> None:
     canned.send("broker-a", 1, b"one")
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.addresses["broker-a"] = "elsewhere:1"
@@ -83,7 +78,7 @@ def test_a_task_whose_broker_is_away_waits_and_fails_with_advice(
 
 
 def test_a_task_whose_broker_refuses_until_the_timeout_fails_with_advice(
-    canned: "CannedCluster",
+    canned: CannedCluster,
 ) -> None:
     """A former master refuses so until the name server knows the new one."""
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
@@ -93,7 +88,7 @@ def test_a_task_whose_broker_refuses_until_the_timeout_fails_with_advice(
         list(read_task(impatient, ("body",), task))
 
 
-def test_a_refusal_is_raised_unchanged(canned: "CannedCluster") -> None:
+def test_a_refusal_is_raised_unchanged(canned: CannedCluster) -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
     with pytest.raises(CallRefused, match="not for you"):
@@ -132,7 +127,7 @@ def test_where_the_cores_are_unknown_a_large_batch_is_split_by_size() -> None:
     assert len(plan_tasks(UNBOUNDED, [OffsetRange("orders", "a", 0, 0, 100_000)], {})) == 2
 
 
-def test_a_worker_with_another_roquet_than_the_planner_refuses(canned: "CannedCluster") -> None:
+def test_a_worker_with_another_roquet_than_the_planner_refuses(canned: CannedCluster) -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 2)], canned.addresses)
     task.roquet = "9.9"
     with pytest.raises(ConfigError, match=r"has Roquet 0\..*, and the driver .* has 9\.9: install"):

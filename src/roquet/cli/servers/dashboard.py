@@ -13,7 +13,7 @@ from roquet.cli.servers.server_options import TLS_CERT, TLS_KEY, VerboseOptions,
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.job_notes import JobRow, JobSource
+from roquet.dashboard.dashboard import JobRow, JobSource
 from roquet.model.errors import ConfigError
 from roquet.net.address import check_port
 from roquet.net.clock import SYSTEM_CLOCK

@@ -35,9 +35,14 @@ from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.settings import parse_bool, suggest
 from roquet.namesrv.config import PORT, NameServerConfig
-from roquet.namesrv.handlers.settings import BLACK_LIST, CHANGEABLE, KEYS
+from roquet.namesrv.handlers.settings import (
+    BLACK_LIST,
+    CHANGEABLE,
+    EMBEDDED_CONTROLLER,
+    KEYS,
+    read_settings,
+)
 from roquet.namesrv.handlers.settings import UNUSED as NAME_SERVER_UNUSED
-from roquet.namesrv.settings_file import EMBEDDED_CONTROLLER, read_settings
 from roquet.net.tls_properties import take_tls
 
 if TYPE_CHECKING:

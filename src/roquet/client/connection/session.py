@@ -14,9 +14,8 @@ from roquet.client.connection.security import connection_security
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.namespaces import check_namespace
 from roquet.model.topic import MASTER_ID
-from roquet.net.loop import OwnLoop
+from roquet.net.loop import CURRENT_PROCESS, OwnLoop
 from roquet.net.pool import ChannelPool
-from roquet.net.loop import CURRENT_PROCESS
 from roquet.net.router import Router
 from roquet.wire.call import Call, R
 

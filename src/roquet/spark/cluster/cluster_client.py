@@ -26,7 +26,6 @@ from roquet.model.errors import (
     UsageError,
 )
 from roquet.model.flags import Permission
-from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, TopicRoute
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
@@ -36,8 +35,8 @@ from roquet.rules.backoff import backoff_ms
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.access_options import AccessOptions
-from roquet.spark.options import SourceOptions
-from roquet.spark.topic_pattern import matching
+from roquet.spark.cluster.time_search import first_since
+from roquet.spark.options import SourceOptions, matching
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.namesrv import BrokerMembersBody, GetBrokerMembers, SystemTopics
@@ -85,6 +84,16 @@ class OffsetBounds(msgspec.Struct, frozen=True):
     """The offset that the next message of each queue will get."""
     topic_ids: TopicIds = {}
     """Ids of the topics, where brokers report them."""
+
+
+def twice(attempt: Callable[[], T]) -> T:
+    """The attempt's result, of a second one after a network failure: connections may have ended."""
+    try:
+        return attempt()
+    except CallRefused:
+        raise
+    except CallError:
+        return attempt()
 
 
 def sleep_ms(pause_ms: int) -> None:
@@ -151,7 +160,10 @@ class ClusterClient:
         pattern = self.settings.topic_pattern
         if pattern is None:
             return self.settings.topics
-        return matching(pattern, self._known_topics(), self._hidden_topics())
+        known, hidden = self._listed(GetAllTopics()), list[str]()
+        with suppress(CallRefused):  # those that are named after brokers and clusters
+            hidden = self._listed(SystemTopics())
+        return matching(pattern, known, hidden)
 
     def route(self, topic: str) -> TopicRoute:
         """A topic's route, from the first name server that answers.
@@ -168,7 +180,10 @@ class ClusterClient:
             if was_there or error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise ConnectFailed(f"no name server answers: {error}") from error
             servers = ", ".join(self.settings.namesrv)
-            hint = suggest(topic, self._topics_for_hint())
+            known: list[str] = []
+            with suppress(RoquetError):
+                known = self._listed(GetAllTopics())
+            hint = suggest(topic, known)
             raise UsageError(f"topic {topic!r} is unknown to {servers}{hint}") from error
         self._seen.add(topic)
         route = loads(bytes(reply.body), TopicRoute)
@@ -232,10 +247,6 @@ class ClusterClient:
         if (channel := self._channels.get(address)) is not None:
             channel.ask_ahead(call)
 
-    def ask_at(self, address: str, call: Call[R]) -> R:
-        """The reply of the broker at an address, without retries."""
-        return self._call(address, call)
-
     def earliest(self) -> QueueOffsets:
         """The offset of the first message of each queue."""
         return self.bounds().earliest
@@ -252,7 +263,8 @@ class ClusterClient:
         earliest, latest = QueueOffsets(), QueueOffsets()
         for topic in self.with_retries(self.topics, "name server"):
             by_broker: dict[str, list[int]] = {}
-            for queue in self._queues(topic):
+            route = self.with_retries(partial(self.route, topic), "name server")
+            for queue in route.read_queues(topic):
                 by_broker.setdefault(queue.broker_name, []).append(queue.queue_id)
             for name, broker, queue_id in former:
                 if name == topic and queue_id not in by_broker.get(broker, [queue_id]):
@@ -306,9 +318,6 @@ class ClusterClient:
 
     def first_since(self, queue: QueueKey, span: tuple[int, int], ms: int) -> int:
         """The offset, within the span, of a queue's first message stored at `ms` or later."""
-        # Imported here: it decodes messages, which few drivers need.
-        from roquet.spark.cluster.time_search import first_since
-
         return first_since(self.ask, self.settings.group, queue, span, ms)
 
     def now_ms(self) -> int:
@@ -361,33 +370,15 @@ class ClusterClient:
         else:
             self.topic_ids[topic, broker] = topic_id
 
-    def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The readable queues of a topic."""
-        return self.with_retries(lambda: self.route(topic), "name server").read_queues(topic)
-
-    def _hidden_topics(self) -> Sequence[str]:
-        """The system topics named after brokers and clusters."""
-        try:
-            return loads(bytes(self._ask_servers(SystemTopics()).body), TopicList).topic_list
-        except CallRefused:
-            return []
-
-    def _known_topics(self) -> Sequence[str]:
-        """All topics that the name servers know."""
-        return loads(bytes(self._ask_servers(GetAllTopics()).body), TopicList).topic_list
-
-    def _topics_for_hint(self) -> Sequence[str]:
-        try:
-            return self._known_topics()
-        except RoquetError:
-            return []
+    def _listed(self, call: GetAllTopics | SystemTopics) -> list[str]:
+        return list(loads(bytes(self._ask_servers(call).body), TopicList).topic_list)
 
     def _ask_servers(self, call: Call[R]) -> R:
         """The reply of the first name server that does not fail."""
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
-                return self._call(address, call)
+                return self.ask_at(address, call)
             except CallError as error:
                 failure = error
         if isinstance(failure, CallRefused):
@@ -408,7 +399,7 @@ class ClusterClient:
             note = ", or has no master there" if self._leaders_only else ""
             raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}{note}")
         try:
-            return self._call(address, call)
+            return self.ask_at(address, call)
         except CallRefused as error:
             if is_transient(error, NOT_DONE):
                 self._doubted.add(broker)
@@ -422,7 +413,8 @@ class ClusterClient:
         for topic in self.topics():
             self.route(topic)
 
-    def _call(self, address: str, call: Call[R]) -> R:
+    def ask_at(self, address: str, call: Call[R]) -> R:
+        """The reply of the server at an address, without retries."""
         channels = self._channels
         channel = channels.get(address)
         if channel is None:

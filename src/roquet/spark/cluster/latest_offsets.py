@@ -5,13 +5,14 @@ with the time that the attempt took: a host that drops packets costs a tenth of 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from roquet.lake.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, UsageError
+from roquet.model.errors import CallError, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
 from roquet.spark.cluster.cluster_client import (
@@ -20,8 +21,9 @@ from roquet.spark.cluster.cluster_client import (
     ClusterClient,
     Pause,
     sleep_ms,
+    twice,
 )
-from roquet.spark.cluster.probe import probe_call
+from roquet.spark.cluster.time_search import probe_call
 from roquet.spark.options import SourceOptions
 
 log = logger(__name__)
@@ -57,8 +59,6 @@ class ObservedOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Absence(msgspec.Struct):
-    """A broker that is away."""
-
     since_ms: int
     due_ms: int
     """When to ask it again."""
@@ -71,7 +71,7 @@ class OffsetWatcher:
     def __init__(self, settings: SourceOptions, pause: Pause = sleep_ms) -> None:
         self._settings = settings
         # Without retries: a stream observes often.
-        self._cluster = ClusterClient(
+        self.cluster = ClusterClient(
             msgspec.structs.replace(settings, timeout_ms=0), pause=pause, leaders_only=True
         )
         self._queues: dict[TopicBroker, set[int]] = {}
@@ -79,16 +79,6 @@ class OffsetWatcher:
         self._routes_due_ms = 0
         self._away: dict[str, _Absence] = {}
         self._unfound: dict[str, Exception] = {}
-
-    @property
-    def addresses(self) -> Mapping[str, str]:
-        """Known addresses by broker name."""
-        return self._cluster.addresses
-
-    @property
-    def replicas(self) -> Mapping[str, Mapping[int, str]]:
-        """Known replicas by broker name: addresses by id. Empty unless the read may use them."""
-        return self._cluster.replicas
 
     def observe(self, before: QueueOffsets) -> ObservedOffsets:
         """Offsets of the queues in the routes and of those in `before`."""
@@ -108,7 +98,7 @@ class OffsetWatcher:
         brokers = {broker for _, broker in wanted} & self._away.keys()
         away_ms = {broker: now_ms - self._away[broker].since_ms for broker in sorted(brokers)}
         unfound = dict(self._unfound)
-        ids = dict(self._cluster.topic_ids)
+        ids = dict(self.cluster.topic_ids)
         return ObservedOffsets(
             earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound, topic_ids=ids,
             hidden=hidden,
@@ -126,14 +116,14 @@ class OffsetWatcher:
             is_complete = not observed.away_ms and not observed.unfound
             if is_complete or SYSTEM_CLOCK.monotonic_ms() >= deadline:
                 return observed
-            self._cluster.pause(next(pauses_ms))
+            self.cluster.pause(next(pauses_ms))
 
     def mean_size(self, queue: QueueKey, at: int) -> float | None:
         """The mean size in bytes of stored messages from an offset on; None without an answer."""
         _, broker, _ = queue
         call = probe_call(self._settings.group, queue, at, SAMPLE_MESSAGES, SAMPLE_BYTES)
         try:
-            reply = self._cluster.ask(broker, call)
+            reply = self.cluster.ask(broker, call)
         except (CallError, UsageError):
             return None
         count = reply.next_begin_offset - at
@@ -148,7 +138,7 @@ class OffsetWatcher:
             return
         for topic in self._topics_now():
             try:
-                route = self._cluster.route(topic)
+                route = self.cluster.route(topic)
             except (CallError, UsageError) as error:
                 self._note_unfound(topic, error)
                 continue
@@ -161,7 +151,7 @@ class OffsetWatcher:
     def _topics_now(self) -> Sequence[str]:
         """The topics of the read now: a pattern may match new ones."""
         try:
-            self._topics = self._cluster.topics()
+            self._topics = self.cluster.topics()
         except CallError as error:
             log.debug("topics: %s", error)
         known = set(self._topics)
@@ -198,7 +188,8 @@ class OffsetWatcher:
         if absence is not None and began_ms < absence.due_ms:
             return {}
         try:
-            bounds = self._ask(topic, broker, sorted(queue_ids), is_away=absence is not None)
+            ask = partial(self.cluster.queue_bounds, topic, broker, sorted(queue_ids))
+            bounds = ask() if absence is not None else twice(ask)
         except (CallError, UsageError) as error:
             self._note_absence(broker, began_ms, error)
             return {}
@@ -207,19 +198,6 @@ class OffsetWatcher:
             away_ms = SYSTEM_CLOCK.monotonic_ms() - absence.since_ms
             log.warning("broker %r is back after %.1f s", broker, away_ms / 1000)
         return bounds
-
-    def _ask(
-        self, topic: str, broker: str, queue_ids: Sequence[int], *, is_away: bool
-    ) -> Mapping[int, tuple[int, int]]:
-        try:
-            return self._cluster.queue_bounds(topic, broker, queue_ids)
-        except CallRefused:
-            raise
-        except CallError:
-            if is_away:
-                raise
-            # The connection may have ended since the last call: the broker may have restarted.
-            return self._cluster.queue_bounds(topic, broker, queue_ids)
 
     def _note_absence(self, broker: str, began_ms: int, error: Exception) -> None:
         """Note that a broker is away; log it at first, and once more after the read's timeout."""

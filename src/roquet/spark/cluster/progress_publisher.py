@@ -15,7 +15,7 @@ from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError
 from roquet.model.flags import Permission
 from roquet.model.names import can_users_join, check_group, retry_topic
 from roquet.model.topic import SubscriptionGroup
-from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.cluster_client import ClusterClient, twice
 from roquet.spark.options import SourceOptions
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
@@ -113,14 +113,12 @@ class ProgressPublisher:
 
     def _save(self, broker: str, call: UpdateOffset) -> None:
         try:
-            self._cluster.ask(broker, call)
+            twice(lambda: self._cluster.ask(broker, call))
         except CallRefused as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             self._create(broker)
             self._cluster.ask(broker, call)
-        except CallError:
-            self._cluster.ask(broker, call)  # once more: the connection may have ended meanwhile
 
     def _create(self, broker: str) -> None:
         """Create the group, and the retry topic by which mqadmin consumerProgress finds brokers."""
@@ -134,8 +132,7 @@ class ProgressPublisher:
 
     def _brokers(self) -> list[str]:
         try:
-            for topic in self._cluster.topics():
-                self._cluster.route(topic)
+            self._cluster.look_up()
         except RoquetError as error:
             log.debug("routes: %s", error)
         return sorted(self._cluster.addresses)

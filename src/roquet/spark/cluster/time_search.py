@@ -1,16 +1,40 @@
 """Search by time: the offset of the first message stored at a time or later.
 
 Brokers search by time themselves, but some only approximately: they return a neighbour of the
-message, or any of several stored in the same millisecond. So their answer is checked by pulls.
+message, or any of several stored in the same millisecond. So their answer is checked by probes:
+unfiltered pulls for a few messages, which also tell a queue's times or sizes.
 """
 
 from typing import Final, Protocol, TypeVar
 
-from roquet.arrow.records import RecordColumns
 from roquet.lake.queue_offsets import QueueKey
-from roquet.spark.cluster.probe import probe_call
+from roquet.model.flags import PullFlag
+from roquet.model.subscription import ALL, TAG
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.offset import OffsetByTime
+from roquet.wire.calls.pull import Pull
+
+
+def probe_call(
+    group: str, queue: QueueKey, at: int, count: int, size_max: int | None = None
+) -> Pull:
+    """A pull of up to `count` messages from `at` on, or `size_max` bytes, without long polling."""
+    topic, _, queue_id = queue
+    return Pull(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=at,
+        max_msg_nums=count,
+        sys_flag=int(PullFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=ALL,
+        sub_version=0,
+        expression_type=TAG,
+        max_msg_bytes=size_max,
+    )
+
 
 R = TypeVar("R", bound=Reply)
 
@@ -61,6 +85,9 @@ def stored_times(
     ask: BrokerCall, group: str, queue: QueueKey, at: int, count: int
 ) -> tuple[dict[int, int], int]:
     """Stored times in ms by offset of up to `count` messages, and the next offset."""
+    # Imported here: it decodes messages, which few drivers need.
+    from roquet.arrow.records import RecordColumns
+
     _, broker, _ = queue
     call = probe_call(group, queue, at, count)
     reply = ask(broker, call)

@@ -29,25 +29,15 @@ from roquet.arrow.encode import join_items, split_evenly
 from roquet.lake.intervals import OffsetArray, OffsetSet
 from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, queue_text
 from roquet.log_records import logger
-from roquet.model.errors import (
-    CallError,
-    CallRefused,
-    CallTimeout,
-    ConnectFailed,
-    RoquetError,
-)
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
 from roquet.rules.send_retry import is_transient
-from roquet.spark.cluster.cluster_client import (
-    RETRY_PAUSE_MS,
-    RETRY_PAUSE_MS_MAX,
-    ClusterClient,
-)
+from roquet.spark.cluster.cluster_client import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX, ClusterClient
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
-from roquet.spark.jobs.rate_limit import RowRateLimit
 from roquet.spark.jobs.resend_rows import originals_in
+from roquet.spark.jobs.send_plan import RowRateLimit
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.send import SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
@@ -194,8 +184,13 @@ class ExactlyOnceSender:
 
     def _attempt(self, batch: RowBatch, queue: QueueKey) -> FailedAttempt | None:
         """Send a batch; None when it is stored as durably as its broker promises."""
+        topic, broker, queue_id = queue
+        call = SendBatch(
+            batch=True, body=batch.body, producer_group=GROUP, topic=topic, queue_id=queue_id,
+            born_timestamp=SYSTEM_CLOCK.now_ms(),
+        )  # fmt: skip
         try:
-            reply = self._cluster.ask_once(queue[1], _call(batch, queue))
+            reply = self._cluster.ask_once(broker, call)
         except CallError as error:
             _raise_unless_transient(error, batch, queue)
             return FailedAttempt(error)
@@ -307,20 +302,7 @@ def writable_queues(
     return cluster.with_retries(queues, "route")
 
 
-def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
-    topic, _, queue_id = queue
-    return SendBatch(
-        batch=True,
-        body=batch.body,
-        producer_group=GROUP,
-        topic=topic,
-        queue_id=queue_id,
-        born_timestamp=SYSTEM_CLOCK.now_ms(),
-    )
-
-
 def _raise_unless_transient(error: CallError, batch: RowBatch, queue: QueueKey) -> None:
-    """Raise RoquetError for a refusal that every retry would meet."""
     if not is_transient(error):
         first = int(batch.offsets.starts[0])
         raise RoquetError(

@@ -52,10 +52,7 @@ def coordinates(rows: pa.RecordBatch, topic: str) -> pa.Array:
 
 
 def resend_items(
-    rows: pa.RecordBatch,
-    topic: str,
-    unique: pa.Array,
-    more: Mapping[str, pa.Array] | None = None,
+    rows: pa.RecordBatch, topic: str, unique: pa.Array, more: Mapping[str, pa.Array] | None = None
 ) -> pa.Array:
     """Encode each row as an item of a batch send.
 

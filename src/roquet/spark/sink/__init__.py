@@ -2,13 +2,12 @@
 
 writers                 what Spark drives: write in tasks, commit and abort on the driver
 task                    one partition: row_encoder → send_requests → sender → delivery
-columns, options        which columns and options there are
+options                 which options and columns there are
 property_columns        the property text of each message
-commit                  the driver's part of a transaction
+commit                  the driver's part of a transaction: commits until every row is visible
 commit_records          the decision; locked_journals: where it is, and for one driver
-half_message_refs       where the half messages are
 commit_half_messages    EndTransaction for many half messages
-finish_batch            commits until every row is visible; visibility reads which are
+visibility              which rows are visible
 """
 
 from roquet.spark.versions import require_pyspark

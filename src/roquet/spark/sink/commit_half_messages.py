@@ -231,9 +231,12 @@ class HalfMessageCommitter:
             end_timestamp=TIME_MAX, unique_key=True,
         )  # fmt: skip
         for call in (view, query):
-            for record in _records(await self._body(address, call)):
-                if _is_of(record, half):
-                    return record
+            body = await self._body(address, call)
+            with suppress(RecordError):  # no message begins there
+                for record in decode_many(body):
+                    properties = decode_properties(record.properties)
+                    if properties.get(names.UNIQUE_KEY) == half.unique_key:
+                        return record
         if self._may_have_stand_in(half):
             raise ConnectFailed(
                 f"the master of {half.broker!r} is away, and the replica that stands in for it has "
@@ -289,12 +292,3 @@ def _is_not_done(error: CallError) -> bool:
     if isinstance(error, CallRefused) and error.remark == NOT_ENOUGH_REMARK:
         return True
     return is_transient(error, END_NOT_DONE)
-
-
-def _records(body: bytes) -> Iterator[Record]:
-    with suppress(RecordError):  # no message begins there
-        yield from decode_many(body)
-
-
-def _is_of(record: Record, half: HalfMessageRef) -> bool:
-    return decode_properties(record.properties).get(names.UNIQUE_KEY) == half.unique_key

@@ -4,23 +4,96 @@
     QUERY.BATCH.done    all are committed; the batch is not written again
 
 The `open` record is the decision: the batch is committed from the moment that it exists. Records
-lie in a directory or in an object store.
+lie in a directory or in an object store. Their content is an Arrow table of references to half
+messages, with everything that is needed to end these.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from roquet.lake.journal.journal import ExclusiveJournal
 from roquet.lake.queue_offsets import OffsetsJson
 from roquet.model.errors import RecordError, UsageError
-from roquet.spark.sink.half_message_refs import SCHEMA, from_bytes, to_bytes
+from roquet.spark.sink.delivery import DeliveredRequest
+from roquet.wire.records.message_id import parse_offset_message_id
+
+SCHEMA: Final = pa.schema(
+    {
+        "partition": pa.int32(),
+        "row": pa.int64(),
+        "topic": pa.string(),
+        "broker": pa.string(),
+        "queue_id": pa.int32(),
+        "half_offset": pa.int64(),
+        "position": pa.int64(),
+        "unique_key": pa.string(),
+        "ordered": pa.bool_(),
+    }
+)
+"""`half_offset` is the offset in the queue of half messages, `position` the one in the broker's log
+in bytes; `queue_id` is the queue of the message after its commit."""
+
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def refs_of(sent: Sequence[DeliveredRequest], partition: int) -> pa.Table:
+    """References to the half messages of one partition, in row order."""
+    rows = sorted(sent, key=lambda delivered: delivered.request.row)
+    columns = {
+        "partition": [partition] * len(rows),
+        "row": [delivered.request.row for delivered in rows],
+        "topic": [delivered.request.topic for delivered in rows],
+        "broker": [delivered.broker for delivered in rows],
+        "queue_id": [delivered.reply.queue_id for delivered in rows],
+        "half_offset": [delivered.reply.queue_offset for delivered in rows],
+        "position": [parse_offset_message_id(delivered.reply.msg_id)[1] for delivered in rows],
+        "unique_key": [delivered.reply.transaction_id or "" for delivered in rows],
+        "ordered": [delivered.request.queue is not None for delivered in rows],
+    }
+    return pa.Table.from_pydict(columns, SCHEMA)
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as compressed bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table in the bytes of `to_bytes`; RecordError when they do not decode."""
+    try:
+        return pa.ipc.open_stream(data).read_all()
+    except pa.ArrowException as error:
+        raise RecordError(f"no table of half messages: {error}") from error
+
+
+def concat(tables: Iterable[pa.Table]) -> pa.Table:
+    """The references of all partitions as one table."""
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).combine_chunks()
+
+
+def row_codes(partitions: pa.Array, rows: pa.Array) -> NDArray[np.int64]:
+    """A distinct number for each row of a batch, from its partition and row number."""
+    high: NDArray[np.int64] = partitions.cast(pa.int64()).to_numpy() << PARTITION_SHIFT
+    low: NDArray[np.int64] = rows.cast(pa.int64()).to_numpy()
+    return high | low
+
+
+PARTITION_SHIFT: Final = 40
+"""Bits of a row number: a partition has at most 2**40 rows."""
+
 
 VERSION: Final = 1
 DONE_RECORDS_MAX: Final = 100
@@ -119,7 +192,8 @@ class CommitRecords:
 
     def done(self, record: CommitRecord, *, forget: bool = False) -> None:
         """Mark a batch as finished; `forget` it when it cannot be run again."""
-        done = {} if forget else {record.name("done"): _done_content(record)}
+        content = json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
+        done = {} if forget else {record.name("done"): content}
         old = _superseded(_parse_names([*self._journal.names(), *done]), record.query)
         self._journal.change(done, [record.name("open"), *map(str, old)])
 
@@ -159,13 +233,7 @@ def _superseded(names: Iterable[RecordName], query: str) -> list[RecordName]:
     return done[:-DONE_RECORDS_MAX]
 
 
-def _done_content(record: CommitRecord) -> bytes:
-    """The content of a `done` record."""
-    return json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
-
-
 def _encode_record(record: CommitRecord) -> bytes:
-    """The content of an `open` record."""
     facts = {
         "version": VERSION,
         "query": record.query,

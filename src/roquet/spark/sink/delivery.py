@@ -120,7 +120,7 @@ class RequestDelivery:
                 reply = await self._try(request, queue, deadline_ms)
             except CallError as error:
                 left_ms = deadline_ms - self._clock.monotonic_ms()
-                if _is_less_durable(error):
+                if isinstance(error, CallRefused) and error.code in LESS_DURABLE:
                     reply_ms = min(LESS_DURABLE_REPLY_MS, self._options.timeout_ms // 2)
                     stored, left_ms = error, left_ms - reply_ms
                     pause_ms = min(next(long_pauses_ms), left_ms)
@@ -134,7 +134,10 @@ class RequestDelivery:
                     error.add_note(_failure_note(request, queue, error))
                     raise
                 log.info("%s: %s; trying again", queue, error)
-                await self._refresh_route(request.topic)
+                # The broker may have moved, or have another master, which alone takes messages: a
+                # former one refuses them as a busy one does. Nothing else refreshes the routes.
+                with suppress(CallError):
+                    await self._routes.refresh(request.topic)
             else:
                 self._faults.pop(queue.broker_name, None)
                 return DeliveredRequest(request, queue.broker_name, reply)
@@ -184,15 +187,6 @@ class RequestDelivery:
             known = self._queues[topic] = (queues, mixed)
         return known[1]
 
-    async def _refresh_route(self, topic: str) -> None:
-        """Look the route up again: the broker may have moved, or have another master by now.
-
-        After each failure, since nothing else refreshes the routes of a task, and a former master
-        refuses messages as a busy one does.
-        """
-        with suppress(CallError):
-            await self._routes.refresh(topic)
-
     async def _try(self, request: SendRequest, queue: MessageQueue, deadline_ms: int) -> SendReply:
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
         address = self._routes.leader(queue.broker_name)
@@ -230,10 +224,6 @@ class RequestDelivery:
             flag=request.flag,
             properties=request.properties,
         )
-
-
-def _is_less_durable(error: CallError) -> bool:
-    return isinstance(error, CallRefused) and error.code in LESS_DURABLE
 
 
 def _rows_of(request: SendRequest) -> str:

@@ -26,7 +26,7 @@ LOCK_PAUSE_MS: Final = 100
 
 LEASE_TIMES: Final = LeaseTimes(lease_ms=25_000, renew_ms=8_000, grace_ms=15_000)
 """Together they are shorter than a write waits by default: the driver after a killed one goes on.
-The grace is longer than a commit is under way (QUIET_MS of finish_batch)."""
+The grace is longer than a commit is under way (QUIET_MS of commit)."""
 
 POLL_MS: Final = 2_000
 """Pause between two looks at whether another driver's lease has ended."""

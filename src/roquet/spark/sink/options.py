@@ -1,9 +1,9 @@
-"""SinkOptions: the options of a write, parsed from Spark's strings.
+"""SinkOptions: the options of a write, parsed from Spark's strings, and the columns of its frame.
 
 frame.write.format("roquet").mode("append").options(namesrv="…", topic="orders").save()
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roquet.client.config import resolve_name_servers
-from roquet.lake.kafka_names import OPTIONS, hint
+from roquet.lake.kafka_names import COLUMNS, OPTIONS, hint
 from roquet.lake.objects.object_location import PROVIDERS
 from roquet.model.errors import ConfigError
 from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
-from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, nonempty, take_access
 
 GROUP: Final = "roquet-spark-sink"
 """The default producer group. Use it for nothing else: brokers would ask other producers of the
@@ -115,23 +115,14 @@ def _directory(text: str, name: str) -> str:
             f"{name}: {text!r} is no directory of this machine: set .option('commits', DIRECTORY) "
             "to one that the driver finds again wherever it is restarted"
         )
-    path = parts.path if parts.scheme else text.strip()
-    if not path:
-        raise ConfigError(f"option {name!r} is empty")
-    return path
+    return nonempty(parts.path if parts.scheme else text, name)
 
 
 def _topic(text: str, name: str) -> str:
-    topic = text.strip()
-    if not topic:
-        raise ConfigError(f"option {name!r} is empty")
+    topic = nonempty(text, name)
     if not can_clients_send_to(check_topic(topic)):
         raise ConfigError(f"topic {topic} is the broker's own: nobody else may send to it")
     return topic
-
-
-def _group(text: str, _name: str) -> str:
-    return check_group(text.strip())
 
 
 def _job(text: str, name: str) -> str:
@@ -177,7 +168,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
     {
         "namesrv": ("namesrv", parse_addresses),
         "topic": ("topic", _topic),
-        "group": ("group", _group),
+        "group": ("group", lambda text, _: check_group(text.strip())),
         "timeout": ("timeout_ms", parse_millis),
         "batchBytes": ("batch_bytes", _batch_bytes),
         "maxMessageSize": ("body_bytes_max", parse_bytes),
@@ -190,3 +181,71 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
     }
 )
 """The field and the parser of every option."""
+
+
+STRING_TYPES: Final = ("string",)
+INTEGER_TYPES: Final = ("tinyint", "smallint", "int")
+DELAY_COLUMNS: Final = ("delay", "delay_level", "deliver_at")
+"""The columns that delay a message; a row may have a value in one of them."""
+
+TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "topic": STRING_TYPES,
+        "key": STRING_TYPES,
+        "keys": (*STRING_TYPES, "array<string>"),
+        "order_key": STRING_TYPES,
+        "tag": STRING_TYPES,
+        "body": ("binary", "string"),
+        "properties": ("map<string,string>",),
+        "flag": INTEGER_TYPES,
+        "delay": (*INTEGER_TYPES, "bigint", "double"),
+        "delay_level": INTEGER_TYPES,
+        "deliver_at": ("timestamp",),
+        "message_id": STRING_TYPES,
+    }
+)
+"""All columns and their Spark types. `delay` is in seconds."""
+
+
+def check_frame(fields: Iterable[tuple[str, str]], options: SinkOptions) -> tuple[str, ...]:
+    """The columns to write, in the frame's spelling; `fields` are (name, type).
+
+    Raises ConfigError for unknown, mistyped, missing or conflicting columns.
+    """
+    spelling: dict[str, str] = {}
+    for name, kind in fields:
+        known = name.lower()
+        if known not in TYPES:
+            if not options.ignores_others:
+                raise ConfigError(
+                    f"no column {name!r} in a message{hint(name, TYPES, COLUMNS)}: drop it, or set "
+                    f"otherColumns=ignore. There are {', '.join(TYPES)}"
+                )
+            continue
+        _check_type(name, kind, TYPES[known])
+        if known in spelling:
+            raise ConfigError(f"columns {spelling[known]!r} and {name!r} are the same one")
+        spelling[known] = name
+    _check_combination(spelling, options)
+    return tuple(spelling.values())
+
+
+def _check_type(name: str, kind: str, kinds: tuple[str, ...]) -> None:
+    # A string type may have a length or a collation.
+    is_text = "string" in kinds and kind.startswith(("varchar(", "char(", "string "))
+    if kind not in kinds and not is_text:
+        raise ConfigError(f"column {name!r} is {kind}, not {' or '.join(kinds)}: cast it")
+
+
+def _check_combination(names: Mapping[str, str], options: SinkOptions) -> None:
+    if "body" not in names:
+        raise ConfigError("the column 'body' is missing: it is what a message holds")
+    if "topic" not in names and options.topic is None:
+        raise ConfigError("no topic: set .option('topic', 'orders'), or add a column 'topic'")
+    if "key" in names and "keys" in names:
+        raise ConfigError("columns 'key' and 'keys' mean the same: leave one out")
+    if options.transactional and (delayed := [name for name in DELAY_COLUMNS if name in names]):
+        raise ConfigError(
+            f"column {delayed[0]!r} delays messages, and transactional=true cannot: "
+            "Apache RocketMQ would lose them"
+        )

@@ -87,25 +87,20 @@ def property_texts_of(columns: ArrowColumns, unique: pa.Array, row: pa.Array) ->
         if name in columns:
             texts[name] = columns[name]
     if "message_id" in columns:
-        values = columns["message_id"]
-        texts["message_id"] = pc.coalesce(pc.if_else(pc.equal(values, ""), None, values), unique)
+        texts["message_id"] = _unless_empty(columns["message_id"], unique)
     if "keys" in columns:
         texts["keys"] = _join_keys(columns["keys"])
     if "properties" in columns:
         values = without(columns["properties"], DROPPED)
-        texts |= _message_id_of_map(values, columns, unique)
+        if "message_id" not in columns:
+            keys = pc.map_lookup(values, names.UNIQUE_KEY, "first")
+            texts["message_id"] = _unless_empty(keys, unique)
         texts["properties"] = values
     return property_texts(pa.RecordBatch.from_pydict(texts))
 
 
-def _message_id_of_map(
-    properties: pa.Array, columns: ArrowColumns, unique: pa.Array
-) -> dict[str, pa.Array]:
-    """The unique keys of the map of properties, where no column has them."""
-    if "message_id" in columns:
-        return {}
-    keys = pc.map_lookup(properties, names.UNIQUE_KEY, "first")
-    return {"message_id": pc.coalesce(pc.if_else(pc.equal(keys, ""), None, keys), unique)}
+def _unless_empty(values: pa.Array, rest: pa.Array) -> pa.Array:
+    return pc.coalesce(pc.if_else(pc.equal(values, ""), None, values), rest)
 
 
 def _join_keys(keys: pa.Array) -> pa.Array:

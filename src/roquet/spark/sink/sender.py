@@ -9,7 +9,6 @@ The task's thread makes requests while an event loop in another thread sends the
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from roquet.client.config import ClientConfig
@@ -44,30 +43,28 @@ class Sender:
         on_stored: Callable[[DeliveredRequest], object] = lambda _: None,
     ) -> None:
         """`on_stored` is called on the loop's thread for each stored request."""
-        self._options = options
-        self._on_stored = on_stored
-        self._turn = turn
+        self._options, self._turn, self._on_stored = options, turn, on_stored
         self._thread = LoopThread.shared()
-        self._work: _LoopSender | None = None
+        self._pinned: dict[str, Sequence[MessageQueue]] = {}
+        # Half messages become visible in the order of their commits, not of their sends.
+        self._any_order = options.transactional
+        self._ordered: dict[MessageQueue, deque[SendRequest]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches = self._singles = 0
+        self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
-        self._work = self._thread.wait(self._opened())
+        self._thread.wait(self._open())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._do(self._open.close())
+    def __exit__(self, *_: object) -> None:
+        self._thread.wait(self._close())
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic; fixed for the life of the sender."""
-        known = self._open.pinned.get(topic)
-        if known is None:
-            known = self._open.pinned[topic] = self._do(self._open.delivery.queues(topic))
-        return known
+        if topic not in self._pinned:
+            self._pinned[topic] = self._thread.wait(self._delivery.queues(topic))
+        return self._pinned[topic]
 
     def put(self, requests: Iterable[SendRequest]) -> None:
         """Start sending; returns when within the limits, and raises an earlier failure."""
@@ -75,47 +72,25 @@ class Sender:
         for request in requests:
             pending.append(request)
             if request.properties is None or len(pending) >= HANDOVER_COUNT:
-                self._do(self._open.put(pending))
+                self._thread.wait(self._put(pending))
                 pending = []
         if pending:
-            self._do(self._open.put(pending))
+            self._thread.wait(self._put(pending))
 
     def finish(self) -> None:
         """Return when everything is stored; raises an earlier failure."""
-        self._do(self._open.finish())
+        self._thread.wait(self._finish())
 
-    @property
-    def _open(self) -> "_LoopSender":
-        assert self._work is not None, "use `with`"
-        return self._work
+    # -- on the event loop -------------------------------------------------------------------
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.wait(work)
-
-    async def _opened(self) -> "_LoopSender":
-        return _LoopSender(self._options, self._turn, self._on_stored)
-
-
-class _LoopSender:
-    """The sender's state on the event loop."""
-
-    def __init__(
-        self, options: SinkOptions, turn: int, on_stored: Callable[[DeliveredRequest], object]
-    ) -> None:
-        self.pool, routes = open_connections(options)
-        self.delivery = RequestDelivery(routes, self.pool, options, SYSTEM_CLOCK, turn)
-        self.pinned: dict[str, Sequence[MessageQueue]] = {}
-        self._routes = routes
-        self._on_stored = on_stored
-        # Half messages become visible in the order of their commits, not of their sends.
-        self._any_order = options.transactional
-        self._ordered: dict[MessageQueue, deque[SendRequest]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._batches = self._singles = 0
-        self._error: BaseException | None = None
+    async def _open(self) -> None:
+        self._pool, self._routes = open_connections(self._options)
+        self._delivery = RequestDelivery(
+            self._routes, self._pool, self._options, SYSTEM_CLOCK, self._turn
+        )
         self._changed = asyncio.Event()
 
-    async def put(self, requests: Iterable[SendRequest]) -> None:
+    async def _put(self, requests: Iterable[SendRequest]) -> None:
         for request in requests:
             await self._wait_for_capacity(request)
             if request.properties is None:
@@ -131,17 +106,17 @@ class _LoopSender:
                 self._start(self._send_in_order(request.queue, waiting))
             waiting.append(request)
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         while self._tasks and self._error is None:
             await self._wait()
         self._check()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.pool.close()
+        await self._pool.close()
 
     async def _wait_for_capacity(self, request: SendRequest) -> None:
         brokers = max(len(self._routes.brokers), 1)
@@ -164,7 +139,7 @@ class _LoopSender:
         del self._ordered[queue]
 
     async def _send(self, request: SendRequest) -> None:
-        self._on_stored(await self.delivery.send(request))
+        self._on_stored(await self._delivery.send(request))
         if request.properties is None:
             self._batches -= 1
         else:

@@ -14,8 +14,8 @@ from roquet.model.errors import RoquetError
 from roquet.net.address import routable_address
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.sink.commit import roll_back
+from roquet.spark.sink.commit_records import refs_of, to_bytes
 from roquet.spark.sink.delivery import DeliveredRequest
-from roquet.spark.sink.half_message_refs import refs_of, to_bytes
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.property_columns import unique_keys
 from roquet.spark.sink.row_encoder import PartitionOrigin, RowEncoder
@@ -37,7 +37,7 @@ def send_partition(
 
     Returns their number and, in a transaction, the half messages as Arrow bytes (otherwise b"").
     """
-    sent: list[DeliveredRequest] = []
+    sent, count = list[DeliveredRequest](), 0
 
     def on_stored(delivered: DeliveredRequest) -> None:
         if options.transactional:  # without the body: only positions are kept in memory
@@ -47,27 +47,19 @@ def send_partition(
     try:
         with Sender(options, origin.partition * TURN_STEP, on_stored) as sender:
             encoder = RowEncoder(options, columns, origin, unique_key_maker(), sender.queues)
-            count = _send_all(batches, options, encoder, sender)
+            for batch in batches:
+                count += len(batch)
+                for rows in encoder.rows(batch):
+                    queues = () if rows.places is None else sender.queues(rows.topic)
+                    alone = options.transactional
+                    sender.put(cut_requests(rows, queues, options.batch_bytes, alone=alone))
+            sender.finish()
     except RoquetError:
         if sent:  # the driver will not learn of these half messages
             with suppress(RoquetError):
                 roll_back(options, refs_of(sent, origin.partition))
         raise
     return count, to_bytes(refs_of(sent, origin.partition)) if options.transactional else b""
-
-
-def _send_all(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, encoder: RowEncoder, sender: Sender
-) -> int:
-    count = 0
-    for batch in batches:
-        count += len(batch)
-        for rows in encoder.rows(batch):
-            queues = () if rows.places is None else sender.queues(rows.topic)
-            alone = options.transactional
-            sender.put(cut_requests(rows, queues, options.batch_bytes, alone=alone))
-    sender.finish()
-    return count
 
 
 def unique_key_maker() -> Callable[[int, int], pa.Array]:

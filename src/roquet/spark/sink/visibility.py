@@ -1,6 +1,7 @@
 """Visibility: the rows of a batch whose messages consumers can read, and the discarded ones."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.dispatch_wait import wait_for_dispatch
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
-from roquet.spark.sink.half_message_refs import row_codes
+from roquet.spark.sink.commit_records import row_codes
 from roquet.spark.sink.options import SinkOptions
 from roquet.wire.calls.offset import MaxOffset
 
@@ -93,33 +94,23 @@ class VisibilityReader:
         committed twice. Raises CallTimeout when they are behind for longer than the timeout.
         """
 
-        def bounds() -> tuple[QueueOffsets, QueueOffsets]:
-            return self._cluster.with_retries(
-                lambda: self._complete_bounds(before, brokers), "route"
-            )
+        def attempt() -> tuple[QueueOffsets, QueueOffsets]:
+            # Messages in a queue that is not read would count as invisible, too.
+            first, now = self._now(brokers)
+            if missing := sorted(before.keys() - now.keys()):
+                raise ConnectFailed(
+                    f"{queue_text(missing[0])} is not in the route: is its broker away?"
+                )
+            return first, now
 
-        bounds()  # each broker is there
+        self._cluster.with_retries(attempt, "route")  # each broker is there
         while True:
             masters = dict(self._cluster.addresses)
             for broker in sorted({queue[1] for queue in before}):
                 wait_for_dispatch(self._cluster, broker)
-            shown = bounds()
+            shown = self._cluster.with_retries(attempt, "route")
             if masters == self._cluster.addresses:
                 return shown
-
-    def _complete_bounds(
-        self, before: QueueOffsets, brokers: Iterable[str]
-    ) -> tuple[QueueOffsets, QueueOffsets]:
-        """First and next offsets of all queues; ConnectFailed while one in `before` is missing.
-
-        Messages in a queue that is not read would count as invisible, and be committed twice.
-        """
-        first, now = self._now(brokers)
-        if missing := sorted(before.keys() - now.keys()):
-            raise ConnectFailed(
-                f"{queue_text(missing[0])} is not in the route: is its broker away?"
-            )
-        return first, now
 
     def _now(self, brokers: Iterable[str]) -> tuple[QueueOffsets, QueueOffsets]:
         try:
@@ -129,16 +120,11 @@ class VisibilityReader:
             raise ConnectFailed(str(error)) from error
         now = dict(bounds.latest)
         for broker in brokers:
-            now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._discarded_end(broker)
+            now[CHECK_MAX_TIME_TOPIC, broker, 0] = 0
+            with suppress(CallRefused):  # the broker has never discarded any
+                call = MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
+                now[CHECK_MAX_TIME_TOPIC, broker, 0] = self._cluster.ask(broker, call).offset
         return bounds.earliest, now
-
-    def _discarded_end(self, broker: str) -> int:
-        try:
-            return self._cluster.ask(
-                broker, MaxOffset(topic=CHECK_MAX_TIME_TOPIC, queue_id=0)
-            ).offset
-        except CallRefused:  # the broker has never discarded any
-            return 0
 
     def _rows(self, ranges: list[OffsetRange], prefix: str) -> NDArray[np.int64]:
         batches = RangeReader(self._cluster, READ_COLUMNS).batches(ranges) if ranges else ()

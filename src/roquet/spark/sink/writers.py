@@ -18,8 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from roquet.model.errors import ConfigError, UsageError
-from roquet.spark.sink.columns import check_frame
-from roquet.spark.sink.options import JOB_PREFIX, SinkOptions, parse
+from roquet.spark.sink.options import JOB_PREFIX, SinkOptions, check_frame, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,63 +37,80 @@ class TaskCommitMessage(WriterCommitMessage):
         self.halves = halves
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _TopicWriter:
+    """Writes, commits and aborts the batches of a query."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = check_frame(
+            ((field.name, field.dataType.simpleString()) for field in schema.fields), options
+        )
+        self._recorded = _decided_batches(options)
+
+    def _batch(self) -> tuple[str, int]:
+        """The query and the number of the batch that a task writes."""
+        raise NotImplementedError
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
+        """Send the rows of one partition, unless their batch was committed before."""
+        query, batch = self._batch()
+        if batch in self._recorded.get(query, ()):
+            for _ in iterator:  # consumed without being sent
+                pass
+            return TaskCommitMessage(query, 0)
+        # Imported here, in the worker that writes: planning needs no columns.
+        from roquet.spark.sink.row_encoder import PartitionOrigin
+        from roquet.spark.sink.task import send_partition
+
+        context = TaskContext.get()
+        origin = PartitionOrigin(query, batch, context.partitionId() if context else 0)
+        rows, halves = send_partition(iterator, self._options, self._columns, origin)
+        return TaskCommitMessage(query, rows, halves)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
+        """Make all rows of a transaction visible."""
+        self._end("commit", batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: N803
+        """Roll back the half messages of the tasks that ended, in a transaction."""
+        self._end("abort", batchId, messages)
+
+    def _end(self, how: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        tasks = [message for message in messages if isinstance(message, TaskCommitMessage)]
+        if tasks and self._options.transactional:
+            from roquet.spark.sink import commit
+
+            halves = [task.halves for task in tasks if task.halves]
+            getattr(commit, how)(self._options, tasks[0].query, batch, halves)
+
+
+class BatchWriter(_TopicWriter, DataSourceArrowWriter):
     """Writes one DataFrame."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("a topic only grows: use mode('append'), not 'overwrite'")
-        self._options = parse(options, os.environ)
-        self._columns = check_frame(_fields(schema), self._options)
+        super().__init__(parse(options, os.environ), schema)
         self.job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
         """The name in the rows' keys: option `job`, or a random one."""
-        self._recorded = 0 in _decided_batches(self._options).get(self.job, ())
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
-        """Send the rows of one partition."""
-        if self._recorded:
-            return _skip(iterator, self.job)
-        return _write(iterator, self._options, self._columns, self.job, 0)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make all rows of a transaction visible."""
-        if self._options.transactional:
-            _commit(self._options, 0, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll back the half messages of the tasks that ended, in a transaction."""
-        if self._options.transactional:
-            _abort(self._options, 0, messages)
+    def _batch(self) -> tuple[str, int]:
+        return self.job, 0
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches of a stream. Spark makes a writer for each, and one to commit it."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("a topic only grows: use outputMode 'append' or 'update'")
-        self._options = parse(options, os.environ)
-        if self._options.job is not None:
+        settings = parse(options, os.environ)
+        if settings.job is not None:
             raise ConfigError("option 'job' names a batch write: a stream has its query's id")
-        self._columns = check_frame(_fields(schema), self._options)
-        self._recorded = _decided_batches(self._options)
+        super().__init__(settings, schema)
 
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
-        """Send the rows of one partition of a micro-batch."""
-        query, batch = micro_batch()
-        if batch in self._recorded.get(query, ()):
-            return _skip(iterator, query)
-        return _write(iterator, self._options, self._columns, query, batch)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make all rows of a transactional micro-batch visible."""
-        if self._options.transactional:
-            _commit(self._options, batchId, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Roll back the half messages of the tasks that ended, in a transaction."""
-        if self._options.transactional:
-            _abort(self._options, batchId, messages)
+    def _batch(self) -> tuple[str, int]:
+        return micro_batch()
 
 
 def micro_batch() -> tuple[str, int]:
@@ -107,10 +123,6 @@ def micro_batch() -> tuple[str, int]:
     return query, int(batch)
 
 
-def _fields(schema: StructType) -> Iterator[tuple[str, str]]:
-    return ((field.name, field.dataType.simpleString()) for field in schema.fields)
-
-
 def _decided_batches(options: SinkOptions) -> dict[str, frozenset[int]]:
     """Decided batches by query, after finishing those that a killed driver left."""
     if not options.transactional:
@@ -119,51 +131,3 @@ def _decided_batches(options: SinkOptions) -> dict[str, frozenset[int]]:
 
     finish_decided(options)
     return decided_batches(options)
-
-
-def _write(
-    batches: Iterator["pa.RecordBatch"],
-    options: SinkOptions,
-    columns: Sequence[str],
-    query: str,
-    batch: int,
-) -> TaskCommitMessage:
-    # Imported here, in the worker that writes: planning needs no columns.
-    from roquet.spark.sink.row_encoder import PartitionOrigin
-    from roquet.spark.sink.task import send_partition
-
-    context = TaskContext.get()
-    origin = PartitionOrigin(query, batch, context.partitionId() if context else 0)
-    rows, halves = send_partition(batches, options, columns, origin)
-    return TaskCommitMessage(query, rows, halves)
-
-
-def _skip(batches: Iterator["pa.RecordBatch"], query: str) -> TaskCommitMessage:
-    """Consume the rows without sending them: the batch was committed before."""
-    for _ in batches:
-        pass
-    return TaskCommitMessage(query, 0)
-
-
-def _commit(
-    options: SinkOptions, batch: int, messages: Sequence[WriterCommitMessage | None]
-) -> None:
-    from roquet.spark.sink.commit import commit
-
-    tasks = _task_messages(messages)
-    if tasks:
-        commit(options, tasks[0].query, batch, [task.halves for task in tasks if task.halves])
-
-
-def _abort(
-    options: SinkOptions, batch: int, messages: Sequence[WriterCommitMessage | None]
-) -> None:
-    from roquet.spark.sink.commit import abort
-
-    tasks = _task_messages(messages)
-    if tasks:
-        abort(options, tasks[0].query, batch, [task.halves for task in tasks if task.halves])
-
-
-def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
-    return [message for message in messages if isinstance(message, TaskCommitMessage)]

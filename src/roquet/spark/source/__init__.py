@@ -1,7 +1,7 @@
 """The source: topics and store files read by Spark, as batches and as streams.
 
 data_source       the name that Spark knows; hands out the readers
-batch             one range of each queue; pushdown narrows it by a query's conditions
+batch             one range of each queue, narrowed by a query's conditions
 stream            ranges that follow one another; trigger_limits bounds each
 plan              ranges to partitions, pure
 tasks             what one Spark task reads

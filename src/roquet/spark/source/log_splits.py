@@ -73,7 +73,11 @@ def log_files(folder: Path) -> list[tuple[Path, int]]:
         raise ConfigError(f"store {str(folder)!r} is no directory on this machine")
     inner = folder / "commitlog"
     directory = inner if inner.is_dir() else folder
-    paths = [path for path in directory.iterdir() if _is_log(path)]
+    paths = [
+        path
+        for path in directory.iterdir()
+        if len(path.name) == NAME_SIZE and path.name.isdecimal() and path.is_file()
+    ]
     if not paths:
         raise ConfigError(
             f"store {str(folder)!r} holds no commit log: neither commitlog/ nor files whose names "
@@ -103,7 +107,3 @@ def _ends(files: list[tuple[Path, int]]) -> list[tuple[int, int | None]]:
 def _is_in_use(path: Path) -> bool:
     with path.open("rb") as file:
         return any(file.read(HEAD_SIZE))
-
-
-def _is_log(path: Path) -> bool:
-    return len(path.name) == NAME_SIZE and path.name.isdecimal() and path.is_file()

@@ -11,25 +11,23 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from roquet.arrow.log_file import DAMAGE_MAX, LogFile, LogFileDamage
+from roquet.arrow.records import SCHEMA, BatchTooLarge, RecordColumns
 from roquet.lake.schema import check_fields, ddl
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RecordError
 from roquet.model.settings import parse_bool, suggest
 from roquet.spark.offset_spec import AtTime, TimeAgo
-from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, parse
+from roquet.spark.options import SOURCE_OPTIONS, SourceOptions, matching, parse
 from roquet.spark.source.log_splits import LogSplit, plan_splits, used_bytes
-from roquet.spark.topic_pattern import matching
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from roquet.arrow.log_file import LogFileDamage
-    from roquet.arrow.records import RecordColumns
 
 log = logger(__name__)
 
@@ -116,7 +114,7 @@ class StoreFileReader(DataSourceReader):
         tasks = plan_splits(Path(self._settings.folder), self._settings.source)
         return [InputPartition(splits) for splits in tasks]
 
-    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's splits."""
         for split in partition.value or ():
             yield from LogSplitReader(self._settings, self._columns, split).batches()
@@ -131,11 +129,8 @@ class LogSplitReader:
         self._columns = [name for name in columns if name != PROBLEM]
         self._split = split
 
-    def batches(self) -> Iterator["pa.RecordBatch"]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """The messages, and damaged bytes as rows with badRecords=true."""
-        from roquet.arrow.log_file import LogFile, LogFileDamage
-        from roquet.arrow.records import RecordColumns
-
         split, settings = self._split, self._settings
         data = _map_file(split.path)
         file = LogFile(data, split.position, used_bytes(Path(split.path)), split.until)
@@ -149,18 +144,17 @@ class LogSplitReader:
             if len(records):
                 yield from self._batches_of(records)
 
-    def _select(self, records: "RecordColumns") -> "RecordColumns":
+    def _select(self, records: RecordColumns) -> RecordColumns:
         """The records of the read's topics and times."""
-        import numpy as np
-        import pyarrow.compute as pc
-
         source, mask = self._settings.source, np.ones(len(records), np.bool_)
         if self._settings.has_topics:
             topics = records.topics()
             wanted = source.topics
             if source.topic_pattern is not None:
                 wanted = matching(source.topic_pattern, topics.unique().to_pylist(), ())
-            mask &= pc.is_in(topics, _string_array(wanted)).to_numpy(zero_copy_only=False)
+            mask &= pc.is_in(topics, pa.array(list(wanted), pa.string())).to_numpy(
+                zero_copy_only=False
+            )
         since, until = _time_ms(source.starting_offsets), _time_ms(source.ending_offsets)
         if since is not None:
             mask &= records.stored_ms >= since
@@ -168,10 +162,8 @@ class LogSplitReader:
             mask &= records.stored_ms < until
         return records if mask.all() else records.where(mask)
 
-    def _batches_of(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
+    def _batches_of(self, records: RecordColumns) -> Iterator[pa.RecordBatch]:
         """The messages; one whose body cannot be decompressed counts as damaged bytes."""
-        from roquet.arrow.records import BatchTooLarge
-
         try:
             rows = self._rows_of(records)
         except BatchTooLarge:
@@ -182,9 +174,7 @@ class LogSplitReader:
         else:
             yield rows
 
-    def _batches_around_damage(self, records: "RecordColumns") -> Iterator["pa.RecordBatch"]:
-        from roquet.arrow.log_file import DAMAGE_MAX, LogFileDamage
-
+    def _batches_around_damage(self, records: RecordColumns) -> Iterator[pa.RecordBatch]:
         first, positions = 0, records.positions
         for row, why in records.unreadable():
             if row > first:
@@ -198,21 +188,17 @@ class LogSplitReader:
         if first < len(records):
             yield from self._batches_of(records.between(first, len(records)))
 
-    def _rows_of(self, records: "RecordColumns") -> "pa.RecordBatch":
-        import pyarrow as pa
-
+    def _rows_of(self, records: RecordColumns) -> pa.RecordBatch:
         batch = records.batch(self._columns)
         return self._with_problem(batch, pa.nulls(len(records), pa.string()))
 
-    def _with_problem(self, batch: "pa.RecordBatch", problems: "pa.Array") -> "pa.RecordBatch":
-        import pyarrow as pa
-
+    def _with_problem(self, batch: pa.RecordBatch, problems: pa.Array) -> pa.RecordBatch:
         if PROBLEM not in self._order:
             return batch
         columns = {**dict(zip(self._columns, batch.columns, strict=True)), PROBLEM: problems}
         return pa.RecordBatch.from_pydict({name: columns[name] for name in self._order})
 
-    def _is_row(self, damage: "LogFileDamage") -> bool:
+    def _is_row(self, damage: LogFileDamage) -> bool:
         """Whether damaged bytes become a row.
 
         Otherwise raises RecordError, unless they are the log's end or failOnDataLoss is false.
@@ -229,11 +215,7 @@ class LogSplitReader:
             log.warning("%s; skipped, since failOnDataLoss=false", what)
         return False
 
-    def _row_of(self, damage: "LogFileDamage") -> "pa.RecordBatch":
-        import pyarrow as pa
-
-        from roquet.arrow.records import SCHEMA
-
+    def _row_of(self, damage: LogFileDamage) -> pa.RecordBatch:
         size = min(damage.size, 2**31 - 1)  # the column is an int; whole files may be missing
         known: Mapping[str, Any] = MappingProxyType(
             {"position": damage.position, "size": size, "body": damage.found}
@@ -242,12 +224,6 @@ class LogSplitReader:
         columns = [pa.array([known.get(field.name)], field.type) for field in fields]
         batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
         return self._with_problem(batch, pa.array([damage.why], pa.string()))
-
-
-def _string_array(names: Sequence[str]) -> "pa.Array":
-    import pyarrow as pa
-
-    return pa.array(list(names), pa.string())
 
 
 def _time_ms(edge: Any) -> int | None:

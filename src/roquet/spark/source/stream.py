@@ -29,10 +29,9 @@ from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
-from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions, matching
 from roquet.spark.source import plan, preflight, trigger_limits
 from roquet.spark.source.tasks import ReadTask, plan_tasks, read_task
-from roquet.spark.topic_pattern import matching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,13 +105,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing new."""
         before = queue_offsets.offsets_of_checkpoint(start, self._is_read)
-        self._check_group()
+        if self._publisher and not self._is_checked:
+            self._publisher.check()
+        self._is_checked = True
         limits = (
             trigger_limits.TriggerLimits() if isinstance(limit, ReadAllAvailable) else self._limits
         )
         self._ids_before = queue_offsets.topic_ids_of_checkpoint(start)
         self._complete_target(before)
-        deadline = SYSTEM_CLOCK.monotonic_ms() + self._waits_ms
+        # A run that ends gives brokers time to return.
+        wait_ms = IDLE_MS if self._target is None else self._settings.timeout_ms
+        deadline = SYSTEM_CLOCK.monotonic_ms() + wait_ms
         while (end := self._end_after(before, limits)) == before:
             unread = self._unread(before)
             if (self._target is not None and not unread) or SYSTEM_CLOCK.monotonic_ms() >= deadline:
@@ -141,8 +144,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = plan.with_topic_ids(
             queue_offsets.ranges(before, after), queue_offsets.topic_ids_of_checkpoint(end)
         )
-        watcher = self._watcher
-        return plan_tasks(self._settings, ranges, watcher.addresses, watcher.replicas, cores)
+        cluster = self._watcher.cluster
+        return plan_tasks(self._settings, ranges, cluster.addresses, cluster.replicas, cores)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""
@@ -162,7 +165,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> QueueOffsets:
         """The end of the next batch; queues of absent brokers do not advance."""
         observed = self._watcher.observe(before)
-        self._note(observed)
+        self._latest = {**self._latest, **observed.latest}
+        self._away_s = {broker: ms // 1000 for broker, ms in observed.away_ms.items()}
         anew = plan.recreated_queues(
             before, observed.earliest, self._ids_before, observed.topic_ids
         )
@@ -209,10 +213,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return trigger_limits.rows_within(bytes_max, unread, both)
 
     # -- what is amiss -----------------------------------------------------------------------
-
-    def _note(self, observed: ObservedOffsets) -> None:
-        self._latest = {**self._latest, **observed.latest}
-        self._away_s = {broker: ms // 1000 for broker, ms in observed.away_ms.items()}
 
     def _report_losses(
         self, before: QueueOffsets, observed: ObservedOffsets, anew: set[QueueKey]
@@ -261,16 +261,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if pattern is None:
             return topic in self._settings.topics
         return bool(matching(pattern, [topic], ()))
-
-    @property
-    def _waits_ms(self) -> int:
-        """How long to wait for new messages; a run that ends gives brokers time to return."""
-        return IDLE_MS if self._target is None else self._settings.timeout_ms
-
-    def _check_group(self) -> None:
-        if self._publisher and not self._is_checked:
-            self._publisher.check()
-        self._is_checked = True
 
 
 def _left_out_text(brokers: Iterable[str]) -> str:

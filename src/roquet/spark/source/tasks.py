@@ -67,14 +67,24 @@ def read_task(
 
     freeze_loaded()
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
-        _check_planner(partition.roquet)
+        if partition.roquet != __version__:
+            raise ConfigError(
+                f"this worker has Roquet {__version__}, and the driver that planned its task has "
+                f"{partition.roquet}: install the same on both"
+            )
         cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
         try:
             yield from RangeReader(cluster, columns).batches(partition.value)
         except CallError as error:
             if not is_transient(error, NOT_DONE):
                 raise
-            raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
+            places = sorted({f"{each.topic!r} on {each.broker!r}" for each in partition.value})
+            raise BrokerUnavailable(
+                f"a task that reads {', '.join(places)} got no answer within "
+                f"{settings.timeout_ms / 1000:g} s: {error}; the same messages are read again when "
+                "the query starts again from its checkpoint, and option timeout says how long a "
+                "task waits"
+            ) from error
 
 
 @cache
@@ -88,26 +98,5 @@ def freeze_loaded() -> None:
     gc.freeze()
 
 
-def _check_planner(version: str) -> None:
-    """Raise ConfigError unless the driver's Roquet is this worker's."""
-    if version != __version__:
-        raise ConfigError(
-            f"this worker has Roquet {__version__}, and the driver that planned its task has "
-            f"{version}: install the same on both"
-        )
-
-
 class BrokerUnavailable(RoquetError):
     """A broker did not answer a task within the timeout; no message is lost."""
-
-
-def _timeout_text(settings: SourceOptions, ranges: Sequence[OffsetRange], error: CallError) -> str:
-    places = ", ".join(
-        sorted({f"{offset_range.topic!r} on {offset_range.broker!r}" for offset_range in ranges})
-    )
-    timeout_s = settings.timeout_ms / 1000
-    return (
-        f"a task that reads {places} got no answer within {timeout_s:g} s: {error};"
-        " the same messages are read again when the query starts again from its checkpoint,"
-        " and option timeout says how long a task waits"
-    )

@@ -5,15 +5,13 @@ known before they are read.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from roquet.lake.queue_offsets import OffsetRange, QueueKey
 from roquet.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from roquet.spark.options import SourceOptions
+from roquet.spark.options import SourceOptions
 
 PAUSE_MS_MIN: Final = 10
 PAUSE_MS_MAX: Final = 25
@@ -33,7 +31,7 @@ class TriggerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long fewer rows than `rows_min` are held back."""
 
     @classmethod
-    def of(cls, settings: "SourceOptions") -> "TriggerLimits":
+    def of(cls, settings: SourceOptions) -> "TriggerLimits":
         """The limits of a read; ConfigError when they contradict each other."""
         limits = cls(
             rows_max=settings.max_offsets_per_trigger,

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.conftest import create_topic
+from tests.spark.jobs.conftest import MakeSpark, Topic
 
 from roquet.lake.queue_offsets import OffsetRange
 from roquet.lake.snapshot import read_snapshot
@@ -31,28 +33,27 @@ from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.options import SourceOptions
 from roquet.spark.source import plan, stream
 from roquet.wire.calls.admin.group import GetConsumeStats
-from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ConsumeStats
 from roquet.wire.fastjson.codec import loads
-
-if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import MakeSpark, Topic
 
 
 class ArchiveRunner:
     """Runs archives of a topic to one table."""
 
-    def __init__(self, topic: "Topic", eager: "MakeSpark", root: Path) -> None:
+    def __init__(self, topic: Topic, eager: MakeSpark, root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
 
     def run(
         self,
         *,
+        send: int = 0,
         spark: Any = None,
         on_progress: OnArchiveProgress = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         **params: Any,
     ) -> ArchiveProgress:
+        """Send so many messages to each queue, and archive what there is."""
+        self.topic.send(send)
         options = {"namesrv": self.topic.namesrv, "timeout": "2s", **params.pop("options", {})}
         arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
         return run(Params(**arguments), lambda: spark or self.eager(), on_progress, should_stop)
@@ -68,22 +69,19 @@ class ArchiveRunner:
 
 
 @pytest.fixture
-def runner(topic: "Topic", eager: "MakeSpark", tmp_path: Path) -> ArchiveRunner:
+def runner(topic: Topic, eager: MakeSpark, tmp_path: Path) -> ArchiveRunner:
     return ArchiveRunner(topic, eager, tmp_path / "lake")
 
 
 def test_a_run_continues_at_the_offsets_of_the_table(runner: ArchiveRunner) -> None:
-    runner.topic.send(30)
-    assert runner.run() == ArchiveProgress(rows=120, commits=2, number=2)
+    assert runner.run(send=30) == ArchiveProgress(rows=120, commits=2, number=2)
     assert runner.run() == ArchiveProgress(number=2), "nothing new is no commit"
-    runner.topic.send(5)
-    assert runner.run() == ArchiveProgress(rows=20, commits=1, number=3)
+    assert runner.run(send=5) == ArchiveProgress(rows=20, commits=1, number=3)
     assert runner.bodies == runner.topic.bodies
 
 
 def test_batches_have_at_most_the_size_of_the_option(runner: ArchiveRunner) -> None:
-    runner.topic.send(30)
-    done = runner.run(options={"maxOffsetsPerTrigger": "50"})
+    done = runner.run(send=30, options={"maxOffsetsPerTrigger": "50"})
     assert (done.rows, done.commits) == (120, 4)
     assert runner.bodies == runner.topic.bodies
 
@@ -94,17 +92,14 @@ def test_each_batch_is_split_for_the_cores_that_spark_has_by_then(
     monkeypatch.setattr(plan, "PARTITION_ROWS_MIN", 1)
     cores = iter([3, 5])
     monkeypatch.setattr(archive_job, "ready_cores", lambda _: next(cores))
-    runner.topic.send(30)
-    assert runner.run(options={"maxOffsetsPerTrigger": "60"}).commits == 3
+    assert runner.run(send=30, options={"maxOffsetsPerTrigger": "60"}).commits == 3
     assert len(list(runner.root.glob("day=*/*.parquet"))) == 3 + 5
     assert runner.bodies == runner.topic.bodies
 
 
 def test_a_new_table_may_begin_at_the_latest_offsets(runner: ArchiveRunner) -> None:
-    runner.topic.send(3)
-    assert runner.run(options={"startingOffsets": "latest"}).rows == 0
-    runner.topic.send(2)
-    assert runner.run(options={"startingOffsets": "latest"}).rows == 8, (
+    assert runner.run(send=3, options={"startingOffsets": "latest"}).rows == 0
+    assert runner.run(send=2, options={"startingOffsets": "latest"}).rows == 8, (
         "the first run has noted where"
     )
 
@@ -134,8 +129,7 @@ def test_an_endless_run_archives_until_it_is_stopped(runner: ArchiveRunner) -> N
 
 
 def test_small_files_are_merged_during_a_run(runner: ArchiveRunner) -> None:
-    runner.topic.send(30)
-    done = runner.run(options={"maxOffsetsPerTrigger": "50"}, compact=True)
+    done = runner.run(send=30, options={"maxOffsetsPerTrigger": "50"}, compact=True)
     assert done.merged >= 3
     assert len(runner.files) == 1
     assert runner.bodies == runner.topic.bodies
@@ -200,8 +194,7 @@ def test_a_week_of_an_hourly_run_makes_few_files(
 
 
 def test_tasks_that_ran_twice_are_in_the_table_once(runner: ArchiveRunner) -> None:
-    runner.topic.send(30)
-    runner.run(spark=runner.eager(repeats=True))
+    runner.run(send=30, spark=runner.eager(repeats=True))
     assert runner.bodies == runner.topic.bodies
 
 
@@ -221,8 +214,7 @@ def test_a_run_that_dies_before_its_commit_has_done_nothing(runner: ArchiveRunne
 
 
 def test_another_table_kind_is_chosen_by_name(runner: ArchiveRunner) -> None:
-    runner.topic.send(3)
-    assert runner.run(kind="iceberg").rows == 12
+    assert runner.run(send=3, kind="iceberg").rows == 12
     assert read_snapshot(str(runner.root)).kind == "iceberg"
     assert runner.bodies == runner.topic.bodies
     with pytest.raises(ConfigError, match="holds a table of kind iceberg"):
@@ -318,15 +310,14 @@ def test_the_transform_is_by_day() -> None:
 
 @pytest.mark.spark_suite
 def test_an_archive_runs_on_spark(spark: SparkSession, runner: ArchiveRunner) -> None:
-    runner.topic.send(500)
-    done = runner.run(spark=spark, options={"minPartitions": "2"})
+    done = runner.run(send=500, spark=spark, options={"minPartitions": "2"})
     assert (done.rows, done.commits) == (2000, 2)
     table = spark.read.parquet(str(runner.root))
     assert sorted(bytes(row.body) for row in table.select("body").collect()) == runner.topic.bodies
     assert table.select("day").distinct().count() <= 2, "found in the names of the directories"
 
 
-def committed(topic: "Topic", group: str) -> dict[tuple[str, int], int]:
+def committed(topic: Topic, group: str) -> dict[tuple[str, int], int]:
     """The offsets that the brokers have of a group."""
     found = {}
     for address in topic.running.broker_addrs:
@@ -340,11 +331,9 @@ def committed(topic: "Topic", group: str) -> dict[tuple[str, int], int]:
 
 def test_the_lag_of_an_archive_is_that_of_a_group_if_one_is_named(runner: ArchiveRunner) -> None:
     options = {"publishProgress": "lake-orders"}
-    runner.topic.send(3)
-    runner.run(options=options)
+    runner.run(send=3, options=options)
     assert committed(runner.topic, "lake-orders") == dict.fromkeys(runner.topic.queues, 3)
-    runner.topic.send(2)
-    runner.run()
+    runner.run(send=2)
     assert runner.run(options=options).rows == 0
     assert committed(runner.topic, "lake-orders") == dict.fromkeys(runner.topic.queues, 5), (
         "a run with nothing new publishes what a killed one has not"
@@ -352,15 +341,10 @@ def test_the_lag_of_an_archive_is_that_of_a_group_if_one_is_named(runner: Archiv
 
 
 def test_a_topic_that_was_renamed_is_another_topic(runner: ArchiveRunner) -> None:
-    runner.topic.send(5)
-    runner.run()
+    runner.run(send=5)
     before = runner.bodies
-    for address in runner.topic.running.broker_addrs:
-        with BlockingChannel(address) as channel:
-            channel.call(
-                CreateTopic(topic="orders2", read_queue_nums=2, write_queue_nums=2, perm=6)
-            )
-            channel.call(DeleteTopic(topic="orders"))
+    create_topic(runner.topic.running, "orders2")
+    runner.topic.delete("orders")
     runner.topic.ends = dict.fromkeys(runner.topic.queues, 0)
     # At first the name server has not heard of it.
     says = r"topic 'orders' is unknown|topic 'orders', queue \d of .* ends at offset 0, but was"
@@ -373,8 +357,7 @@ def test_a_topic_that_was_renamed_is_another_topic(runner: ArchiveRunner) -> Non
 
 def test_an_archive_does_not_mix_a_topic_with_a_recreated_one(runner: ArchiveRunner) -> None:
     """Longer than before: no offset tells of it, the id of the topic does."""
-    runner.topic.send(20)
-    assert runner.run().rows == 80
+    assert runner.run(send=20).rows == 80
     before = runner.bodies
     runner.topic.recreate()
     runner.topic.send(30)
@@ -390,13 +373,10 @@ def test_an_archive_does_not_mix_a_topic_with_a_recreated_one(runner: ArchiveRun
 
 
 def test_an_archive_may_continue_with_a_recreated_topic_on_request(runner: ArchiveRunner) -> None:
-    runner.topic.send(20)
-    runner.run()
+    runner.run(send=20)
     before = runner.bodies
     runner.topic.recreate()
-    runner.topic.send(30)
-    done = runner.run(options={"failOnDataLoss": "false"})
+    done = runner.run(send=30, options={"failOnDataLoss": "false"})
     assert done.rows == 120, "all of the new one"
     assert runner.bodies == sorted(before + runner.topic.bodies)
-    runner.topic.send(1)
-    assert runner.run().rows == 4, "the table is of the new one from now on"
+    assert runner.run(send=1).rows == 4, "the table is of the new one from now on"

@@ -1,9 +1,11 @@
 """An archive notes beside its table how far it is, and ends no run when it cannot."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.spark.conftest import CannedCluster
+from tests.spark.jobs.conftest import MakeSpark, Topic
 
 from roquet.lake.status import POINTS_MAX, JobStatus, find_status
 from roquet.lake.table import TableState
@@ -13,10 +15,6 @@ from roquet.spark.jobs.archive import archive_job, status_writer
 from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.options import SourceOptions
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply
-
-if TYPE_CHECKING:
-    from tests.spark.conftest import CannedCluster
-    from tests.spark.jobs.conftest import MakeSpark, Topic
 
 
 class Clock:
@@ -28,7 +26,7 @@ class Clock:
 class Noted:
     """A writer for a table, and what it has noted."""
 
-    def __init__(self, canned: "CannedCluster", root: Path, clock: Clock) -> None:
+    def __init__(self, canned: CannedCluster, root: Path, clock: Clock) -> None:
         settings = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",))
         cluster = ClusterClient(settings, None, lambda ms: None)
         cluster.now_ms = lambda: clock.now_ms  # type: ignore[method-assign]
@@ -52,30 +50,26 @@ class Noted:
 
 
 @pytest.fixture
-def noted(canned: "CannedCluster", tmp_path: Path) -> Noted:
+def noted(canned: CannedCluster, tmp_path: Path) -> Noted:
     return Noted(canned, tmp_path, Clock())
 
 
-def test_the_lag_and_the_age_of_the_first_waiting_message_are_noted(
-    noted: Noted, canned: "CannedCluster"
-) -> None:
-    canned.send("broker-a", 0, b"1", b"2", b"3")
+def test_the_lag_and_the_age_of_the_first_waiting_message_are_noted(noted: Noted) -> None:
+    noted.canned.send("broker-a", 0, b"1", b"2", b"3")
     status = noted.update(a=1)
     assert (status.lag, status.lag_s) == (2, 60.0)
     assert status.offsets == {"orders": {"broker-a": {"0": 1}, "broker-b": {"0": 0}}}
     assert (status.now.committed, status.retention_s) == (1, 48 * 3600)
 
 
-def test_a_table_that_has_all_is_not_behind(noted: Noted, canned: "CannedCluster") -> None:
-    canned.send("broker-a", 0, b"1")
+def test_a_table_that_has_all_is_not_behind(noted: Noted) -> None:
+    noted.canned.send("broker-a", 0, b"1")
     assert noted.update(a=1).lag_s == 0
 
 
-def test_messages_that_retention_took_are_no_lag_and_seen(
-    noted: Noted, canned: "CannedCluster"
-) -> None:
-    canned.send("broker-a", 0, b"1", b"2", b"3")
-    canned.queues["broker-a", 0].forget(2)
+def test_messages_that_retention_took_are_no_lag_and_seen(noted: Noted) -> None:
+    noted.canned.send("broker-a", 0, b"1", b"2", b"3")
+    noted.canned.queues["broker-a", 0].forget(2)
     status = noted.update()
     assert status.lag == 1
     assert status.now.lost == 2
@@ -114,40 +108,36 @@ def test_points_of_earlier_runs_are_kept_but_not_all(noted: Noted) -> None:
 
 
 def test_a_broker_that_does_not_answer_ends_no_job(
-    noted: Noted, canned: "CannedCluster", caplog: pytest.LogCaptureFixture
+    noted: Noted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    canned.failures.extend([ConnectFailed("nobody is there")] * 50)
+    noted.canned.failures.extend([ConnectFailed("nobody is there")] * 50)
     noted.writer.update(TableState(1, {("orders", "broker-a", 0): 0}))
     assert find_status(noted.root, "orders") is None
     assert "the status of the table was not written" in caplog.text
 
 
-def test_a_broker_that_is_gone_for_ever_is_named_and_the_others_are_noted(
-    noted: Noted, canned: "CannedCluster"
-) -> None:
-    canned.send("broker-a", 0, b"1", b"2", b"3")
-    canned.send("broker-b", 0, b"1", b"2")
+def test_a_broker_that_is_gone_for_ever_is_named_and_the_others_are_noted(noted: Noted) -> None:
+    noted.canned.send("broker-a", 0, b"1", b"2", b"3")
+    noted.canned.send("broker-b", 0, b"1", b"2")
     assert noted.update(1, a=1, b=1).brokers_away == ()
-    del canned.addresses["broker-b"]
+    del noted.canned.addresses["broker-b"]
     noted.clock.now_ms += 60_000
     status = noted.update(2, a=2, b=1)
     assert (status.brokers_away, status.lag) == (("broker-b",), 1)
     assert (status.number, status.now.committed, status.now.lost) == (2, 3, 0)
 
 
-def test_a_connection_that_ended_during_a_batch_is_made_again(
-    noted: Noted, canned: "CannedCluster"
-) -> None:
-    canned.send("broker-a", 0, b"1", b"2", b"3")
+def test_a_connection_that_ended_during_a_batch_is_made_again(noted: Noted) -> None:
+    noted.canned.send("broker-a", 0, b"1", b"2", b"3")
     noted.update(1)
     noted.clock.now_ms += 60_000
-    canned.failures.append(ConnectFailed("the peer closed the connection"))
+    noted.canned.failures.append(ConnectFailed("the peer closed the connection"))
     status = noted.update(2, a=1)
     assert (status.number, status.lag, status.brokers_away) == (2, 2, ())
 
 
 def test_a_run_of_an_archive_leaves_its_status(
-    topic: "Topic", eager: "MakeSpark", tmp_path: Path
+    topic: Topic, eager: MakeSpark, tmp_path: Path
 ) -> None:
     topic.send(5)
     options = {"namesrv": topic.namesrv}

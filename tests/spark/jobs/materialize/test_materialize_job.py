@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,20 +10,13 @@ from deltalake import DeltaTable as Log
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 from tests.lake.conftest import Crash, CrashingDisk
+from tests.spark.jobs.conftest import MakeSpark, Topic
 
 from roquet.lake.states.state_table import StateTable, state_identity
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs.materialize import materialize_job
-from roquet.spark.jobs.materialize.materialize_job import (
-    MaterializeProgress,
-    NullKeys,
-    Params,
-    run,
-)
-
-if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import MakeSpark, Topic
+from roquet.spark.jobs.materialize.materialize_job import MaterializeProgress, NullKeys, Params, run
 
 Change = tuple[str | None, bytes]
 """A key and a body; `null` deletes."""
@@ -32,7 +25,7 @@ Change = tuple[str | None, bytes]
 class Materializer:
     """Runs the job for one topic and table, and knows what the table should hold."""
 
-    def __init__(self, topic: "Topic", eager: "MakeSpark", root: Path) -> None:
+    def __init__(self, topic: Topic, eager: MakeSpark, root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
         self.expected: dict[str, bytes] = {}
 
@@ -61,6 +54,10 @@ class Materializer:
         arguments = {"topic": "orders", "target": str(self.root), "options": options, "buckets": 3}
         return run(Params(**{**arguments, **params}), lambda: spark or self.eager())
 
+    def take(self, *changes: Change) -> None:
+        self.send(*changes)
+        self.run()
+
     def rows(self) -> pa.Table:
         return Log(str(self.root)).to_pyarrow_table()
 
@@ -72,7 +69,7 @@ class Materializer:
 
 
 @pytest.fixture
-def job(topic: "Topic", eager: "MakeSpark", tmp_path: Path) -> Materializer:
+def job(topic: Topic, eager: MakeSpark, tmp_path: Path) -> Materializer:
     return Materializer(topic, eager, tmp_path / "state")
 
 
@@ -84,8 +81,7 @@ def test_the_table_has_the_latest_change_of_each_key(job: Materializer) -> None:
 
 
 def test_a_run_continues_at_the_offsets_of_the_table(job: Materializer) -> None:
-    job.send(("a", b"1"), ("b", b"1"))
-    job.run()
+    job.take(("a", b"1"), ("b", b"1"))
     assert job.run() == MaterializeProgress(number=2), "nothing new is no commit"
     job.send(("a", b"2"), ("b", b"null"), ("c", b"1"))
     done = job.run()
@@ -94,10 +90,8 @@ def test_a_run_continues_at_the_offsets_of_the_table(job: Materializer) -> None:
 
 
 def test_a_table_without_any_key_left_is_empty(job: Materializer) -> None:
-    job.send(("a", b"1"))
-    job.run()
-    job.send(("a", b"null"))
-    job.run()
+    job.take(("a", b"1"))
+    job.take(("a", b"null"))
     assert job.state() == {}
 
 
@@ -113,18 +107,15 @@ def test_small_batches_give_the_same_table(job: Materializer) -> None:
 
 
 def test_buckets_without_changes_are_left_alone(job: Materializer) -> None:
-    job.send(*((f"k{at}", b"1") for at in range(30)))
-    job.run()
+    job.take(*((f"k{at}", b"1") for at in range(30)))
     before = {*Log(str(job.root)).file_uris()}
     assert len(before) == 3
-    job.send(("k1", b"2"))
-    job.run()
+    job.take(("k1", b"2"))
     assert len(before & {*Log(str(job.root)).file_uris()}) == 2
 
 
 def test_a_file_of_another_writer_that_tells_no_bucket_is_refused(job: Materializer) -> None:
-    job.send(("a", b"1"), ("b", b"1"))
-    job.run()
+    job.take(("a", b"1"), ("b", b"1"))
     log = Log(str(job.root))
     theirs = AddAction("x7/part-0.parquet", 10, {"bucket": "1"}, 0, True, '{"numRecords":1}')
     log.create_write_transaction([theirs], "append", log.schema(), partition_by=["bucket"])
@@ -200,8 +191,7 @@ def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(
     job: Materializer, monkeypatch: pytest.MonkeyPatch, last_is_done: bool, stride: int
 ) -> None:
     wanted = state_identity("orders", key="key", deletes="tombstone", buckets=3)
-    job.send(*((f"k{at}", b"0") for at in range(6)))
-    job.run()
+    job.take(*((f"k{at}", b"0") for at in range(6)))
     usual = materialize_job.open_state
     for steps in range(1, 70, stride):
         job.send((f"k{steps % 6}", b"%d" % steps), (f"k{(steps + 1) % 6}", b"null"))
@@ -224,8 +214,7 @@ def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(
 
 
 def test_a_run_that_dies_between_its_tasks_has_done_nothing(job: Materializer) -> None:
-    job.send(("a", b"1"))
-    job.run()
+    job.take(("a", b"1"))
     job.send(("a", b"2"))
 
     class Dying(job.eager):  # type: ignore[misc, name-defined]
@@ -252,8 +241,7 @@ def test_the_job_runs_on_spark(job: Materializer, spark: SparkSession) -> None:
 
 
 def test_a_topic_made_anew_is_not_mixed_with_the_old_one(job: Materializer) -> None:
-    job.send(("a", b"1"), ("a", b"2"))
-    job.run()
+    job.take(("a", b"1"), ("a", b"2"))
     job.topic.recreate()
     job.send(("a", b"3"))
     with pytest.raises(DataLost, match="made anew"):

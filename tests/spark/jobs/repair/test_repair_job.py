@@ -1,15 +1,16 @@
 """Dead letters become a table with reasons; chosen ones are sent again, once."""
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.spark.conftest import send_columns
+from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark
 
-from roquet.arrow.encode import encode
 from roquet.lake.open_table import table_location
 from roquet.lake.queue_offsets import QueueOffsets
 from roquet.model.errors import ConfigError, ConnectFailed, RoquetError, UsageError
@@ -23,19 +24,13 @@ from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
 from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendBatch
 
-if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark
-    from tests.spark_suite.conftest import S3Server
-
 DEAD = "%DLQ%billing"
 
 
 class LetterTable:
     """A group's dead-letter topic, and the table that repairs make of it."""
 
-    def __init__(
-        self, archived_topic: "ArchivedTopic", eager: "MakeSpark", root: Path | str
-    ) -> None:
+    def __init__(self, archived_topic: ArchivedTopic, eager: MakeSpark, root: Path | str) -> None:
         self.archived_topic, self.eager, self.root = archived_topic, eager, root
         self.sent = 0
         archived_topic.make(DEAD, queues=1)
@@ -51,24 +46,17 @@ class LetterTable:
             ]  # fmt: skip
             kind = pa.map_(pa.string(), pa.string())
             properties = pa.array([list(one.items()) for one in pairs], kind)
-            rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": properties})
-            body = b"".join(encode(rows).to_pylist())
-            call = SendBatch(
-                batch=True,
-                producer_group="t",
-                topic=DEAD,
-                queue_id=0,
-                born_timestamp=1_700_000_000_000,
-                body=body,
-            )
-            with closing(BlockingChannel(address)) as channel:
-                channel.call(call)
+            send_columns(address, DEAD, 0, body=bodies, properties=properties)
             self.sent += count
 
     def run(self, **params: Any) -> RepairProgress:
         options = {"namesrv": self.archived_topic.topic.namesrv, "timeout": "5s"}
         arguments = {"group": "billing", "directory": str(self.root), "options": options}
         return run(Params(**{**arguments, **params}), self.eager)
+
+    def add_and_run(self, count: int, topic: str = "again") -> None:
+        self.add_dead_letters(count, topic)
+        self.run()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -77,9 +65,7 @@ class LetterTable:
 
 
 @pytest.fixture
-def letter_table(
-    archived_topic: "ArchivedTopic", eager: "MakeSpark", tmp_path: Path
-) -> LetterTable:
+def letter_table(archived_topic: ArchivedTopic, eager: MakeSpark, tmp_path: Path) -> LetterTable:
     return LetterTable(archived_topic, eager, tmp_path / "letters")
 
 
@@ -94,8 +80,7 @@ def test_letters_become_a_table_with_reasons(letter_table: LetterTable) -> None:
 
 
 def test_a_further_run_adds_new_letters(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(2)
-    letter_table.run()
+    letter_table.add_and_run(2)
     assert letter_table.run() == RepairProgress(letters=4)
     letter_table.add_dead_letters(1)
     assert letter_table.run() == RepairProgress(letters=6, new=2)
@@ -103,8 +88,7 @@ def test_a_further_run_adds_new_letters(letter_table: LetterTable) -> None:
 
 
 def test_chosen_letters_go_back_once(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(3)
-    letter_table.run()
+    letter_table.add_and_run(3)
     some = letter_table.ids[:4]
     done = letter_table.run(resend=True, ids=some)
     assert (done.chosen, done.sent, done.before) == (4, 4, 0)
@@ -116,8 +100,7 @@ def test_chosen_letters_go_back_once(letter_table: LetterTable) -> None:
 
 
 def test_a_resent_letter_is_a_new_message(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(1)
-    letter_table.run()
+    letter_table.add_and_run(1)
     letter_table.run(resend=True, ids=("ID0",))
     [row] = letter_table.archived_topic.rows().to_pylist()
     properties = dict(row["properties"])
@@ -128,12 +111,11 @@ def test_a_resent_letter_is_a_new_message(letter_table: LetterTable) -> None:
     assert "DLQ_ORIGIN_TOPIC" not in properties
 
 
-@pytest.mark.parametrize("sends", [0, 1, 2])
-def test_a_run_that_dies_is_ended_by_the_next(
-    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch, sends: int
+def check_that_the_next_run_ends_what_dies(
+    table: LetterTable, patch: pytest.MonkeyPatch, sends: int
 ) -> None:
-    letter_table.add_dead_letters(3)
-    letter_table.run()
+    """The process ends after so many batches; after 2 all have gone, and the note is missing."""
+    table.add_and_run(3)
     ask, count = ClusterClient.ask_once, 0
 
     def dying(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
@@ -143,24 +125,26 @@ def test_a_run_that_dies_is_ended_by_the_next(
         count += isinstance(call, SendBatch)
         return ask(self, broker, call)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(ClusterClient, "ask_once", dying)
-        if sends < 2:
-            with pytest.raises(KeyboardInterrupt):
-                letter_table.run(resend=True, ids=letter_table.ids)
-        else:  # all have gone, and the second note is missing
-            patch.setattr(ResendLog, "done", lambda *_: None)
-            letter_table.run(resend=True, ids=letter_table.ids)
-    done = letter_table.run(resend=True, ids=letter_table.ids[:1])
-    assert done.finished == 6 - 3 * sends
-    assert letter_table.archived_topic.bodies() == sorted(b"letter %d" % at for at in range(6))
+    with patch.context() as patched:
+        patched.setattr(ClusterClient, "ask_once", dying)
+        patched.setattr(ResendLog, "done", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt) if sends < 2 else nullcontext():
+            table.run(resend=True, ids=table.ids)
+    assert table.run(resend=True, ids=table.ids[:1]).finished == 6 - 3 * sends
+    assert table.archived_topic.bodies() == sorted(b"letter %d" % at for at in range(6))
+
+
+@pytest.mark.parametrize("sends", [0, 1, 2])
+def test_a_run_that_dies_is_ended_by_the_next(
+    letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch, sends: int
+) -> None:
+    check_that_the_next_run_ends_what_dies(letter_table, monkeypatch, sends)
 
 
 def test_copies_that_come_to_their_queues_late_do_not_go_twice(
     letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter_table.add_dead_letters(3)
-    letter_table.run()
+    letter_table.add_and_run(3)
     with monkeypatch.context() as patch:
         patch.setattr(ResendLog, "done", lambda *_: None)  # it dies before it notes that
         letter_table.run(resend=True, ids=letter_table.ids)
@@ -179,8 +163,7 @@ def test_copies_that_come_to_their_queues_late_do_not_go_twice(
 def test_letters_wait_for_the_master_of_their_queue(
     letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letter_table.add_dead_letters(1)
-    letter_table.run()
+    letter_table.add_and_run(1)
     route = ClusterClient.route
 
     def without_broker(self: ClusterClient, topic: str) -> TopicRoute:
@@ -210,12 +193,10 @@ def test_copies_in_a_topic_that_was_recreated_meanwhile_are_not_sent_twice(
     letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the queues of the deleted one ended says nothing of those that the copies are in."""
-    letter_table.add_dead_letters(6)
-    letter_table.run()
+    letter_table.add_and_run(6)
     first = letter_table.ids
     letter_table.run(resend=True, ids=first)
-    letter_table.add_dead_letters(2)
-    letter_table.run()
+    letter_table.add_and_run(2)
     second = tuple(sorted({*letter_table.ids} - {*first}))
     decide = ResendLog.decide
 
@@ -252,8 +233,7 @@ def test_retries_of_pulled_and_popped_messages_are_read_but_not_those_of_other_g
 
 
 def test_letters_without_an_original_topic_stay(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(1, topic="%RETRY%billing")
-    letter_table.run()
+    letter_table.add_and_run(1, topic="%RETRY%billing")
     done = letter_table.run(resend=True, ids=letter_table.ids)
     assert (done.chosen, done.sent, done.lost) == (2, 0, 2)
     with pytest.raises(RoquetError, match="2 of the chosen letters cannot be sent"):
@@ -261,8 +241,7 @@ def test_letters_without_an_original_topic_stay(letter_table: LetterTable) -> No
 
 
 def test_counts_are_by_topic_tag_and_day(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(2)
-    letter_table.run()
+    letter_table.add_and_run(2)
     letter_table.run(resend=True, ids=letter_table.ids[:1])
     counts = count_letters(Params(group="billing", directory=str(letter_table.root)))
     assert counts.num_rows == 1
@@ -271,8 +250,7 @@ def test_counts_are_by_topic_tag_and_day(letter_table: LetterTable) -> None:
 
 
 def test_the_old_topic_may_have_gone(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(1, topic="gone")
-    letter_table.run()
+    letter_table.add_and_run(1, topic="gone")
     with pytest.raises(UsageError, match="topic 'gone' is unknown"):
         letter_table.run(resend=True, ids=letter_table.ids)
     letters = read_letters(table_location(str(letter_table.root)))
@@ -299,16 +277,13 @@ def test_impossible_parameters_are_an_error(params: dict[str, Any], says: str) -
 
 
 def test_an_unknown_id_is_an_error(letter_table: LetterTable) -> None:
-    letter_table.add_dead_letters(1)
-    letter_table.run()
+    letter_table.add_and_run(1)
     with pytest.raises(UsageError, match="no letter of group 'billing' has the id 'ID77'"):
         letter_table.run(resend=True, ids=("ID77",))
 
 
 @pytest.fixture
-def object_letters(
-    archived_topic: "ArchivedTopic", eager: "MakeSpark", s3: "S3Server"
-) -> LetterTable:
+def object_letters(archived_topic: ArchivedTopic, eager: MakeSpark, s3: object) -> LetterTable:
     """A table of letters in an object store."""
     return LetterTable(archived_topic, eager, "s3://lake/letters")
 
@@ -333,33 +308,11 @@ def test_letters_in_an_object_store_are_kept_and_sent_once(object_letters: Lette
 def test_a_run_in_an_object_store_that_dies_is_ended_by_the_next(
     object_letters: LetterTable, monkeypatch: pytest.MonkeyPatch, sends: int
 ) -> None:
-    object_letters.add_dead_letters(3)
-    object_letters.run()
-    ask, count = ClusterClient.ask_once, 0
-
-    def dying(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
-        nonlocal count
-        if isinstance(call, SendBatch) and count >= sends:
-            raise KeyboardInterrupt
-        count += isinstance(call, SendBatch)
-        return ask(self, broker, call)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ClusterClient, "ask_once", dying)
-        patch.setattr(ResendLog, "done", lambda *_: None)
-        if sends < 2:
-            with pytest.raises(KeyboardInterrupt):
-                object_letters.run(resend=True, ids=object_letters.ids)
-        else:
-            object_letters.run(resend=True, ids=object_letters.ids)
-    done = object_letters.run(resend=True, ids=object_letters.ids[:1])
-    assert done.finished == 6 - 3 * sends
-    bodies = object_letters.archived_topic.bodies()
-    assert bodies == sorted(b"letter %d" % at for at in range(6))
+    check_that_the_next_run_ends_what_dies(object_letters, monkeypatch, sends)
 
 
 def test_a_second_repair_in_an_object_store_sends_nothing(
-    object_letters: LetterTable, s3: "S3Server"
+    object_letters: LetterTable, s3: object
 ) -> None:
     object_letters.add_dead_letters(1)
     object_letters.run()

@@ -1,33 +1,40 @@
 """Letters are noted in the log before they are sent again."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.open_table import table_location
 from roquet.model.errors import RoquetError, StoreError
 from roquet.spark.jobs.repair.resend_log import ResendLog, resent_letters
 
-if TYPE_CHECKING:
-    from tests.spark_suite.conftest import S3Server
-
 ENDS = {"orders": {"a": {"0": 7}}}
 
 
-def test_notes_outlive_their_run(tmp_path: Path) -> None:
-    with ResendLog(tmp_path) as resends:
+@pytest.fixture(params=["directory", "object store"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> TableLocation:
+    if request.param == "directory":
+        return tmp_path
+    request.getfixturevalue("s3")
+    return table_location("s3://lake/letters")
+
+
+def test_notes_outlive_their_run(root: TableLocation) -> None:
+    assert resent_letters(root) == set()
+    with ResendLog(root) as resends:
         assert resends.open() == []
         made = resends.decide(["x", "y"], ENDS, {("orders", "a"): "1-1", ("orders", "b"): "2-2"})
         assert made.topic_ids == {"orders": {"a": "1-1", "b": "2-2"}}
-    with ResendLog(tmp_path) as resends:
+    with ResendLog(root) as resends:
         assert resends.open() == [made]
-        assert resends.letters() == {"x", "y"}
+        assert resends.letters() == resent_letters(root) == {"x", "y"}, "readers need no lock"
         resends.done(made)
         resends.done(made)
         assert resends.open() == []
         assert resends.decide(["z"], ENDS, {}).number == made.number + 1
         assert resends.letters() == {"x", "y", "z"}
+    assert resent_letters(root) == {"x", "y", "z"}
 
 
 def test_two_repairs_of_a_table_do_not_run_at_once(tmp_path: Path) -> None:
@@ -49,23 +56,7 @@ def test_a_note_that_cannot_be_read_is_named(tmp_path: Path, text: str, says: st
             resends.letters()
 
 
-def test_notes_in_an_object_store_outlive_their_run(s3: "S3Server") -> None:
-    root = table_location("s3://lake/letters")
-    assert resent_letters(root) == set()
-    with ResendLog(root) as resends:
-        assert resends.open() == []
-        made = resends.decide(["x", "y"], ENDS, {("orders", "a"): "1-1"})
-    with ResendLog(root) as resends:
-        assert resends.open() == [made]
-        assert resent_letters(root) == {"x", "y"}, "readers need no lease"
-        resends.done(made)
-        resends.done(made)
-        assert resends.open() == []
-        assert resends.decide(["z"], ENDS, {}).number == made.number + 1
-    assert resent_letters(root) == {"x", "y", "z"}
-
-
-def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: "S3Server") -> None:
+def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: object) -> None:
     root = table_location("s3://lake/letters")
     with ResendLog(root) as resends:
         with pytest.raises(RoquetError, match="another repair of s3://lake/letters works here"):
@@ -74,9 +65,3 @@ def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: "S3Server") -> None:
         resends.decide(["x"], ENDS, {})
     with ResendLog(root) as resends:
         assert resends.letters() == {"x"}
-
-
-def test_what_is_sent_from_a_directory_is_known_to_readers(tmp_path: Path) -> None:
-    with ResendLog(tmp_path) as resends:
-        resends.decide(["x"], ENDS, {})
-    assert resent_letters(tmp_path) == {"x"}

@@ -1,9 +1,10 @@
 """A topic with the original messages of a table is recognized by the messages."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.jobs.conftest import ArchivedTopic
 
 from roquet.lake.snapshot import read_snapshot
 from roquet.spark.jobs.replay.archive_scan import RowFilter, scan_files
@@ -12,9 +13,6 @@ from roquet.spark.jobs.replay.origin_check import (
     may_hold_originals,
     queue_with_originals,
 )
-
-if TYPE_CHECKING:
-    from tests.spark.jobs.conftest import ArchivedTopic
 
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -52,7 +50,7 @@ def test_a_table_without_ids_is_compared_by_bodies() -> None:
     assert is_original(row().drop_columns(["message_id"]), row(message_id="2"), "orders")
 
 
-def queue_of(archived_topic: "ArchivedTopic", topic: str) -> Any:
+def queue_of(archived_topic: ArchivedTopic, topic: str) -> Any:
     """The queue that is found in a topic for the whole of an archive."""
     cluster = archived_topic.cluster(topic)
     snapshot = read_snapshot(str(archived_topic.root))
@@ -60,16 +58,14 @@ def queue_of(archived_topic: "ArchivedTopic", topic: str) -> Any:
     return queue_with_originals(cluster, cluster.bounds(), wanted, RowFilter(), {})
 
 
-def test_only_the_topic_itself_holds_them(archived_topic: "ArchivedTopic") -> None:
+def test_only_the_topic_itself_holds_them(archived_topic: ArchivedTopic) -> None:
     archived_topic.topic.send(3)
     archived_topic.archive()
     assert queue_of(archived_topic, "orders") == ("orders", "broker-a", 0)
     assert queue_of(archived_topic, archived_topic.again) is None
 
 
-def test_a_recreated_topic_holds_none_of_the_originals(
-    archived_topic: "ArchivedTopic",
-) -> None:
+def test_a_recreated_topic_holds_none_of_the_originals(archived_topic: ArchivedTopic) -> None:
     archived_topic.topic.send(3)
     archived_topic.archive()
     snapshot = read_snapshot(str(archived_topic.root))

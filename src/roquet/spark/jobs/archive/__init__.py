@@ -2,7 +2,7 @@
 
 archive_job       the run: reads offsets from the table, plans a batch, commits its files
 archive_tasks     what workers do: read, parse bodies, write files
-archive_columns   the columns for the fields of bodies
+archive_columns   the columns for the fields of bodies, inferred or by a schema
 status_writer     the status beside the table
 """
 

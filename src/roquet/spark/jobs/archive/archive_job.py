@@ -11,7 +11,7 @@ not, and the next run continues from the last commit.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,7 +39,6 @@ from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import BrokerUnavailable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logger(__name__)
@@ -67,8 +66,8 @@ COMPACT_MIN_RUNNING: Final = 16
 """Small files of one day that are worth merging: at the end of a run, and while it continues."""
 
 
-class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of an archive."""
+class TableParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a job that writes a topic to a table."""
 
     topic: str
     target: str
@@ -78,8 +77,19 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] = ()
     """Empty: the columns of the table, or of a message where the table is new."""
     every_ms: int | None = None
-    """Pause between looks for more messages; None ends once all present messages are archived."""
+    """Pause between looks for more messages; None ends once all present messages are taken."""
     compression: str = COMPRESSION
+    name: str = ""
+    catalog: Mapping[str, str] = {}
+    """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `target`; the environment gives those that are not here."""
+    master: str | None = None
+
+
+class Params(TableParams, frozen=True, kw_only=True):
+    """The parameters of an archive."""
+
     compact: bool = False
     partition_by: str = ""
     """`hour`, `day,bucket(key,16)`; empty is the table's own, and `day` where the table is new."""
@@ -93,12 +103,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The begin of the names of new body columns that are not said."""
     infer_body: bool = False
     """Whether fields that a sample of a batch shows become columns."""
-    name: str = ""
-    catalog: Mapping[str, str] = {}
-    """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
-    storage: Mapping[str, str] = {}
-    """Options of the object store of `target`; the environment gives those that are not here."""
-    master: str | None = None
 
 
 class ArchiveProgress(msgspec.Struct, kw_only=True):
@@ -124,9 +128,8 @@ StreamOffsets = dict[str, Any]
 """Offsets and topic ids, as `queue_offsets.checkpoint` makes them."""
 
 
-def transform(batch: "pa.RecordBatch") -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """Split a batch by day: pairs of a day and its rows."""
-    return partitioning.split_by_day(batch)
+transform = partitioning.split_by_day
+"""Splits a batch by day: pairs of a day and its rows. Pure."""
 
 
 def main(params: Params) -> ArchiveProgress:
@@ -308,7 +311,6 @@ class ArchiveRun:
         return queue_offsets.checkpoint(state.offsets, ids)
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
-        """Write the files of a range of offsets, and commit them."""
         tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
         prefix, infer = self._params.body_prefix, self._params.infer_body
         body_fields = batch_fields(self._table, self._settings, tasks, prefix, infer=infer)

@@ -4,23 +4,19 @@ It waits for no broker: one that does not answer is named in the status. A statu
 written, as without any broker, ends no job.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 from roquet.admin.brokers import decoded_settings, retention_s
 from roquet.lake.objects.object_location import TableLocation
 from roquet.lake.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json, unread
-from roquet.lake.status import (
-    POINTS_MAX,
-    JobStatus,
-    LagPoint,
-    find_status,
-    write_status,
-)
+from roquet.lake.status import POINTS_MAX, JobStatus, LagPoint, find_status, write_status
 from roquet.lake.table import TableState
 from roquet.log_records import logger
 from roquet.model.errors import CallError, RoquetError
-from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds, twice
+from roquet.spark.cluster.time_search import stored_times
 from roquet.wire.calls.admin.settings import GetSettings
 
 log = logger(__name__)
@@ -30,18 +26,6 @@ INTERVAL_MS: Final = 10_000
 
 QUEUES_MAX: Final = 64
 """Queues that are asked for the time of their first waiting message, those with most of them."""
-
-
-class _Bounds(NamedTuple):
-    """First and next offset of each queue of a table.
-
-    Queues of brokers that are away begin and end at the table's offset.
-    """
-
-    begins: QueueOffsets
-    ends: QueueOffsets
-    away: list[str]
-    """Brokers that did not answer."""
 
 
 class StatusWriter:
@@ -64,10 +48,9 @@ class StatusWriter:
                 self._retention_s = self._retention(state.offsets)
                 self._is_read = True
             last = self._last
-            is_due = last is None or not 0 <= now_ms - last.now.at_ms < INTERVAL_MS
-            tried_ms = self._tried_ms
-            is_early = tried_ms is not None and 0 <= now_ms - tried_ms < INTERVAL_MS
-            if (is_early or not is_due) and not is_end:
+            times_ms = (self._tried_ms, None if last is None else last.now.at_ms)
+            is_early = any(ms is not None and 0 <= now_ms - ms < INTERVAL_MS for ms in times_ms)
+            if is_early and not is_end:
                 return
             self._tried_ms = now_ms
             status = self._status(state, now_ms, last)
@@ -79,7 +62,8 @@ class StatusWriter:
     def _status(self, state: TableState, now_ms: int, last: JobStatus | None) -> JobStatus:
         is_same = last is not None and last.number == state.number
         points = () if last is None else last.points
-        bounds = self._bounds(state.offsets)
+        away = list[str]()
+        bounds = self._bounds(state.offsets, away)
         return JobStatus(
             job=self._job,
             topic=self._topic,
@@ -88,11 +72,11 @@ class StatusWriter:
             offsets=to_json(state.offsets),
             points=(*points, self._point(state.offsets, bounds, now_ms))[-POINTS_MAX:],
             retention_s=self._retention_s,
-            brokers_away=tuple(bounds.away),
+            brokers_away=tuple(away),
         )
 
-    def _point(self, offsets: QueueOffsets, bounds: "_Bounds", now_ms: int) -> LagPoint:
-        begins, ends = bounds.begins, bounds.ends
+    def _point(self, offsets: QueueOffsets, bounds: OffsetBounds, now_ms: int) -> LagPoint:
+        begins, ends = bounds.earliest, bounds.latest
         waiting = [
             OffsetRange(*queue, max(offset, begins[queue]), ends[queue])
             for queue, offset in offsets.items()
@@ -106,15 +90,18 @@ class StatusWriter:
             oldest_ms=self._oldest_ms(waiting),
         )
 
-    def _bounds(self, offsets: QueueOffsets) -> "_Bounds":
-        """The bounds of the table's queues; raises CallError when no broker answers."""
+    def _bounds(self, offsets: QueueOffsets, away: list[str]) -> OffsetBounds:
+        """The bounds of the table's queues; raises CallError when no broker answers.
+
+        Queues of brokers that do not, which are added to `away`, begin and end at their offsets.
+        """
         ids: dict[tuple[str, str], list[int]] = {}
         for topic, broker, queue_id in offsets:
             ids.setdefault((topic, broker), []).append(queue_id)
-        begins, ends, away = {**offsets}, {**offsets}, list[str]()
+        begins, ends = {**offsets}, {**offsets}
         for (topic, broker), queue_ids in ids.items():
             try:
-                bounds = self._queue_bounds(topic, broker, queue_ids)
+                bounds = twice(partial(self._cluster.queue_bounds, topic, broker, queue_ids))
             except CallError as error:
                 away.append(broker)
                 if len(away) == len(ids):
@@ -124,21 +111,10 @@ class StatusWriter:
             for queue_id, (begin, end) in bounds.items():
                 queue: QueueKey = (topic, broker, queue_id)
                 begins[queue], ends[queue] = begin, end
-        return _Bounds(begins, ends, away)
-
-    def _queue_bounds(
-        self, topic: str, broker: str, ids: Sequence[int]
-    ) -> Mapping[int, tuple[int, int]]:
-        try:
-            return self._cluster.queue_bounds(topic, broker, ids)
-        except CallError:  # once more: the connection may have ended during a long batch
-            return self._cluster.queue_bounds(topic, broker, ids)
+        return OffsetBounds(begins, ends)
 
     def _oldest_ms(self, waiting: Sequence[OffsetRange]) -> int | None:
         """When the first message that waits was stored."""
-        # Imported here: it decodes messages, which few drivers need.
-        from roquet.spark.cluster.time_search import stored_times
-
         cluster, times = self._cluster, list[int]()
         for each in sorted(waiting, key=len, reverse=True)[:QUEUES_MAX]:
             group = cluster.settings.group

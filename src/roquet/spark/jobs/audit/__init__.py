@@ -1,7 +1,6 @@
 """The audit job: a table compared with its topic and with a producer's own counts.
 
 audit_job       the run: reads files and asks brokers, then compares (roquet.lake.audit)
-topic_hours     the messages of a topic by hour
 """
 
 from roquet.spark.jobs.audit.audit_job import AuditProgress, Params, main, run, transform

@@ -8,7 +8,7 @@ the first offset of each hour. Nothing is written, and an archive may run at the
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,19 +19,19 @@ from roquet.lake.audit import file_summary, hourly_counts
 from roquet.lake.audit.audit_report import AuditReport, RowGap, build_report, with_locations
 from roquet.lake.audit.duplicate_rows import RowSearchTasks, SinkRowLocation
 from roquet.lake.audit.file_summary import FileSummary, SummaryTasks
-from roquet.lake.audit.findings import AuditedQueue
+from roquet.lake.audit.findings import HOUR_MS, AuditedQueue
 from roquet.lake.intervals import NumberRange, OffsetCounts
 from roquet.lake.objects.object_store import file_sizes
-from roquet.lake.queue_offsets import TopicIds
+from roquet.lake.queue_offsets import QueueKey, TopicIds
 from roquet.lake.snapshot import TableSnapshot, read_snapshot
 from roquet.lake.task_set import TaskResult, TaskSet
 from roquet.model.errors import ConfigError
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
-from roquet.spark.jobs.audit import topic_hours
 from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.source.plan import recreation_texts
+from roquet.wire.calls.offset import EarliestTime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,9 +230,9 @@ def _audited_queues(
         on_progress(AuditProgress(done=done, total=len(places), what="queues"))
         key = topic, broker, queue_id
         first, end = bounds.earliest.get(key), bounds.latest.get(key)
-        hour_starts: tuple[tuple[int, int], ...] = ()
+        hours: tuple[tuple[int, int], ...] = ()
         if first is not None and end is not None:
-            hour_starts = topic_hours.hour_starts(cluster, key, (first, end))
+            hours = hour_starts(cluster, key, (first, end))
         queues.append(
             AuditedQueue(
                 broker=broker,
@@ -243,8 +243,47 @@ def _audited_queues(
                 end=None if snapshot.end is None else snapshot.end.get(key, 0),
                 first=first,
                 next=end,
-                hour_starts=hour_starts,
+                hour_starts=hours,
             )
         )
     on_progress(AuditProgress(done=len(places), total=len(places), what="queues"))
     return queues
+
+
+def hour_starts(
+    cluster: ClusterClient, queue: QueueKey, span: tuple[int, int]
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of each hour since 1970 that has messages, and the offset of its first message.
+
+    `span` is the half-open range of offsets in the queue.
+    """
+    if span[0] >= span[1]:
+        return ()
+    topic, broker, queue_id = queue
+    oldest_ms = cluster.ask(broker, EarliestTime(topic=topic, queue_id=queue_id)).timestamp
+    first = max(oldest_ms, 0) // HOUR_MS
+    last = cluster.now_ms() // HOUR_MS + 1
+
+    def at(hour: int) -> int:
+        return cluster.first_since(queue, span, hour * HOUR_MS)
+
+    return tuple(search_hours(at, (first, span[0]), (max(last, first + 1), span[1])))
+
+
+def search_hours(
+    at: Callable[[int], int], low: tuple[int, int], high: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Search the hours in which offsets rise by bisection; yields (hour, first offset) pairs.
+
+    `low` and `high` are such pairs, too, and bound the search to [low, high). `at` returns the
+    offset of the first message since the begin of an hour.
+    """
+    if low[1] >= high[1]:
+        return
+    if low[0] + 1 >= high[0]:
+        yield low
+        return
+    hour = (low[0] + high[0]) // 2
+    middle = hour, min(max(at(hour), low[1]), high[1])
+    yield from search_hours(at, low, middle)
+    yield from search_hours(at, middle, high)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquet.lake.files.output_files import remove_file
-from roquet.lake.files.parquet_writer import COMPRESSION
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.open_table import check_kind, table_location
 from roquet.lake.states.buckets import BUCKETS, NO_KEY, files_of_buckets
@@ -26,6 +25,7 @@ from roquet.spark.jobs.archive.archive_job import (
     ArchiveProgress,
     ArchiveRun,
     StreamOffsets,
+    TableParams,
     count_missing,
     run_batches,
 )
@@ -58,13 +58,9 @@ class NullKeys(ConfigError):
     """Messages without a key, which the table has no row for; nothing was committed."""
 
 
-class Params(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a table of latest states."""
+class Params(TableParams, frozen=True, kw_only=True):
+    """The parameters of a table of latest states; `kind` is `delta` or `iceberg`."""
 
-    topic: str
-    target: str
-    kind: str = "delta"
-    """`delta` or `iceberg`."""
     key: str = KEY
     """`key` for the messages' first key, `property:NAME` for one of their properties."""
     deletes: str = "tombstone"
@@ -73,18 +69,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """`quarantine` adds messages without a key as rows without a key."""
     buckets: int = BUCKETS
     """Partitions of a new table; a commit rewrites those that have changes."""
-    columns: tuple[str, ...] = ()
-    options: Mapping[str, str] = {}
-    """Options of the source, as an archive takes them."""
-    every_ms: int | None = None
-    """Pause between looks for more messages; None ends once all present changes are taken."""
-    compression: str = COMPRESSION
-    name: str = ""
-    catalog: Mapping[str, str] = {}
-    """For Iceberg: the table's name in its catalog, and a catalog other than the directory's."""
-    storage: Mapping[str, str] = {}
-    """Options of the object store of `target`; the environment gives those that are not here."""
-    master: str | None = None
 
 
 class MaterializeProgress(ArchiveProgress, kw_only=True):
@@ -225,7 +209,6 @@ class MaterializeRun(ArchiveRun):
     def _merge_tasks(
         self, changes: Sequence[DataFile], present: Sequence[DataFile], directory: StagingDirectory
     ) -> MergeTasks:
-        """A task for each bucket that has changes."""
         buckets = [
             BucketFiles(
                 bucket=bucket,

@@ -14,21 +14,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import InputPartition
 
 from roquet.lake.files.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.lake.objects.object_location import StagingDirectory
 from roquet.lake.objects.object_store import explained_read, open_source
-from roquet.lake.queue_offsets import OffsetRange, QueueKey, to_json
+from roquet.lake.queue_offsets import QueueKey, to_json
 from roquet.lake.states.buckets import NO_KEY, KeyBuckets
 from roquet.lake.states.latest_rows import latest_by_key, latest_by_queue
 from roquet.lake.states.state_table import DELETED, StateIdentity
 from roquet.lake.table import DataFile
 from roquet.lake.task_set import TaskResult
-from roquet.spark.jobs.archive.archive_tasks import count_rows
-from roquet.spark.jobs.archive.prefetch import prefetched
-from roquet.spark.options import SourceOptions
-from roquet.spark.source.tasks import read_task
+from roquet.spark.jobs.archive.archive_tasks import RangeTasks
 
 TOMBSTONE: Final = "tombstone"
 """Property of a message that deletes its key, with the value `true`."""
@@ -49,29 +45,18 @@ class ChangeCounts(msgspec.Struct, kw_only=True):
     """The first of them, for an error's text."""
 
 
-class ChangeTasks(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeTasks(RangeTasks, frozen=True, kw_only=True):
     """Tasks that read ranges of queues, and write the last change of each key by bucket."""
 
-    settings: SourceOptions
-    tasks: Sequence[InputPartition]
     identity: StateIdentity
-    directory: StagingDirectory
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    @property
-    def ranges(self) -> Sequence[OffsetRange]:
-        """The ranges of all tasks."""
-        return [each for task in self.tasks for each in task.value]
 
     def run(self, number: int) -> TaskResult:
         """Read the ranges of one task."""
         rows: Counter[QueueKey] = Counter()
         changes = LatestChanges(self.identity)
         columns = tuple(dict.fromkeys((*self.identity.columns, "body", "properties")))
-        with prefetched(read_task(self.settings, columns, self.tasks[number])) as batches:
-            for batch in count_rows(batches, self.settings.topics[0], rows):
+        with self.read(number, columns, rows) as batches:
+            for batch in batches:
                 changes.add(batch)
         schema, identity = self.identity.change_schema, self.identity
         files = write_buckets(changes.tables(), self.directory, schema, identity.key_buckets)

@@ -40,27 +40,21 @@ from roquet.model.settings import suggest
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive import archive_job
-from roquet.spark.jobs.exactly_once_sender import (
-    ExactlyOnceSender,
-    read_originals,
-    writable_queues,
-)
+from roquet.spark.jobs.exactly_once_sender import ExactlyOnceSender, read_originals, writable_queues
 from roquet.spark.jobs.job_runner import spark_for
-from roquet.spark.jobs.queue_mapping import map_queues
-from roquet.spark.jobs.repair.dead_letters import (
+from roquet.spark.jobs.repair.letter_table import (
     RAW_COLUMNS,
+    archive_location,
+    convert_new_files,
     count_by_reason,
+    read_letters,
     select_by_id,
     select_sendable,
     unknown_ids,
 )
-from roquet.spark.jobs.repair.letter_table import (
-    archive_location,
-    convert_new_files,
-    read_letters,
-)
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog, resent_letters
 from roquet.spark.jobs.resend_rows import resend_items
+from roquet.spark.jobs.send_plan import map_queues
 from roquet.spark.options import parse
 from roquet.spark.sink.task import unique_key_maker
 
@@ -132,7 +126,14 @@ def run(
     root = table_location(params.directory, params.storage)
     progress = RepairProgress()
     for topic in _letter_topics(params):
-        _archive_topic(params, root, topic, spark)
+        archive = archive_job.Params(
+            topic=topic,
+            target=str(archive_location(root, topic)),
+            options=params.options,
+            columns=RAW_COLUMNS,
+            storage=params.storage,
+        )
+        archive_job.run(archive, spark)
         progress.new += convert_new_files(root, topic, params.tries_max)
         on_progress(progress)
     progress.letters = read_letters(root, ["letter_id"]).num_rows
@@ -220,26 +221,10 @@ def _matching_topics(params: Params, pattern: str) -> tuple[str, ...]:
     return cluster.with_retries(cluster.topics, "name server")
 
 
-def _archive_topic(
-    params: Params, root: TableLocation, topic: str, spark: "Callable[[], SparkSession]"
-) -> None:
-    """Archive the new messages of a topic of letters, each once."""
-    archive_params = archive_job.Params(
-        topic=topic,
-        target=str(archive_location(root, topic)),
-        options=params.options,
-        columns=RAW_COLUMNS,
-        storage=params.storage,
-    )
-    archive_job.run(archive_params, spark)
-
-
 # -- sending again ---------------------------------------------------------------------------
 
 
 class _Resender:
-    """Sends letters again."""
-
     def __init__(
         self,
         params: Params,

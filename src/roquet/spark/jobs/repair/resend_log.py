@@ -10,7 +10,7 @@ a time works with a log: by a lock in a directory, by a lease in an object store
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -41,22 +41,12 @@ class ResendDecision(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-class RunLock(Protocol):
-    """Exclusion of other runs from a table of letters."""
-
-    def hold(self) -> None:
-        """Raise RoquetError when another run may work with the table."""
-
-    def close(self) -> None:
-        """Let other runs work with the table."""
-
-
 class ResendLog:
     """The notes of one table of letters, held for one run."""
 
     def __init__(self, root: TableLocation) -> None:
         self._journal: Journal
-        self._lock: RunLock
+        self._lock: _DirectoryLock | ObjectLease
         if isinstance(root, Path):
             self._journal, self._lock = _directory_journal(root), _DirectoryLock(root)
             self._journal.make()
@@ -67,17 +57,19 @@ class ResendLog:
     def open(self) -> list[ResendDecision]:
         """The decisions whose letters may not all have been sent."""
         names = {*self._journal.names()}
-        return [each for each in self._all() if _name(each.number, "done") not in names]
+        return [
+            each for each in _decisions(self._journal) if _name(each.number, "done") not in names
+        ]
 
     def letters(self) -> set[str]:
         """The ids of all letters that were sent or are decided on."""
-        return {letter for decision in self._all() for letter in decision.letters}
+        return {letter for decision in _decisions(self._journal) for letter in decision.letters}
 
     def decide(
         self, letters: Sequence[str], ends: OffsetsJson, topic_ids: TopicIds
     ) -> ResendDecision:
         """Note the decision to send letters; from then on they count as sent."""
-        number = max((decision.number for decision in self._all()), default=0) + 1
+        number = max((decision.number for decision in _decisions(self._journal)), default=0) + 1
         nested: dict[str, dict[str, str]] = {}
         for (topic, broker), topic_id in topic_ids.items():
             nested.setdefault(topic, {})[broker] = topic_id
@@ -96,18 +88,11 @@ class ResendLog:
         if _name(decision.number, "done") not in self._journal.names():
             self._add(_name(decision.number, "done"), b"")
 
-    def close(self) -> None:
-        """Let other runs work with the log."""
-        self._lock.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _all(self) -> Iterator[ResendDecision]:
-        return _decisions(self._journal)
+        self._lock.close()
 
     def _add(self, name: str, data: bytes) -> None:
         self._lock.hold()

@@ -93,6 +93,11 @@ class _FileRange(msgspec.Struct):
     rows: OffsetSet
     is_sorted: bool
 
+    @classmethod
+    def of(cls, file: str, offsets: OffsetArray) -> "_FileRange":
+        is_sorted = bool((np.diff(offsets) > 0).all())
+        return cls(file, int(offsets.min()), int(offsets.max()), OffsetSet.of(offsets), is_sorted)
+
 
 def filter_rows(rows: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:
     """The rows that meet the conditions."""
@@ -148,31 +153,26 @@ def _queue_rows(
     for file_range in file_ranges:
         chosen |= file_range.rows
     rows = len(chosen | already_sent) - len(already_sent)
-    groups = tuple(_file_groups(file_ranges))
     return QueueRows(
-        source=queue,
-        rows=rows,
-        already_sent=len(chosen) - rows,
-        groups=groups,
+        source=queue, rows=rows, already_sent=len(chosen) - rows, groups=_file_groups(file_ranges),
         storage=storage,
-    )
+    )  # fmt: skip
 
 
-def _file_groups(file_ranges: Iterable[_FileRange]) -> Iterator[FileGroup]:
+def _file_groups(file_ranges: Iterable[_FileRange]) -> tuple[FileGroup, ...]:
     """Group files whose ranges overlap; groups come in the order of their offsets."""
-    group: list[_FileRange] = []
+    groups = list[list[_FileRange]]()
     for file_range in sorted(file_ranges, key=lambda each: (each.first, each.last)):
-        if group and file_range.first > max(each.last for each in group):
-            yield _file_group(group)
-            group = []
-        group.append(file_range)
-    if group:
-        yield _file_group(group)
-
-
-def _file_group(file_ranges: Sequence[_FileRange]) -> FileGroup:
-    is_sorted = len(file_ranges) == 1 and file_ranges[0].is_sorted
-    return FileGroup(files=tuple(each.file for each in file_ranges), is_sorted=is_sorted)
+        if not groups or file_range.first > max(each.last for each in groups[-1]):
+            groups.append([])
+        groups[-1].append(file_range)
+    return tuple(
+        FileGroup(
+            files=tuple(each.file for each in group),
+            is_sorted=len(group) == 1 and group[0].is_sorted,
+        )
+        for group in groups
+    )
 
 
 def _scan_file(
@@ -186,7 +186,7 @@ def _scan_file(
         for queue, places in _rows_by_queue(rows, topic):
             offsets = rows.column("queue_offset").to_numpy()[places]
             by_queue.setdefault(queue, []).append(offsets)
-    return {queue: _file_range(file, np.concatenate(parts)) for queue, parts in by_queue.items()}
+    return {queue: _FileRange.of(file, np.concatenate(parts)) for queue, parts in by_queue.items()}
 
 
 def _check_columns(rows: pa.RecordBatch, file: str, row_filter: RowFilter) -> None:
@@ -196,13 +196,6 @@ def _check_columns(rows: pa.RecordBatch, file: str, row_filter: RowFilter) -> No
             raise ConfigError(f"{file} has rows without a value for {name!r}: leave them out")
     if "stored_at" in row_filter.columns and "stored_at" not in rows.schema.names:
         raise ConfigError(f"{file} has no column 'stored_at', so rows cannot be chosen by time")
-
-
-def _file_range(file: str, offsets: OffsetArray) -> _FileRange:
-    is_sorted = bool((np.diff(offsets) > 0).all())
-    return _FileRange(
-        file, int(offsets.min()), int(offsets.max()), OffsetSet.of(offsets), is_sorted
-    )
 
 
 def _rows_by_queue(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[QueueKey, OffsetArray]]:
@@ -256,10 +249,7 @@ def _read_batches(
 
 
 def _read_file(
-    file: str,
-    columns: Iterable[str],
-    storage: Mapping[str, str],
-    condition: ds.Expression | None,
+    file: str, columns: Iterable[str], storage: Mapping[str, str], condition: ds.Expression | None
 ) -> Iterator[pa.RecordBatch]:
     source, file_system = dataset_source(file, storage)
     data = ds.dataset(source, format="parquet", filesystem=file_system)

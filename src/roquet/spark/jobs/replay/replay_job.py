@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import pyarrow as pa
 
 from roquet.lake.files.staging import HIDDEN
 from roquet.lake.intervals import OffsetSet
@@ -32,11 +31,11 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.jobs.exactly_once_sender import read_originals, writable_queues
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
-from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_rates
 from roquet.spark.jobs.replay import origin_check
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
 from roquet.spark.jobs.replay.replay_tasks import ReplayTasks, TaskPlan
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
+from roquet.spark.jobs.send_plan import map_queues, split_among_tasks, task_rates
 from roquet.spark.offset_spec import TimeAgo, parse_time
 from roquet.spark.options import SourceOptions, parse
 from roquet.store.filesystem.directory_lock import FileLock
@@ -100,9 +99,8 @@ class ReplayProgress(msgspec.Struct, kw_only=True):
 OnReplayProgress = Callable[[ReplayProgress], object]
 
 
-def transform(rows: pa.RecordBatch, row_filter: RowFilter) -> pa.RecordBatch:
-    """The rows to replay."""
-    return filter_rows(rows, row_filter)
+transform = filter_rows
+"""The rows to replay. Pure; each task applies it to its rows."""
 
 
 def main(params: Params) -> ReplayProgress:
@@ -153,14 +151,17 @@ def _run(
         return progress
     if not params.same_topic:
         may_hold = [
-            queue_rows
-            for queue_rows in sources
-            if origin_check.may_hold_originals(bounds, queue_rows, snapshot)
+            each for each in sources if origin_check.may_hold_originals(bounds, each, snapshot)
         ]
         queue = origin_check.queue_with_originals(
             cluster, bounds, may_hold, row_filter, already_sent
         )
-        _refuse_originals(queue, params)
+        if queue is not None:
+            raise ConfigError(
+                f"{queue_text(queue)} still holds the original messages of {params.source}, so "
+                "each would be there twice: give another topic, or --same-topic to send them "
+                "nevertheless"
+            )
     params = msgspec.structs.replace(params, tasks=params.tasks or ready_cores(spark()))
     task_set = _task_set(params, cluster, bounds.latest, sources, already_sent, row_filter)
     with _progress_reported(settings, bounds.latest, progress, on_progress):
@@ -240,14 +241,6 @@ def _scan_start(params: Params, cluster: ClusterClient, bounds: OffsetBounds) ->
                 "run of this replay and after the oldest message in the topic"
             )
     return start
-
-
-def _refuse_originals(queue: QueueKey | None, params: Params) -> None:
-    if queue is not None:
-        raise ConfigError(
-            f"{queue_text(queue)} still holds the original messages of {params.source}, so each "
-            "would be there twice: give another topic, or --same-topic to send them nevertheless"
-        )
 
 
 def _task_set(
