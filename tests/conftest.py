@@ -7,14 +7,13 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from roquet.testing.clock import VirtualLoop, in_virtual_time
+from roquet.testing.clock import VirtualLoop
 from roquet.wire.records.speedups import COMPILED, use_compiled
 
 if TYPE_CHECKING:
@@ -77,14 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _asks_for_spark(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) -> None:
-    """Run the coroutines of a module that is marked so in virtual time."""
-    is_marked = collector.get_closest_marker("virtual_time") is not None
-    if is_marked and name.startswith("test_") and iscoroutinefunction(obj):
-        setattr(collector.obj, name, in_virtual_time(obj))
 
 
 def pytest_collection() -> None:

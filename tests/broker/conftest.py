@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -23,6 +24,12 @@ V = TypeVar("V")
 
 ReplyTo = Callable[[Any, int], Awaitable[Reply]]
 """Answers a call of the broker; the number is its timeout in ms."""
+
+
+def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
+    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
+    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **arguments)
 
 
 class FakePeer:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from tests.testing.conftest import pair as pair
 
 from roquet.testing.clock import this_loop
 from simulation.replicated.history import ReplicatedHistory

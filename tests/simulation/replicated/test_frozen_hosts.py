@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.testing.conftest import Pair
+from tests.testing.conftest import pair
 
 from roquet.testing.clock import in_virtual_time, this_loop
 from simulation.hosts import Hosts
@@ -41,7 +41,7 @@ async def test_a_frozen_host_stands_still_while_another_goes_on() -> None:
 
 
 @in_virtual_time
-async def test_bytes_for_a_frozen_host_wait_and_come_in_order(pair: Pair) -> None:
+async def test_bytes_for_a_frozen_host_wait_and_come_in_order() -> None:
     loop = this_loop()
     near, far = await pair(loop.network)
     frozen = FrozenHosts(loop)
