@@ -26,7 +26,7 @@ def test_dropping_and_starting_gives_the_assignment(
 ) -> None:
     change = difference(held, assigned)
     assert held - set(change.drop) | set(change.start) == assigned
-    assert change.is_nothing == (held == assigned)
+    assert (not change.drop and not change.start) == (held == assigned)
 
 
 def test_a_share_is_the_members_part_of_the_whole() -> None:

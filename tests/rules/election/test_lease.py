@@ -8,7 +8,6 @@ from tests.rules.election.conftest import group_of, led
 
 from roquet.rules.election.group import Refusal, RefusalCode, RegisteredReplica
 from roquet.rules.election.lease import (
-    HEARTBEAT_TIMEOUT_MS,
     LeaseRequest,
     LeaseTerms,
     MasterLease,
@@ -134,7 +133,7 @@ def test_a_master_that_moved_is_elected_once_the_lease_of_its_former_process_is_
 
 
 def test_a_term_ends_before_the_controller_misses_heartbeats() -> None:
-    term = term_by_heartbeat(3, 1_000, HEARTBEAT_TIMEOUT_MS, LeaseTerms(drift_per_mille=10))
+    term = term_by_heartbeat(3, 1_000, 10_000, LeaseTerms(drift_per_mille=10))
     assert term == MasterTerm(epoch=3, until_ms=10_311)
     assert term.may_acknowledge(3, 10_310)
     assert not term.may_acknowledge(3, 10_311)

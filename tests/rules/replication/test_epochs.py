@@ -12,7 +12,6 @@ from roquet.rules.replication.epochs import (
     append_epoch,
     consistent_point,
     drop_expired_epochs,
-    drop_from_epoch,
     extent_at,
     last_epoch,
     truncate_epochs,
@@ -56,12 +55,6 @@ def test_a_cut_drops_the_epochs_behind_it() -> None:
     assert truncate_epochs(THREE, 500) == THREE[:2]
     assert truncate_epochs(THREE, 100) == ()
     assert truncate_epochs(THREE, 501) == THREE
-
-
-def test_epochs_are_dropped_by_number() -> None:
-    assert drop_from_epoch(THREE, 2) == THREE[:1]
-    assert drop_from_epoch(THREE, 4) == THREE
-    assert drop_from_epoch(THREE, 0) == ()
 
 
 def test_epochs_whose_files_are_deleted_are_dropped() -> None:

@@ -154,9 +154,6 @@ def may_replace_master(
     return lease.waits_for_all and winner in group.in_sync and lease.holder in group.in_sync
 
 
-HEARTBEAT_TIMEOUT_MS: Final = 10_000
-"""Default time-out that brokers name (controllerHeartBeatTimeoutMills)."""
-
 SCHEDULING_MS: Final = 500
 """Time that the controller may take the heartbeat for earlier than it was sent: it notes the time
 at which its thread handles it, so this only covers clocks that are read in steps."""
