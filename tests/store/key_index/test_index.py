@@ -4,7 +4,7 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, index_all
+from tests.store.conftest import NOW, DataDir, draft, index_all
 
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.mapped_file import MapPool
@@ -179,7 +179,7 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    store_dir: StoreDirectory, store: Store, number: int, head: bytes
+    store_dir: DataDir, store: Store, number: int, head: bytes
 ) -> None:
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
