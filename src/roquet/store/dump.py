@@ -116,9 +116,7 @@ def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Dump
 def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
     """The head, then the entries in order of insertion."""
     right = INDEX_HEAD.size + config.index_slots * 4 + config.index_entries * 20
-    index = IndexFile(
-        _map(path, size, files), config.index_slots, config.index_entries, config.index_step
-    )
+    index = IndexFile(_map(path, size, files), config)
     index.load()
     yield {
         "kind": "index",

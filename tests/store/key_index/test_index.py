@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.store.conftest import NOW, DataDir, draft, index_all
 
 from roquet.model.errors import StoreError
+from roquet.store.config import StoreConfig
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.key_index.index import IndexFile, KeyIndex, link_entries
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("form")
 
 
 def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 10) -> KeyIndex:
-    index = KeyIndex(MapPool(files or MemoryFiles(), 9), Path("/index"), slots, entries, 100)
+    config = StoreConfig(index_slots=slots, index_entries=entries, index_step=100)
+    index = KeyIndex(MapPool(files or MemoryFiles(), 9), Path("/index"), config)
     index.open()
     return index
 

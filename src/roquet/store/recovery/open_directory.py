@@ -54,10 +54,7 @@ class OpenDirectory:
         if config.rocksdb_settings and self.log.segments.files and self.checkpoint.note is None:
             raise settings_error(directory, config.rocksdb_settings)
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
-        self.index = KeyIndex(
-            self.pool, directory / "index", config.index_slots, config.index_entries,
-            config.index_step,
-        )  # fmt: skip
+        self.index = KeyIndex(self.pool, directory / "index", config)
         self.index.open()
         self.tombstones = TopicTombstones(files, directory)
         load_queue_ends(self.queues, directory, self.checkpoint.note, self.tombstones.positions)
