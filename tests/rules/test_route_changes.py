@@ -1,5 +1,3 @@
-"""Changes of routes by operators."""
-
 import msgspec
 import pytest
 from msgspec.structs import replace

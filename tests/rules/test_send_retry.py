@@ -1,5 +1,3 @@
-"""Which failed sends are tried again, and where."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

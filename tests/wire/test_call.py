@@ -1,5 +1,3 @@
-"""Common properties of all calls and replies."""
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Frames from a stream in any chunks."""
-
 import struct
 
 import pytest

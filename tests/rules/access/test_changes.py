@@ -1,5 +1,3 @@
-"""Changes of users and policies."""
-
 import pytest
 
 from roquet.model.access import AccessTables, PolicyType, User, UserStatus, UserType

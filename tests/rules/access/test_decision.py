@@ -1,5 +1,3 @@
-"""Decisions on requests."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""The difference between two assignments."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

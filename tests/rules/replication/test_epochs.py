@@ -1,5 +1,3 @@
-"""Epochs of a log, and the point up to which two logs are equal."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Replicas in sync with their master."""
-
 import pytest
 
 from roquet.rules.replication import sync_state

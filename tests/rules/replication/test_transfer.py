@@ -1,5 +1,3 @@
-"""Where the stream to a replica begins."""
-
 import pytest
 
 from roquet.rules.replication import transfer

@@ -1,5 +1,3 @@
-"""Calls to the name server."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Calls forwarded to members: headers and bodies against Apache's."""
-
 from tests.vector_lines import vector_lines
 
 from roquet.model.queue import MessageQueue
