@@ -26,6 +26,8 @@ from roquet.wire.codes import Language, ResponseCode, SerializeType
 from roquet.wire.command import ROCKETMQ, Command, decode, encode
 from roquet.wire.frame import FrameReader, join_frame
 
+pytestmark = pytest.mark.usefixtures("form")
+
 
 def subclasses(root: Any) -> Iterator[Any]:
     for subclass in root.__subclasses__():

@@ -5,6 +5,7 @@ means absent (an empty text stays as it is); unknown fields are kept in `Command
 """
 
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
@@ -16,6 +17,7 @@ from roquet.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, RequestCode, 
 from roquet.wire.command import JSON, PYTHON, Command, encode_json, java_text, json_pairs, sender
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
 from roquet.wire.fastjson.coercion import integer_of, truth_of
+from roquet.wire.records.speedups import compiled
 
 
 class HeaderField(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,9 @@ class HeaderCodec(msgspec.Struct, frozen=True, kw_only=True):
     """Encoders and decoders of one class."""
 
     fields: tuple[HeaderField, ...]
+    layout: tuple[tuple[str, bytes, type, bool], ...]
+    """Name, name on the wire, type of the value, and whether it may be None, in the order in which
+    fields are written. Plain tuples: the compiled encoder reads one for each field."""
     to_json: Callable[[Any], bytes]
     """Inside of the JSON object with a value's fields, each as a string."""
     to_compact: Callable[[Any], bytes]
@@ -51,6 +56,10 @@ class _HeaderCodecs(dict[type, HeaderCodec]):
         fields = tuple(_fields(struct))
         self[struct] = codec = HeaderCodec(
             fields=fields,
+            layout=tuple(
+                (field.name, field.wire_name.encode(), field.kind, field.optional)
+                for field in sorted(fields, key=attrgetter("optional"))
+            ),
             to_json=_json_writer(fields),
             to_compact=_compiled(_joined(fields, _compact_text)),
             from_json=msgspec.json.Decoder(struct, strict=False).decode,
@@ -192,29 +201,34 @@ def encode_call(
     serialize_type: int = JSON,
 ) -> bytes:
     """Encode the whole frame of a request."""
-    code, flag = int(call.code), FLAG_ONEWAY if oneway else 0
-    return _encode(call, serialize_type, code, flag, opaque, (language, version), None, call.body)
+    flag = FLAG_ONEWAY if oneway else 0
+    return encode_frame(
+        call, HEADER_CODECS[type(call)], serialize_type, int(call.code), flag, opaque,
+        language, version, None, call.body,
+    )  # fmt: skip
 
 
 def encode_reply(
     reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
 ) -> bytes:
     """Encode the whole frame of the response to `command`, in the format of the request."""
-    return _encode(
-        reply, command.serialize_type, reply.code, FLAG_RESPONSE, command.opaque,
-        (language, version), reply.remark, reply.body,
+    return encode_frame(
+        reply, HEADER_CODECS[type(reply)], command.serialize_type, reply.code, FLAG_RESPONSE,
+        command.opaque, language, version, reply.remark, reply.body,
     )  # fmt: skip
 
 
-def _encode(  # noqa: PLR0913, PLR0917 - the parts of a frame
-    value: AnyCall | Reply, serialize_type: int, code: int, flag: int, opaque: int,
-    peer: tuple[int, int], remark: str | None, body: bytes,
+@compiled
+def encode_frame(  # noqa: PLR0913, PLR0917 - the parts of a frame
+    value: AnyCall | Reply, codec: HeaderCodec, serialize_type: int, code: int, flag: int,
+    opaque: int, language: int, version: int, remark: str | None, body: bytes,
 ) -> bytes:  # fmt: skip
-    codec = HEADER_CODECS[type(value)]
+    """Encode the whole frame of a call or reply, with the codec of its class."""
     if serialize_type == JSON:
         pairs = _json_pairs(value, codec)
-        return encode_json(code, flag, opaque, sender(*peer), remark, pairs, body)
-    return encode_compact(code, flag, opaque, peer, remark, _compact_pairs(value, codec), body)
+        return encode_json(code, flag, opaque, sender(language, version), remark, pairs, body)
+    pairs = _compact_pairs(value, codec)
+    return encode_compact(code, flag, opaque, (language, version), remark, pairs, body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
