@@ -38,8 +38,8 @@ from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode, json_pairs
 from roquet.wire.compact import encode_compact, write_pairs
 from roquet.wire.fastjson import codec
+from roquet.wire.fields import HEADER_CODECS
 from roquet.wire.frame import FrameReader
-from roquet.wire.header_codec import HEADER_CODECS
 from roquet.wire.signing import ACCESS_KEY, SIGNATURE, Credentials, Signer
 
 pytestmark = pytest.mark.attack

@@ -1,5 +1,3 @@
-"""The choice of a queue to send to."""
-
 from typing import Any
 
 import pytest

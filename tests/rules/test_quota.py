@@ -1,5 +1,3 @@
-"""Token buckets of users, topics and clients."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,37 +1,13 @@
-"""Changes of routes by operators."""
-
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.rules.conftest import perms, two_brokers
 
 from roquet.model.route import QueueData
-from roquet.model.topic import DataVersion, TopicConfig
+from roquet.model.topic import DataVersion
 from roquet.rules import route_changes, routing
 from roquet.rules.route_changes import LowestIdChange, after_loss, after_registration
 from roquet.rules.routing import BrokerRegistration, BrokerRegistrations
-
-
-def perms(known: BrokerRegistrations, topic: str) -> dict[str, int]:
-    topic_route = routing.route(known, topic)
-    return (
-        {}
-        if topic_route is None
-        else {data.broker_name: data.perm for data in topic_route.queue_datas}
-    )
-
-
-def two_brokers() -> BrokerRegistrations:
-    topics = {name: TopicConfig(topic_name=name) for name in ("t", "u")}
-    return {
-        (name, broker_id): BrokerRegistration(
-            cluster=f"cluster-{name}",
-            broker_name=name,
-            broker_id=broker_id,
-            address=f"{name}{broker_id}:1",
-            topics=topics,
-        )
-        for name, broker_id in (("a", 0), ("a", 1), ("b", 0))
-    }
 
 
 def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None:

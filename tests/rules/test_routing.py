@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.rules.conftest import perms, two_brokers
 
 from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
@@ -285,29 +286,6 @@ def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, 
     )
     addresses = [(r.broker_name, r.address) for r in state.values()]
     assert len(addresses) == len(set(addresses))
-
-
-def perms(known: BrokerRegistrations, topic: str) -> dict[str, int]:
-    topic_route = routing.route(known, topic)
-    return (
-        {}
-        if topic_route is None
-        else {data.broker_name: data.perm for data in topic_route.queue_datas}
-    )
-
-
-def two_brokers() -> BrokerRegistrations:
-    topics = {name: TopicConfig(topic_name=name) for name in ("t", "u")}
-    return {
-        (name, broker_id): BrokerRegistration(
-            cluster=f"cluster-{name}",
-            broker_name=name,
-            broker_id=broker_id,
-            address=f"{name}{broker_id}:1",
-            topics=topics,
-        )
-        for name, broker_id in (("a", 0), ("a", 1), ("b", 0))
-    }
 
 
 def test_topics_are_found_by_cluster_and_by_flag() -> None:

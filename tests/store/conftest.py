@@ -35,7 +35,7 @@ def parts(rows: Sequence[Row]) -> BatchColumns:
     return BatchColumns(*zip(*rows, strict=True)) if rows else BatchColumns((), (), (), ())
 
 
-class StoreDirectory:
+class DataDir:
     """One data directory; `files` may be replaced by what a later process finds."""
 
     def __init__(self) -> None:
@@ -119,10 +119,10 @@ def index_all(store: Store) -> None:
 
 
 @pytest.fixture
-def store_dir() -> StoreDirectory:
-    return StoreDirectory()
+def store_dir() -> DataDir:
+    return DataDir()
 
 
 @pytest.fixture
-def store(store_dir: StoreDirectory) -> Store:
+def store(store_dir: DataDir) -> Store:
     return store_dir.open()

@@ -3,7 +3,7 @@ from random import Random
 from threading import Event, Thread
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, fill, read_bodies
+from tests.store.conftest import NOW, DataDir, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.layout import StoreCheckpoint, unpack_checkpoint
@@ -13,17 +13,17 @@ QUEUES = 30
 """More queues than the small store may have maps."""
 
 
-def checkpoint(store_dir: StoreDirectory) -> StoreCheckpoint:
+def checkpoint(store_dir: DataDir) -> StoreCheckpoint:
     return unpack_checkpoint(bytes(store_dir.content("checkpoint")))
 
 
-def noted(store_dir: StoreDirectory) -> int:
+def noted(store_dir: DataDir) -> int:
     note = checkpoint(store_dir).note
     assert note is not None
     return note.position
 
 
-def synced(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def synced(store_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Paths in the order in which they are made durable from now on."""
     order, sync = list[Path](), store_dir.files.sync
 
@@ -36,7 +36,7 @@ def synced(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[P
 
 
 def test_a_flushed_log_is_on_the_disk_with_its_names(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 100)
     order = synced(store_dir, monkeypatch)
@@ -50,7 +50,7 @@ def test_a_flushed_log_is_on_the_disk_with_its_names(
 
 
 def test_only_what_is_new_is_flushed_again(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 100)
     store.flush_log()
@@ -63,7 +63,7 @@ def test_only_what_is_new_is_flushed_again(
 
 
 def test_the_log_is_flushed_before_queues_and_the_checkpoint_last(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3)
     store.dispatch()
@@ -78,7 +78,7 @@ def test_the_log_is_flushed_before_queues_and_the_checkpoint_last(
 
 
 def test_the_checkpoint_has_the_fields_of_apaches_broker_and_ours(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 10)
     store.dispatch(5)
@@ -92,7 +92,7 @@ def test_the_checkpoint_has_the_fields_of_apaches_broker_and_ours(
     assert found.note.made_ms == NOW + 77
 
 
-def test_a_snapshot_promises_no_more_than_it_saw(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_snapshot_promises_no_more_than_it_saw(store_dir: DataDir, store: Store) -> None:
     fill(store, 3)
     seen, work = store.end_position, store.flush_task(NOW)
     fill(store, 3)
@@ -102,9 +102,7 @@ def test_a_snapshot_promises_no_more_than_it_saw(store_dir: StoreDirectory, stor
     assert noted(store_dir) == store.end_position
 
 
-def test_concurrent_flushes_and_appends_lose_nothing(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_concurrent_flushes_and_appends_lose_nothing(store_dir: DataDir, store: Store) -> None:
     for _ in range(30):
         work = store.flush_task(NOW)
         work.write()
@@ -127,7 +125,7 @@ def test_a_file_that_retention_took_is_no_error(store: Store) -> None:
 
 
 def test_files_deleted_during_a_flush_are_no_error(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3)
     sync = store_dir.files.sync
@@ -143,7 +141,7 @@ def test_files_deleted_during_a_flush_are_no_error(
 
 
 def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     left: list[tuple[int, int]] = []
@@ -163,7 +161,7 @@ def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
 
 
 def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     monkeypatch.setattr(
@@ -193,7 +191,7 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
 class FakeDiskSync:
     """A disk synced as a whole, which counts its syncs or reports a failure."""
 
-    def __init__(self, store_dir: StoreDirectory) -> None:
+    def __init__(self, store_dir: DataDir) -> None:
         self.store_dir = store_dir
         self.syncs = 0
         self.is_sound = True
@@ -212,7 +210,7 @@ class FakeDiskSync:
 
 
 @pytest.fixture
-def disk_sync(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> FakeDiskSync:
+def disk_sync(store_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> FakeDiskSync:
     disk = FakeDiskSync(store_dir)
     monkeypatch.setattr(store_dir.files, "disk_sync", lambda _: disk)
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 5)
@@ -225,7 +223,7 @@ def one_for_each(store: Store, count: int = QUEUES) -> None:
 
 
 def test_very_many_files_are_made_durable_at_once(
-    store_dir: StoreDirectory, disk_sync: FakeDiskSync, store: Store
+    store_dir: DataDir, disk_sync: FakeDiskSync, store: Store
 ) -> None:
     fill(store, 2)
     store.flush_all(NOW)
@@ -240,7 +238,7 @@ def test_very_many_files_are_made_durable_at_once(
 
 
 def test_a_failure_of_syncfs_is_followed_by_a_sync_of_each_file(
-    store_dir: StoreDirectory, disk_sync: FakeDiskSync, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, disk_sync: FakeDiskSync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_sync.is_sound = False
     store = store_dir.open()
@@ -265,7 +263,7 @@ def test_a_closed_store_lets_its_disk_go(disk_sync: FakeDiskSync, store: Store) 
 
 
 def test_buffered_bytes_without_a_map_are_written_by_a_flush(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     one_for_each(store)
     assert store_dir.entry("T", QUEUES - 1, 1) == (0, 0, 0)
@@ -282,7 +280,7 @@ def test_buffered_bytes_without_a_map_are_written_by_a_flush(
 
 
 def test_buffered_entries_are_read_before_they_are_written(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     one_for_each(store)
     work = store.flush_task(NOW)
@@ -298,7 +296,7 @@ def test_buffered_entries_are_read_before_they_are_written(
 
 
 def test_buffered_entries_of_a_deleted_topic_do_not_reach_its_successor(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     one_for_each(store)
     work = store.flush_task(NOW)
@@ -311,7 +309,7 @@ def test_buffered_entries_of_a_deleted_topic_do_not_reach_its_successor(
 
 
 def test_a_write_that_fails_is_remembered(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_for_each(store)
 
@@ -326,7 +324,7 @@ def test_a_write_that_fails_is_remembered(
 
 
 def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     one_for_each(store)
     given_up = store.flush_task(NOW)
@@ -340,9 +338,7 @@ def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
     assert store.damage == []
 
 
-def test_a_late_flush_leaves_a_later_one_what_is_its(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_late_flush_leaves_a_later_one_what_is_its(store_dir: DataDir, store: Store) -> None:
     fill(store, 1)
     late = store.flush_task(NOW)
     fill(store, 1, topic="U")
@@ -360,7 +356,7 @@ def test_unwritten_positions_are_never_called_durable(store: Store) -> None:
 
 
 def test_a_checkpoint_waits_for_room(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -383,7 +379,7 @@ def test_a_checkpoint_waits_for_room(
 
 
 def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3)
 
@@ -400,9 +396,7 @@ def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
 class FailingSync:
     """Makes one sync of a path fail; later ones succeed, as on Linux."""
 
-    def __init__(
-        self, store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, part: str
-    ) -> None:
+    def __init__(self, store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
         self._sync, self._part = store_dir.files.sync, part
         self.failures = 0
         monkeypatch.setattr(store_dir.files, "sync", self.sync)
@@ -419,7 +413,7 @@ class FailingSync:
     ["commitlog/0", "commitlog", "consumequeue", "consumequeue/T/0/", "index/", "checkpoint"],
 )
 def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, part: str
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     fill(store, 2)
     store.flush_all(NOW)
@@ -443,7 +437,7 @@ def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
 
 
 def test_positions_durable_before_the_disk_failed_stay_durable(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 2)
     end = store.flush_log()
@@ -454,7 +448,7 @@ def test_positions_durable_before_the_disk_failed_stay_durable(
 
 
 def test_a_flush_concurrent_with_a_failing_one_proves_nothing(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 2)
     sync, told, may_go_on = store_dir.files.sync, Event(), Event()
@@ -488,7 +482,7 @@ def test_a_flush_concurrent_with_a_failing_one_proves_nothing(
 
 
 def test_the_operator_is_advised_once(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

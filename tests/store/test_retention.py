@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, index_all, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.rules.recovery import LostMessages
@@ -18,7 +18,7 @@ ROOMY = DiskUsage(100, 60)
 FILLING = DiskUsage(100, 20)
 
 
-def filled(store_dir: StoreDirectory) -> Store:
+def filled(store_dir: DataDir) -> Store:
     """Ten days with a log file each; the messages of queue U are in the first one."""
     store = store_dir.open()
     for day in range(10):
@@ -32,7 +32,7 @@ def filled(store_dir: StoreDirectory) -> Store:
     return store
 
 
-def test_old_files_of_the_log_go_and_what_led_there(store_dir: StoreDirectory) -> None:
+def test_old_files_of_the_log_go_and_what_led_there(store_dir: DataDir) -> None:
     store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     gone = store.expire(later, FILLING)
@@ -51,7 +51,7 @@ def test_old_files_of_the_log_go_and_what_led_there(store_dir: StoreDirectory) -
     assert store.append(draft(topic="U"), later).queue_offset == 3
 
 
-def test_the_remaining_files_open_again_undamaged(store_dir: StoreDirectory) -> None:
+def test_the_remaining_files_open_again_undamaged(store_dir: DataDir) -> None:
     store = filled(store_dir)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
     before, bounds = read_bodies(store), store.bounds("T", 0)
@@ -65,7 +65,7 @@ def test_the_remaining_files_open_again_undamaged(store_dir: StoreDirectory) -> 
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
 
 
-def test_queue_files_go_with_the_log(store_dir: StoreDirectory, store: Store) -> None:
+def test_queue_files_go_with_the_log(store_dir: DataDir, store: Store) -> None:
     for n in range(200):
         store.append(draft(b"x" * 100), NOW + n * HOUR_MS)
     store.close(NOW)
@@ -77,13 +77,13 @@ def test_queue_files_go_with_the_log(store_dir: StoreDirectory, store: Store) ->
     assert store.bounds("T", 0)[1] == 200
 
 
-def test_nothing_expires_at_another_hour_with_free_space(store_dir: StoreDirectory) -> None:
+def test_nothing_expires_at_another_hour_with_free_space(store_dir: DataDir) -> None:
     store = filled(store_dir)
     hours = [len(store.expire(NOW + (9 * 24 + hour) * HOUR_MS, ROOMY)) for hour in range(24)]
     assert sum(count > 0 for count in hours) == 1
 
 
-def test_pressure_refuses_writes_only_when_deleting_did_not_help(store_dir: StoreDirectory) -> None:
+def test_pressure_refuses_writes_only_when_deleting_did_not_help(store_dir: DataDir) -> None:
     store_dir.config = type(store_dir.config)(
         **{
             f: getattr(store_dir.config, f)
@@ -99,7 +99,7 @@ def test_pressure_refuses_writes_only_when_deleting_did_not_help(store_dir: Stor
     assert store.watch_disk(DiskUsage(100, 5))
 
 
-def test_old_files_are_deleted_at_any_hour_on_request(store_dir: StoreDirectory) -> None:
+def test_old_files_are_deleted_at_any_hour_on_request(store_dir: DataDir) -> None:
     store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(delete_hour=(local_hour(later) + 1) % 24))
@@ -109,7 +109,7 @@ def test_old_files_are_deleted_at_any_hour_on_request(store_dir: StoreDirectory)
     assert store.expire(later, ROOMY, at_once=True) == []
 
 
-def test_a_changed_retention_is_used_by_the_next_expiration(store_dir: StoreDirectory) -> None:
+def test_a_changed_retention_is_used_by_the_next_expiration(store_dir: DataDir) -> None:
     store = filled(store_dir)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(reserved_ms=30 * 24 * HOUR_MS))
@@ -120,7 +120,7 @@ def test_a_changed_retention_is_used_by_the_next_expiration(store_dir: StoreDire
     assert store.begin_position == 8 * 8192
 
 
-def test_empty_queues_removed_from_the_settings_are_deleted(store_dir: StoreDirectory) -> None:
+def test_empty_queues_removed_from_the_settings_are_deleted(store_dir: DataDir) -> None:
     store = filled(store_dir)
     store.append(draft(topic="U", queue_id=1), NOW + 9 * 24 * HOUR_MS)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
@@ -147,7 +147,7 @@ def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
     assert store.expire(NOW + HOUR_MS, FILLING) == []
 
 
-def test_nothing_after_the_last_checkpoint_expires(store_dir: StoreDirectory) -> None:
+def test_nothing_after_the_last_checkpoint_expires(store_dir: DataDir) -> None:
     """A start after a kill reads the log from the checkpoint: it would refuse the rest."""
     store = store_dir.open()
     for n in range(40):
@@ -164,7 +164,7 @@ def test_nothing_after_the_last_checkpoint_expires(store_dir: StoreDirectory) ->
 
 
 def test_expired_files_are_distinguished_from_lost_ones_after_a_kill(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = filled(store_dir)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
@@ -179,7 +179,7 @@ def test_expired_files_are_distinguished_from_lost_ones_after_a_kill(
 
 
 def test_a_full_disk_does_not_keep_retention_from_its_work(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(store_dir).close(NOW)
     store = store_dir.open()
@@ -213,7 +213,7 @@ PRESSING = DiskUsage(100, 12)
 
 
 def test_a_pressed_disk_keeps_unread_messages_unless_the_policy_gives_them_up(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
 ) -> None:
     store = filled(store_dir)
     store.unread = unread = Unread(2 * 8192 + 100)
@@ -229,7 +229,7 @@ def test_a_pressed_disk_keeps_unread_messages_unless_the_policy_gives_them_up(
     assert store.begin_position == 9 * 8192
 
 
-def test_of_old_files_nobody_is_asked_and_they_are_told(store_dir: StoreDirectory) -> None:
+def test_of_old_files_nobody_is_asked_and_they_are_told(store_dir: DataDir) -> None:
     store = filled(store_dir)
     store.unread = unread = Unread(0)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
@@ -237,7 +237,7 @@ def test_of_old_files_nobody_is_asked_and_they_are_told(store_dir: StoreDirector
     assert [(begin, forced_by) for _, begin, forced_by in unread.told] == [(6 * 8192, None)]
 
 
-def test_counting_what_goes_leaves_no_queue_loaded(store_dir: StoreDirectory) -> None:
+def test_counting_what_goes_leaves_no_queue_loaded(store_dir: DataDir) -> None:
     filled(store_dir).close(NOW)
     store, parts = store_dir.open_parts()
     store.unread = Unread(None)
@@ -263,7 +263,7 @@ def test_room_is_logged_at_the_level_of_the_refusal_which_names_the_setting_that
 
 
 def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3)
     fill(store, 3, topic="U")
@@ -311,7 +311,7 @@ def test_one_queue_is_removed_and_the_others_of_its_topic_stay(store: Store) -> 
 
 
 def test_a_topic_deleted_up_to_a_position_keeps_what_is_behind_it(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 3)
     fill(store, 2, topic="U")
@@ -346,7 +346,7 @@ def test_a_topic_is_deleted_up_to_a_position_once(store: Store) -> None:
 
 
 def test_the_log_is_read_only_for_topics_with_messages_behind_the_position(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
     walk = CommitLog.walk

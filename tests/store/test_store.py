@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, index_all, parts, read_bodies
 
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
@@ -26,7 +26,7 @@ Model = dict[tuple[str, int], list[tuple[int, bytes]]]
 
 
 def test_appended_messages_are_read_back_with_their_offsets(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     sent = [f"m{n}".encode() for n in range(300)]
     appended = [store.append(draft(body), NOW) for body in sent]
@@ -63,7 +63,7 @@ def test_a_log_that_is_another_ones_takes_no_message(store: Store) -> None:
     assert ends == [store.end_position]
 
 
-def test_a_store_that_was_closed_opens_as_it_was(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_store_that_was_closed_opens_as_it_was(store_dir: DataDir, store: Store) -> None:
     fill(store, 120)
     before, end = read_bodies(store), store.end_position
     store.close(NOW)
@@ -73,13 +73,13 @@ def test_a_store_that_was_closed_opens_as_it_was(store_dir: StoreDirectory, stor
     assert store.queue_ids("T") == [0]
 
 
-def test_a_killed_process_loses_nothing(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_killed_process_loses_nothing(store_dir: DataDir, store: Store) -> None:
     fill(store, 120)
     before = read_bodies(store)
     assert read_bodies(store_dir.open_after_kill()) == before
 
 
-def test_recovering_twice_gives_the_same_as_once(store_dir: StoreDirectory) -> None:
+def test_recovering_twice_gives_the_same_as_once(store_dir: DataDir) -> None:
     fill(store_dir.open(), 120)
     store_dir.open_after_kill()
     once = store_dir.snapshot()
@@ -89,7 +89,7 @@ def test_recovering_twice_gives_the_same_as_once(store_dir: StoreDirectory) -> N
 
 @pytest.mark.parametrize("has_entry", [True, False])
 def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
-    store_dir: StoreDirectory, store: Store, has_entry: bool
+    store_dir: DataDir, store: Store, has_entry: bool
 ) -> None:
     for n in range(3):
         store.append(draft(b"%d" % n, topic=f"T{n % 2}"), NOW)
@@ -110,7 +110,7 @@ def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
             assert read_bodies(store) == [b"kept"]
 
 
-def _open_torn(store_dir: StoreDirectory, position: int, size: int) -> Store | None:
+def _open_torn(store_dir: DataDir, position: int, size: int) -> Store | None:
     """The store opened after a tear; None when the tear has changed nothing."""
     store_dir.files = store_dir.files.copy()
     piece = store_dir.bytes_at(position, size)
@@ -120,7 +120,7 @@ def _open_torn(store_dir: StoreDirectory, position: int, size: int) -> Store | N
     return store_dir.open()
 
 
-def test_old_bytes_after_a_torn_tail_never_return(store_dir: StoreDirectory, store: Store) -> None:
+def test_old_bytes_after_a_torn_tail_never_return(store_dir: DataDir, store: Store) -> None:
     store.flush_all(NOW)
     appended = fill(store, 5)
     store_dir.bytes_at(appended[1].position, 4)[:] = bytes(4)
@@ -134,7 +134,7 @@ def test_old_bytes_after_a_torn_tail_never_return(store_dir: StoreDirectory, sto
 
 
 def test_records_after_damage_in_the_middle_are_kept(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     appended = fill(store, 120)
     before = read_bodies(store)
@@ -150,7 +150,7 @@ def test_records_after_damage_in_the_middle_are_kept(
 
 
 def test_a_scrub_finds_damage_before_a_reader(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     appended = fill(store, 120)
     before = read_bodies(store)
@@ -167,7 +167,7 @@ def test_a_scrub_finds_damage_before_a_reader(
 
 
 def test_damage_after_the_checkpoint_is_found_by_the_next_recovery(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 20)
     store.flush_all(NOW)
@@ -180,9 +180,7 @@ def test_damage_after_the_checkpoint_is_found_by_the_next_recovery(
     assert [lost.first for d in store.damage for lost in d.lost] == [19]
 
 
-def test_queues_are_made_again_when_their_files_are_gone(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_queues_are_made_again_when_their_files_are_gone(store_dir: DataDir, store: Store) -> None:
     fill(store, 120)
     before = read_bodies(store)
     store.close(NOW)
@@ -191,9 +189,7 @@ def test_queues_are_made_again_when_their_files_are_gone(
     assert read_bodies(store) == before
 
 
-def test_a_single_queue_is_made_again_after_a_crash(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_single_queue_is_made_again_after_a_crash(store_dir: DataDir, store: Store) -> None:
     fill(store, 30)
     fill(store, 30, topic="U")
     before = read_bodies(store)
@@ -228,7 +224,7 @@ def test_messages_are_found_by_key_and_by_unique_key(store: Store) -> None:
     assert store.indexed_position == store.end_position
 
 
-def test_the_index_is_whole_again_after_a_kill(store_dir: StoreDirectory, store: Store) -> None:
+def test_the_index_is_whole_again_after_a_kill(store_dir: DataDir, store: Store) -> None:
     fill(store, 30)
     store.dispatch(10)
     store.flush_all(NOW)
@@ -249,7 +245,7 @@ def test_a_query_examines_the_newest_of_very_many_messages_with_one_key(
     assert store.query("T", "U1", count_max=99, end_ms=NOW + 19).positions == []
 
 
-def test_an_index_that_was_deleted_is_made_again(store_dir: StoreDirectory, store: Store) -> None:
+def test_an_index_that_was_deleted_is_made_again(store_dir: DataDir, store: Store) -> None:
     fill(store, 30)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("index"))
@@ -257,9 +253,7 @@ def test_an_index_that_was_deleted_is_made_again(store_dir: StoreDirectory, stor
     assert len(store.query("T", "U1", count_max=100).positions) == 30
 
 
-def test_a_full_disk_is_an_error_and_stores_nothing(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_full_disk_is_an_error_and_stores_nothing(store_dir: DataDir, store: Store) -> None:
     fill(store, 3)
     store_dir.files.capacity = sum(store_dir.files.blocks.values())
     end = store.end_position
@@ -293,7 +287,7 @@ def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(store: Store
 
 
 def test_a_disk_that_does_not_keep_its_word_ends_writing(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append(draft(), NOW)
 
@@ -324,13 +318,13 @@ def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(store: Stor
     assert len(read_bodies(store)) == 200
 
 
-def removed(store_dir: StoreDirectory) -> set[str]:
+def removed(store_dir: DataDir) -> set[str]:
     """The numbers below which files of deleted topics wait to be deleted."""
     return set(store_dir.files.list(store_dir.path("consumequeue-removed")))
 
 
 def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_deleted(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     for _ in range(2):
         fill(store, 3)
@@ -350,7 +344,7 @@ def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_del
 
 
 def test_remaining_files_of_a_deleted_topic_are_logged_and_do_not_prevent_opening(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -373,7 +367,7 @@ def test_remaining_files_of_a_deleted_topic_are_logged_and_do_not_prevent_openin
 
 
 def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -396,7 +390,7 @@ def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 def test_unsynced_writes_of_a_killed_process_are_made_durable_by_the_next(
-    store_dir: StoreDirectory, store: Store, *, is_checkpointed: bool
+    store_dir: DataDir, store: Store, *, is_checkpointed: bool
 ) -> None:
     fill(store, 3)
     if is_checkpointed:
@@ -425,7 +419,7 @@ def test_a_closed_store_refuses_and_closing_again_does_nothing(store: Store) -> 
 
 @pytest.mark.parametrize("has_failed", [False, True])
 def test_a_closed_store_has_no_file_of_its_log_open(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, has_failed: bool
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, has_failed: bool
 ) -> None:  # fmt: skip
     open_writer, unclosed = store_dir.files.open_writer, list[str]()
 
@@ -446,7 +440,7 @@ def test_a_closed_store_has_no_file_of_its_log_open(
     assert unclosed == []
 
 
-def test_a_directory_is_held_by_one_store(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_directory_is_held_by_one_store(store_dir: DataDir, store: Store) -> None:
     with pytest.raises(StoreLocked, match="process 7"):
         store_dir.open()
     store.close(NOW)
@@ -466,7 +460,7 @@ def test_a_store_without_a_directory_is_in_memory() -> None:
 @example(seed=14610765, maps_max=2)  # the first record is lost, and with it all files of the log
 def test_power_loss_takes_nothing_that_was_flushed(seed: int, maps_max: int) -> None:
     """Sectors survive at random; what `flushed_position` covers is there, in order, dense."""
-    store_dir, random = StoreDirectory(), Random(seed)
+    store_dir, random = DataDir(), Random(seed)
     store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
     store = store_dir.open()
     model: Model = {}
@@ -509,7 +503,7 @@ def _write_at_random(store: Store, model: Model, random: Random) -> int:
 class StoreAndModel:
     """A store and its model, a dictionary of lists; every operation is done to both."""
 
-    def __init__(self, store_dir: StoreDirectory) -> None:
+    def __init__(self, store_dir: DataDir) -> None:
         self.store_dir, self.draft = store_dir, draft
         self.store = store_dir.open()
         self.model: dict[tuple[str, int], list[bytes]] = {}
@@ -564,7 +558,7 @@ OPERATIONS = st.lists(
 def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
     operations: list[tuple[Any, ...]], maps_max: int
 ) -> None:
-    store_dir = StoreDirectory()
+    store_dir = DataDir()
     store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
     pair = StoreAndModel(store_dir)
     for name, *arguments in operations:
@@ -578,7 +572,7 @@ def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
 
 
 def test_closing_does_not_wait_for_a_long_index(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.store.INDEX_AT_CLOSE_COUNT", 0)
     store = store_dir.open()

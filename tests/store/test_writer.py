@@ -2,7 +2,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store.conftest import NOW, Row, StoreDirectory, draft, fill, parts, read_bodies
+from tests.store.conftest import NOW, DataDir, Row, draft, fill, parts, read_bodies
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.store import Draft, Store
@@ -35,7 +35,7 @@ def test_every_field_of_a_draft_is_in_the_record(store: Store) -> None:
     assert store.read("Topic", 3, 0, wanted={-4}.__contains__).count == 1
 
 
-def test_a_batch_lies_in_one_piece(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_batch_lies_in_one_piece(store_dir: DataDir, store: Store) -> None:
     fill(store, 35)
     begin = store.end_position
     rows = [(n, b"x" * n, PAIR, -n) for n in range(9)]
@@ -58,14 +58,14 @@ def test_a_record_of_a_batch_is_the_same_as_one_sent_alone() -> None:
         b"body", "L" * 200, 2, flag=3, sys_flag=32, born_ms=NOW - 7, store_host=bytes(range(20)),
         reconsume_times=2, prepared_position=9,
     )  # fmt: skip
-    alone, together = StoreDirectory().open(), StoreDirectory().open()
+    alone, together = DataDir().open(), DataDir().open()
     alone.append(sent, NOW)
     together.append_batch(sent, parts([part_of(sent)]), NOW)
     assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
 def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     store.append(draft(b"x" * 6000), NOW)
     rows = [part_of(draft(b"%d" % n * 500)) for n in range(4)]
@@ -81,7 +81,7 @@ def test_a_batch_crosses_files_of_its_queue(store: Store) -> None:
     assert read_bodies(store) == [b"%d" % n for n in range(105)]
 
 
-def test_a_batch_longer_than_a_file_of_its_queue_fits(store_dir: StoreDirectory) -> None:
+def test_a_batch_longer_than_a_file_of_its_queue_fits(store_dir: DataDir) -> None:
     store_dir.config = msgspec.structs.replace(store_dir.config, log_file_size=1 << 20)
     store = store_dir.open()
     wanted = [b"%d" % n for n in range(333)]
@@ -122,9 +122,7 @@ def test_a_body_beyond_a_file_is_refused(store: Store) -> None:
     assert store.append(draft(b"x" * 7000), NOW).position == 0
 
 
-def test_prepared_and_rolled_back_records_take_no_offset(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_prepared_and_rolled_back_records_take_no_offset(store_dir: DataDir, store: Store) -> None:
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
@@ -138,7 +136,7 @@ def test_prepared_and_rolled_back_records_take_no_offset(
 
 
 def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     store.append(draft(b"x" * 6000), NOW)
     store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 100
@@ -154,9 +152,7 @@ def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
     assert [len(body) for body in read_bodies(store_dir.open_after_kill())] == [6000, 100, 3000]
 
 
-def forbid_maps(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str
-) -> None:
+def forbid_maps(store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str) -> None:
     """No more maps of these files."""
     map_file = store_dir.files.map
 
@@ -169,7 +165,7 @@ def forbid_maps(
 
 
 def test_a_message_whose_queue_cannot_be_written_is_taken_back(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append(draft(b"first", queue_id=1), NOW)
     before = store.end_position
@@ -187,7 +183,7 @@ def test_a_message_whose_queue_cannot_be_written_is_taken_back(
 
 @pytest.mark.parametrize(("count", "file"), [(10, 1000), (60, 2000)])
 def test_a_batch_that_cannot_be_written_to_its_queue_is_undone(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, count: int, file: int
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch, count: int, file: int
 ) -> None:
     for _ in range(45):
         store.append(draft(), NOW)
@@ -223,7 +219,7 @@ def test_an_append_that_cannot_be_undone_ends_writing(
 
 
 def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, opened = store_dir.open_parts()
     queue = opened.queues.obtain("T", 0)

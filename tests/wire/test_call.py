@@ -1,5 +1,3 @@
-"""Common properties of all calls and replies."""
-
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ import pytest
 from roquet.wire import calls
 from roquet.wire.call import NOT_FIELDS, Call, Int, Long, Reply
 from roquet.wire.codes import RequestCode, ResponseCode
-from roquet.wire.header_codec import HEADER_CODECS
+from roquet.wire.fields import HEADER_CODECS
 
 
 def subclasses(root: Any) -> Iterator[Any]:

@@ -6,14 +6,7 @@ import pytest
 from tests.vector_lines import vector_lines
 
 from roquet.wire import codes
-from roquet.wire.codes import (
-    VERSION_GO_AWAY,
-    VERSION_STANDARD_JSON,
-    Language,
-    RequestCode,
-    ResponseCode,
-    release_of,
-)
+from roquet.wire import codes as wire
 
 LINES = vector_lines("codes.jsonl")
 
@@ -24,7 +17,8 @@ def captured(kind: str, key: str = "code") -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ours"), [("request", RequestCode), ("response", ResponseCode), ("language", Language)]
+    ("kind", "ours"),
+    [("request", wire.RequestCode), ("response", wire.ResponseCode), ("language", wire.Language)],
 )
 def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
     apache = captured(kind)
@@ -33,11 +27,11 @@ def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
 
 def test_the_codes_that_clients_of_today_send_are_all_known() -> None:
     first = {name: n for name, n in captured("request").items() if n < 48 or 200_000 < n < 200_060}
-    assert set(first.values()) <= set(RequestCode)
+    assert set(first.values()) <= set(wire.RequestCode)
 
 
 def test_every_language_has_its_place_in_the_compact_form() -> None:
-    assert [language.value for language in Language] == list(range(len(Language)))
+    assert [language.value for language in wire.Language] == list(range(len(wire.Language)))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +53,8 @@ def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
         (513, "5.5.0"),
         (512, "5.5.0-snapshot"),
         (511, "5.4.9"),
-        (VERSION_GO_AWAY, "5.3.1"),
-        (VERSION_STANDARD_JSON, "4.9.4"),
+        (wire.VERSION_GO_AWAY, "5.3.1"),
+        (wire.VERSION_STANDARD_JSON, "4.9.4"),
         (121, None),
         (0, None),
         (-7, None),
@@ -68,4 +62,4 @@ def test_versions_are_places_in_javas_list(ours: int, name: str) -> None:
     ],
 )
 def test_a_number_stands_for_a_release(number: int, release: str | None) -> None:
-    assert release_of(number) == release
+    assert wire.release_of(number) == release

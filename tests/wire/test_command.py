@@ -20,6 +20,8 @@ from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 ENCODED = vector_pairs("headers.jsonl", "encode")
 DECODED = vector_pairs("headers.jsonl", "decode")
 
+pytestmark = pytest.mark.usefixtures("form")
+
 DEEP = 9_000 if sys.version_info < (3, 13) else 90_000
 """Levels that the first look at a header takes, and the second does not. Python 3.13 takes 9,000 as
 the text of a value, and from 3.14 on only the thread's stack limits them."""

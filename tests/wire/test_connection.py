@@ -6,27 +6,21 @@ from hypothesis import strategies as st
 
 from roquet.model.errors import RemoteProtocolError
 from roquet.wire import connection
+from roquet.wire import connection as wire
 from roquet.wire.call import Reply
 from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.calls.offset import MinOffset, OffsetReply
 from roquet.wire.codes import Language, SerializeType
 from roquet.wire.command import Command, decode
-from roquet.wire.connection import (
-    OPAQUE_MAX,
-    Connection,
-    ConnectionEvent,
-    ReplyReceived,
-    RequestReceived,
-)
 from roquet.wire.fields import decode_call, decode_reply, encode_reply
 from roquet.wire.frame import FrameReader
 
 ASK = MinOffset(topic="t", queue_id=0)
 
 
-def served(stream: bytes, step: int = 0) -> list[ConnectionEvent]:
+def served(stream: bytes, step: int = 0) -> list[wire.ConnectionEvent]:
     """Events of a server for these bytes, in chunks if asked to."""
-    server, step = Connection(), step or max(len(stream), 1)
+    server, step = wire.Connection(), step or max(len(stream), 1)
     pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
     return [event for piece in pieces for event in server.receive_data(piece)]
 
@@ -37,13 +31,13 @@ def answered(stream: bytes, offset: int = 5) -> list[bytes]:
 
 
 def test_a_request_and_its_answer_find_each_other() -> None:
-    client = Connection()
+    client = wire.Connection()
     opaque, stream = client.send_call(ASK, deadline_ms=100)
     (asked,) = served(stream)
-    assert isinstance(asked, RequestReceived)
+    assert isinstance(asked, wire.RequestReceived)
     assert decode_call(asked.command, MinOffset) == ASK
     (answer,) = client.receive_data(answered(stream)[0])
-    assert isinstance(answer, ReplyReceived)
+    assert isinstance(answer, wire.ReplyReceived)
     assert (answer.entry.opaque, answer.entry.call) == (opaque, ASK)
     assert decode_reply(answer.command, OffsetReply) == OffsetReply(offset=5)
     assert client.pending == 0
@@ -51,7 +45,7 @@ def test_a_request_and_its_answer_find_each_other() -> None:
 
 @given(st.permutations(range(6)), st.integers(1, 40))
 def test_answers_may_come_in_any_order_and_in_any_pieces(order: list[int], step: int) -> None:
-    client = Connection()
+    client = wire.Connection()
     streams = [client.send_call(ASK, 100)[1] for _ in order]
     answers = [answered(stream, offset=n)[0] for n, stream in enumerate(streams)]
     stream = b"".join(answers[n] for n in order)
@@ -60,29 +54,29 @@ def test_answers_may_come_in_any_order_and_in_any_pieces(order: list[int], step:
     offsets = {
         event.entry.opaque: int(event.command.ext["offset"])
         for event in events
-        if isinstance(event, ReplyReceived)
+        if isinstance(event, wire.ReplyReceived)
     }
     assert offsets == {n: n for n in order}
 
 
 @given(st.integers(1, 60))
 def test_any_split_gives_the_same_requests(step: int) -> None:
-    client = Connection()
+    client = wire.Connection()
     stream = b"".join(client.send_call(ASK)[1] for _ in range(4))
     assert [event.command.opaque for event in served(stream, step)] == [0, 1, 2, 3]
 
 
 def test_both_ends_may_ask() -> None:
-    client, server = Connection(), Connection()
+    client, server = wire.Connection(), wire.Connection()
     _, notice = server.send_call(ConsumersChanged(consumer_group="g"), oneway=True)
     (event,) = client.receive_data(notice)
-    assert isinstance(event, RequestReceived)
+    assert isinstance(event, wire.RequestReceived)
     assert event.command.is_oneway
     assert server.pending == 0, "nobody waits for the answer to a one-way call"
 
 
 def test_a_reply_without_a_pending_call_is_ignored() -> None:
-    client = Connection()
+    client = wire.Connection()
     opaque, stream = client.send_call(ASK, 100)
     (answer,) = answered(stream)
     client.forget(opaque)
@@ -92,13 +86,13 @@ def test_a_reply_without_a_pending_call_is_ignored() -> None:
 
 
 def test_an_answer_counts_once() -> None:
-    client = Connection()
+    client = wire.Connection()
     (answer,) = answered(client.send_call(ASK, 100)[1])
     assert len(client.receive_data(answer + answer)) == 1
 
 
 def test_calls_expire_at_their_deadline_and_not_before() -> None:
-    client = Connection()
+    client = wire.Connection()
     first, _ = client.send_call(ASK, deadline_ms=100)
     second, stream = client.send_call(ASK, deadline_ms=101)
     assert client.expire(99) == []
@@ -109,7 +103,7 @@ def test_calls_expire_at_their_deadline_and_not_before() -> None:
 
 
 def test_the_next_deadline_is_the_earliest() -> None:
-    client = Connection()
+    client = wire.Connection()
     assert client.next_deadline() is None
     client.send_call(ASK, deadline_ms=200)
     client.send_call(ASK, deadline_ms=100)
@@ -119,7 +113,7 @@ def test_the_next_deadline_is_the_earliest() -> None:
 
 
 def test_closing_names_the_calls_that_get_no_answer() -> None:
-    client = Connection()
+    client = wire.Connection()
     opaque, _ = client.send_call(ASK, deadline_ms=7)
     (left,) = client.close()
     assert (left.opaque, left.call, left.deadline_ms) == (opaque, ASK, 7)
@@ -127,14 +121,14 @@ def test_closing_names_the_calls_that_get_no_answer() -> None:
 
 
 def test_numbers_begin_again_after_the_last() -> None:
-    client = Connection(first_opaque=OPAQUE_MAX - 1)
+    client = wire.Connection(first_opaque=wire.OPAQUE_MAX - 1)
     taken = [client.send_call(ASK, 100)[0] for _ in range(3)]
-    assert taken == [OPAQUE_MAX - 1, OPAQUE_MAX, 0]
+    assert taken == [wire.OPAQUE_MAX - 1, wire.OPAQUE_MAX, 0]
 
 
 def test_a_number_that_still_waits_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "OPAQUE_MAX", 2)
-    client = Connection()
+    client = wire.Connection()
     for _ in range(3):
         client.send_call(ASK, 100)
     client.forget(1)
@@ -142,7 +136,9 @@ def test_a_number_that_still_waits_is_skipped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_connection_uses_its_language_version_and_format() -> None:
-    client = Connection(language=Language.JAVA, version=401, serialize_type=SerializeType.ROCKETMQ)
+    client = wire.Connection(
+        language=Language.JAVA, version=401, serialize_type=SerializeType.ROCKETMQ
+    )
     (frame,) = FrameReader().feed(client.send_call(ASK)[1])
     command = decode(frame)
     assert (command.language, command.version) == (Language.JAVA, 401)
@@ -151,6 +147,6 @@ def test_a_connection_uses_its_language_version_and_format() -> None:
 
 def test_foreign_bytes_end_the_connection() -> None:
     with pytest.raises(RemoteProtocolError, match="limit 16"):
-        Connection(size_max=16).receive_data(b"\x00\x00\x00\x11")
+        wire.Connection(size_max=16).receive_data(b"\x00\x00\x00\x11")
     with pytest.raises(RemoteProtocolError, match="JSON"):
-        Connection().receive_data(b"\x00\x00\x00\x06\x00\x00\x00\x02ab")
+        wire.Connection().receive_data(b"\x00\x00\x00\x06\x00\x00\x00\x02ab")

@@ -1,5 +1,3 @@
-"""Frames from a stream in any chunks."""
-
 import struct
 
 import pytest
@@ -7,17 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, RemoteProtocolError
-from roquet.wire.frame import (
-    FRAME_SIZE_MAX,
-    HEADER_READ_MAX,
-    HEADER_SIZE_MAX,
-    LOG_BODY_SIZE_MAX,
-    FrameReader,
-    FrameSplitter,
-    checked_body_size,
-    header_end,
-    join_frame,
-)
+from roquet.wire import frame as wire
 
 frames = st.binary(min_size=4, max_size=40)
 
@@ -28,7 +16,7 @@ def with_length(frame: bytes) -> bytes:
 
 def test_a_frame_over_the_limit_is_the_peers_fault() -> None:
     with pytest.raises(RemoteProtocolError, match="limit 16"):
-        FrameReader(size_max=16).feed(b"\x00\x00\x00\x11")
+        wire.FrameReader(size_max=16).feed(b"\x00\x00\x00\x11")
 
 
 @pytest.mark.parametrize(
@@ -40,37 +28,37 @@ def test_a_frame_over_the_limit_is_the_peers_fault() -> None:
 )
 def test_what_another_protocol_begins_with_is_named(begun: bytes, words: str) -> None:
     with pytest.raises(RemoteProtocolError, match=words):
-        list(FrameReader().feed(begun))
+        list(wire.FrameReader().feed(begun))
 
 
 def test_a_frame_at_the_limit_is_read() -> None:
-    assert FrameReader(size_max=16).feed(with_length(b"x" * 16)) == [b"x" * 16]
+    assert wire.FrameReader(size_max=16).feed(with_length(b"x" * 16)) == [b"x" * 16]
 
 
 def test_the_limit_is_what_java_peers_accept() -> None:
-    assert FRAME_SIZE_MAX == 16_777_216
-    FrameReader().feed(struct.pack(">I", FRAME_SIZE_MAX))
+    assert wire.FRAME_SIZE_MAX == 16_777_216
+    wire.FrameReader().feed(struct.pack(">I", wire.FRAME_SIZE_MAX))
     with pytest.raises(RemoteProtocolError, match="limit 16777216"):
-        FrameReader().feed(struct.pack(">I", FRAME_SIZE_MAX + 1))
+        wire.FrameReader().feed(struct.pack(">I", wire.FRAME_SIZE_MAX + 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_a_frame_without_room_for_its_header_word_is_refused(size: int) -> None:
     with pytest.raises(RemoteProtocolError, match="at least 4"):
-        FrameReader().feed(struct.pack(">I", size))
+        wire.FrameReader().feed(struct.pack(">I", size))
 
 
 def test_a_length_with_its_sign_bit_set_is_refused_at_once() -> None:
     with pytest.raises(RemoteProtocolError, match="over the limit"):
-        FrameReader().feed(b"GET / HTTP/1.1\r\n")
+        wire.FrameReader().feed(b"GET / HTTP/1.1\r\n")
     with pytest.raises(RemoteProtocolError, match="over the limit"):
-        FrameReader().feed(b"\xff\xff\xff\xff")
+        wire.FrameReader().feed(b"\xff\xff\xff\xff")
 
 
 @given(st.lists(frames, max_size=6), st.lists(st.integers(1, 30), min_size=1))
 def test_any_split_gives_the_same_frames(sent: list[bytes], steps: list[int]) -> None:
     stream = b"".join(map(with_length, sent))
-    reader, got, at = FrameReader(), [], 0
+    reader, got, at = wire.FrameReader(), [], 0
     for turn in range(len(stream)):
         step = steps[turn % len(steps)]
         got += reader.feed(stream[at : at + step])
@@ -80,7 +68,7 @@ def test_any_split_gives_the_same_frames(sent: list[bytes], steps: list[int]) ->
 
 
 def test_half_a_frame_waits_for_the_rest() -> None:
-    reader = FrameReader()
+    reader = wire.FrameReader()
     assert reader.feed(b"\x00\x00") == []
     assert reader.pending == 2
     assert reader.feed(b"\x00\x05abc") == []
@@ -90,7 +78,7 @@ def test_half_a_frame_waits_for_the_rest() -> None:
 
 
 def test_an_empty_chunk_changes_nothing() -> None:
-    reader = FrameReader()
+    reader = wire.FrameReader()
     assert reader.feed(b"") == []
     reader.feed(b"\x00")
     assert reader.feed(b"") == []
@@ -99,15 +87,15 @@ def test_an_empty_chunk_changes_nothing() -> None:
 
 def test_a_big_frame_in_many_chunks_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[int] = []
-    split = FrameReader.split
+    split = wire.FrameReader.split
 
-    def counted(reader: FrameReader, buffer: bytes) -> list[bytes]:
+    def counted(reader: wire.FrameReader, buffer: bytes) -> list[bytes]:
         cuts.append(len(buffer))
         return split(reader, buffer)
 
-    monkeypatch.setattr(FrameReader, "split", counted)
+    monkeypatch.setattr(wire.FrameReader, "split", counted)
     stream = with_length(b"x" * 1_000_000)
-    reader = FrameReader()
+    reader = wire.FrameReader()
     chunks = [stream[at : at + 1000] for at in range(0, len(stream), 1000)]
     got = [frame for chunk in chunks for frame in reader.feed(chunk)]
     assert [len(frame) for frame in got] == [1_000_000]
@@ -116,40 +104,40 @@ def test_a_big_frame_in_many_chunks_is_joined_once(monkeypatch: pytest.MonkeyPat
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 255))
 def test_joined_frames_split_again(header: bytes, body: bytes, kind: int) -> None:
-    whole = join_frame(header, body, kind)
-    (frame,) = FrameReader().feed(whole)
-    end = header_end(frame)
+    whole = wire.join_frame(header, body, kind)
+    (frame,) = wire.FrameReader().feed(whole)
+    end = wire.header_end(frame)
     assert (frame[0], frame[4:end], frame[end:]) == (kind, header, body)
 
 
 def test_a_frame_is_laid_out_as_drawn() -> None:
-    assert join_frame(b"{}", b"body", 1) == b"\x00\x00\x00\x0a\x01\x00\x00\x02{}body"
+    assert wire.join_frame(b"{}", b"body", 1) == b"\x00\x00\x00\x0a\x01\x00\x00\x02{}body"
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x03{}"])
 def test_a_header_longer_than_its_frame_is_the_peers_fault(frame: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        header_end(frame)
+        wire.header_end(frame)
 
 
 def test_a_header_that_its_length_cannot_say_is_never_sent() -> None:
-    with pytest.raises(MessageIllegal, match=str(HEADER_SIZE_MAX)):
-        join_frame(bytes(HEADER_SIZE_MAX + 1), b"")
+    with pytest.raises(MessageIllegal, match=str(wire.HEADER_SIZE_MAX)):
+        wire.join_frame(bytes(wire.HEADER_SIZE_MAX + 1), b"")
 
 
 def test_a_header_is_read_up_to_256_kib() -> None:
-    frame = struct.pack(">I", HEADER_READ_MAX) + bytes(HEADER_READ_MAX)
-    assert header_end(frame) == HEADER_READ_MAX + 4
-    frame = struct.pack(">I", HEADER_READ_MAX + 1) + bytes(HEADER_READ_MAX + 1)
+    frame = struct.pack(">I", wire.HEADER_READ_MAX) + bytes(wire.HEADER_READ_MAX)
+    assert wire.header_end(frame) == wire.HEADER_READ_MAX + 4
+    frame = struct.pack(">I", wire.HEADER_READ_MAX + 1) + bytes(wire.HEADER_READ_MAX + 1)
     with pytest.raises(RemoteProtocolError, match="2621441 bytes is over the limit 2621440"):
-        header_end(frame)
+        wire.header_end(frame)
 
 
 prefixed_frames = st.binary(max_size=40).map(lambda body: bytes([len(body), 7]) + body)
 
 
-def splitter() -> FrameSplitter:
-    return FrameSplitter(2, lambda buffer, at: 2 + buffer[at])
+def splitter() -> wire.FrameSplitter:
+    return wire.FrameSplitter(2, lambda buffer, at: 2 + buffer[at])
 
 
 @given(st.lists(prefixed_frames, max_size=6), st.lists(st.integers(1, 30), min_size=1))
@@ -176,8 +164,8 @@ def test_half_a_frame_of_a_replication_stream_waits_for_the_rest() -> None:
 
 
 def test_the_log_of_one_frame_is_limited() -> None:
-    assert checked_body_size(0) == 0
-    assert checked_body_size(LOG_BODY_SIZE_MAX) == LOG_BODY_SIZE_MAX == 4_194_304
-    for size in (-1, LOG_BODY_SIZE_MAX + 1):
+    assert wire.checked_body_size(0) == 0
+    assert wire.checked_body_size(wire.LOG_BODY_SIZE_MAX) == wire.LOG_BODY_SIZE_MAX == 4_194_304
+    for size in (-1, wire.LOG_BODY_SIZE_MAX + 1):
         with pytest.raises(RemoteProtocolError, match=f"{size} bytes of log"):
-            checked_body_size(size)
+            wire.checked_body_size(size)

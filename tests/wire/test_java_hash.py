@@ -1,5 +1,3 @@
-"""Java's hash codes, against Java."""
-
 from typing import Any
 
 import pytest

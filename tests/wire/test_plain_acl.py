@@ -1,5 +1,3 @@
-"""plain_acl.yml, decoded."""
-
 from contextlib import suppress
 from pathlib import Path
 

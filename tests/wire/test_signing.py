@@ -31,6 +31,8 @@ from roquet.wire.signing import (
     text_fields,
 )
 
+pytestmark = pytest.mark.usefixtures("form")
+
 LINES = vector_lines("sign.jsonl")
 KEYS = Credentials(access_key="ak", secret_key="sk", security_token="token")
 
@@ -153,8 +155,6 @@ def test_what_strangers_send_does_not_fill_the_memory_of_a_key() -> None:
     assert key.signature({"b": "2", "a": "1"}, b"") == before
     assert key.signature({}, b"") == b64encode(digest(b"s", b"", "sha1")).decode()
 
-
-pytestmark = pytest.mark.usefixtures("form")
 
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 

@@ -19,7 +19,10 @@ import pyarrow as pa
 from roquet.broker.ingest import property_normalizer
 from roquet.rules import sql92
 from roquet.store.key_index import dispatch
-from roquet.wire import compact
+from roquet.wire import command, compact
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.fields import HEADER_CODECS
 from roquet.wire.records import batch, partial_decode, record
 
 EDGES: Final = (
@@ -303,6 +306,31 @@ def pack_pairs(r: Random) -> Case:
     return Case((damage(r, b"".join(parts)),), msgspec.msgpack.decode)
 
 
+def decode(r: Random) -> Case:
+    """A frame in either form, as written by us or by Java, often damaged."""
+    names = ("a", "topic", "b", "n", "queueId", r.choice(NAMES))
+    ext = {r.choice(names): r.choice(WORDS[:9] + WORDS[11:]) for _ in range(r.randrange(5))}
+    fields = {name: value for name, value in ext.items() if name and value}
+    code, opaque = r.choice((10, 310, -1, 3_442, number(r))), number(r)
+    flag, remark = r.choice((0, 0, 1, 2)), r.choice((None, None, "FOUND", "é"))
+    body, kind = body_of(r), r.randrange(2)
+    if kind == 0 and r.random() < 0.7:
+        header = {
+            "code": code, "extFields": ext, "flag": flag, "language": r.choice(("JAVA", "GO", "X")),
+            "opaque": opaque, "serializeTypeCurrentRPC": "JSON", "version": number(r),
+        }  # fmt: skip
+        items = [item for item in header.items() if r.random() < 0.95]
+        raw = json.dumps(dict(items), separators=(",", ":") if r.random() < 0.9 else None).encode()
+        frame = len(raw).to_bytes(4, "big") + raw + body
+    else:
+        written = command.Command(
+            code & 0x7FFF, r.randrange(14), 513, opaque & 0x7FFF_FFFF, flag, remark, fields, body,
+            kind,
+        )  # fmt: skip
+        frame = command.encode(written)[4:]
+    return Case((damage(r, frame) if r.random() < 0.5 else frame,))
+
+
 SIGNED_NAMES: Final = (
     "AccessKey", "Signature", "a", "b", "aa", "ab", "topic", "queueId", "Sig", "SignatureX", "",
     "é", "_UNIQUE_KEY_QUERY", "~",
@@ -344,6 +372,28 @@ def _pairs(r: Random, pairs: list[tuple[str, str]]) -> compact.PackedFields | ms
         return compact.read_pairs(damage(r, written) if r.random() < 0.3 else written)
     except (struct.error, UnicodeDecodeError):
         return msgspec.Raw(b"null")
+
+
+def encode_frame(r: Random) -> Case:
+    """The frame of a call or a reply, with texts and numbers of which some do not fit."""
+    text = r.choice((*WORDS, "a\x01b\x02", '"', "\\", "\x7f", "x" * r.choice((255, 4_000, 70_000))))
+    odd: Any = r.choice((0, 0, True, None, 1.0))
+    value = r.choice((
+        Send(producer_group="g", topic=text, queue_id=number(r), born_timestamp=number(r, 64),
+             properties=r.choice(WORDS), batch=r.random() < 0.5,
+             broker_name=r.choice((None, text))),
+        SendReply(msg_id=text, queue_id=number(r), transaction_id=r.choice((None, text))),
+        PullReply(next_begin_offset=number(r, 64), min_offset=0, max_offset=r.choice(EDGES)),
+        Pull(consumer_group=text, topic="t", queue_id=odd,
+             queue_offset=number(r, 64), max_msg_nums=32, sys_flag=3, commit_offset=0,
+             suspend_timeout_millis=0, sub_version=0),
+    ))  # fmt: skip
+    body = r.choice((b"", body_of(r), memoryview(body_of(r)), None))
+    return Case((
+        value, HEADER_CODECS[type(value)], r.randrange(2), number(r), r.randrange(4), number(r),
+        r.choice((3, 3, 13, 14, -1, 256)), r.choice((513, number(r))),
+        r.choice((None, "", "FOUND", text)), body,
+    ))  # fmt: skip
 
 
 def offset_message_ids(r: Random) -> Case:
@@ -612,7 +662,7 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
-        entry_columns, sum_sizes, contains, join_entries, join_ranges,
+        entry_columns, sum_sizes, contains, decode, encode_frame, join_entries, join_ranges,
         join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
         plain_records, signed_header,

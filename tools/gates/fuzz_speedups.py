@@ -35,7 +35,7 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import dispatch, index
 from roquet.store.replication import queue_builder
-from roquet.wire import compact, signing
+from roquet.wire import command, compact, fields, signing
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -59,8 +59,8 @@ ENVIRONMENT: Final = {
 FORMS: Final[dict[str, Any]] = {
     form.__name__: form
     for form in (
-        batch.item_columns, batch.encode_items, compact.pack_pairs,
-        log.join_ranges, message_id.offset_message_ids, record.pack,
+        batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
+        fields.encode_frame, log.join_ranges, message_id.offset_message_ids, record.pack,
         record.pack_batch, record.whole_records, partial_decode.property_finder,
         partial_decode.property_positions, record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, dispatch.key_hashes,

@@ -24,11 +24,12 @@ from roquet.rules.election.lease import (
     LeaseRequest,
     LeaseTerms,
     MasterLease,
+    StricterRule,
     assumed_lease,
     grant_lease,
+    next_logs_needed,
     released_lease,
 )
-from roquet.rules.election.logs_needed import StricterRule, next_logs_needed
 from roquet.wire.codes import ResponseCode
 
 NOT_LEADER: Final = "The controller is not in leader state"

@@ -29,9 +29,6 @@ REMOVE_TAG: Final = "d"
 OFFSET_SEPARATOR: Final = ","
 """Follows each offset of an op message; brokers of version 4 write one offset and nothing else."""
 
-OFFSET_DIGITS_MAX: Final = 19
-"""Digits of a 64-bit number: a longer text is not an offset."""
-
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _OFFSET: Final = re.compile(rb"[0-9]{1,19}")
 

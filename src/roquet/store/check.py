@@ -290,14 +290,7 @@ class _Check:
     # -- index -------------------------------------------------------------------------------
 
     def _check_index(self, commit_log: CommitLog) -> None:
-        config = self._config
-        index = KeyIndex(
-            self._pool,
-            self._directory / "index",
-            config.index_slots,
-            config.index_entries,
-            config.index_step,
-        )
+        index = KeyIndex(self._pool, self._directory / "index", self._config)
         if fault := index.load(self._files.list(self._directory / "index")):
             self._report(f"{fault}: the index is rebuilt from there when opened")
         odd = 0

@@ -10,7 +10,7 @@ import msgspec
 from roquet.model.errors import FieldError, RecordError, StoreError
 from roquet.store.commit_log.log import BLANK_SIZE, CommitLog
 from roquet.store.config import StoreConfig
-from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.directory_lock import store_errors
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.key_index.index import IndexFile
@@ -116,9 +116,7 @@ def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Dump
 def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
     """The head, then the entries in order of insertion."""
     right = INDEX_HEAD.size + config.index_slots * 4 + config.index_entries * 20
-    index = IndexFile(
-        _map(path, size, files), config.index_slots, config.index_entries, config.index_step
-    )
+    index = IndexFile(_map(path, size, files), config)
     index.load()
     yield {
         "kind": "index",
@@ -147,10 +145,8 @@ def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator
 
 
 def _read(path: Path, files: Files) -> bytes:
-    try:
+    with store_errors(path):
         return files.read(path)
-    except OSError as error:
-        raise store_error(path, error) from error
 
 
 def _checkpoint(path: Path, _: int, files: Files, __: StoreConfig) -> Iterator[DumpItem]:

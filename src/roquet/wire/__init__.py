@@ -3,7 +3,7 @@
 From the socket up:
 
     frame → command → fields → calls/        a request or reply, from bytes to a typed value
-    compact, header_codec                    the binary header; encoders derived from classes
+    compact                                  the binary header
     connection                               numbers requests, matches replies (no I/O)
     calls/                                   every request, with its reply and bodies
     records/                                 the message record, as on the disk and in replies

@@ -22,6 +22,7 @@ from roquet.wire.compact import (
 )
 from roquet.wire.frame import HEADER_READ_MAX, HEADER_SIZE_MAX, WORD_SIZE, header_end, join_frame
 from roquet.wire.records.property_text import readable_text
+from roquet.wire.records.speedups import compiled
 
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -112,6 +113,7 @@ class _JsonHeader(msgspec.Struct):
 _decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
 
 
+@compiled
 def decode(frame: bytes) -> Command:
     """Decode one frame, given without its length word."""
     kind = frame[0] if frame else JSON

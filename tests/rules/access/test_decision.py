@@ -1,21 +1,8 @@
-"""Decisions on requests."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.access import (
-    AccessDecision,
-    AccessTables,
-    Acl,
-    Action,
-    PolicyEntry,
-    PolicyType,
-    Resource,
-    ResourceType,
-    User,
-    UserType,
-)
+from roquet.model import access
 from roquet.rules.access.changes import policy_entry
 from roquet.rules.access.decision import (
     DENIED,
@@ -29,16 +16,20 @@ from roquet.rules.access.decision import (
 IP = "127.0.0.1"
 
 
-def entry(resource: str, actions: str, decision: str = "Allow", sources: str = "") -> PolicyEntry:
+def entry(
+    resource: str, actions: str, decision: str = "Allow", sources: str = ""
+) -> access.PolicyEntry:
     return policy_entry(resource, actions.split(), sources.split(), decision)
 
 
-def asking(resource: str, *actions: Action) -> AccessRequest:
+def asking(resource: str, *actions: access.Action) -> AccessRequest:
     kind, _, name = resource.partition(":")
-    return AccessRequest(Resource(ResourceType(kind), name), actions or (Action.PUB,))
+    return AccessRequest(
+        access.Resource(access.ResourceType(kind), name), actions or (access.Action.PUB,)
+    )
 
 
-ERIN = Acl(
+ERIN = access.Acl(
     custom=(
         entry("Topic:dup", "Pub"),
         entry("Topic:dup", "Pub", "Deny"),
@@ -56,48 +47,51 @@ ERIN = Acl(
 @pytest.mark.parametrize(
     ("resource", "action", "allowed"),
     [
-        ("Topic:dup", Action.PUB, False),
-        ("Topic:ax", Action.PUB, False),
-        ("Topic:abx", Action.PUB, True),
-        ("Topic:abc", Action.PUB, False),
-        ("Topic:zzz", Action.PUB, True),
-        ("Group:gg", Action.SUB, False),
+        ("Topic:dup", access.Action.PUB, False),
+        ("Topic:ax", access.Action.PUB, False),
+        ("Topic:abx", access.Action.PUB, True),
+        ("Topic:abc", access.Action.PUB, False),
+        ("Topic:zzz", access.Action.PUB, True),
+        ("Group:gg", access.Action.SUB, False),
     ],
 )
-def test_the_closest_entry_decides(resource: str, action: Action, allowed: bool) -> None:
+def test_the_closest_entry_decides(resource: str, action: access.Action, allowed: bool) -> None:
     verdict = by_policies(ERIN, asking(resource, action), IP)
     assert verdict.is_allowed == allowed
     assert (verdict.reason == DENIED) == (not allowed)
 
 
 def test_the_default_policy_counts_where_no_custom_entry_matches() -> None:
-    acl = Acl(custom=(entry("Topic:a", "Pub"),), default=(entry("Topic:*", "Sub"),))
-    assert by_policies(acl, asking("Topic:a", Action.SUB), IP).policy is PolicyType.DEFAULT
-    assert by_policies(acl, asking("Topic:a"), IP).policy is PolicyType.CUSTOM
+    acl = access.Acl(custom=(entry("Topic:a", "Pub"),), default=(entry("Topic:*", "Sub"),))
+    assert (
+        by_policies(acl, asking("Topic:a", access.Action.SUB), IP).policy
+        is access.PolicyType.DEFAULT
+    )
+    assert by_policies(acl, asking("Topic:a"), IP).policy is access.PolicyType.CUSTOM
     assert by_policies(acl, asking("Topic:b"), IP).reason == NO_POLICY
 
 
 def test_an_entry_for_other_actions_says_nothing() -> None:
-    acl = Acl(custom=(entry("Topic:a", "Sub", "Deny"), entry("Topic:*", "Pub")))
+    acl = access.Acl(custom=(entry("Topic:a", "Sub", "Deny"), entry("Topic:*", "Pub")))
     assert by_policies(acl, asking("Topic:a"), IP).is_allowed
 
 
 def test_one_of_several_actions_is_enough() -> None:
-    acl = Acl(custom=(entry("Topic:a", "Get"),))
-    assert by_policies(acl, asking("Topic:a", Action.SUB, Action.GET), IP).is_allowed
+    acl = access.Acl(custom=(entry("Topic:a", "Get"),))
+    assert by_policies(acl, asking("Topic:a", access.Action.SUB, access.Action.GET), IP).is_allowed
 
 
 def test_an_entry_counts_for_its_source_addresses_alone() -> None:
-    acl = Acl(custom=(entry("Topic:a", "Pub", sources="10.0.0.0/8 fe80::/10"),))
+    acl = access.Acl(custom=(entry("Topic:a", "Pub", sources="10.0.0.0/8 fe80::/10"),))
     assert by_policies(acl, asking("Topic:a"), "10.9.9.9").is_allowed
     assert by_policies(acl, asking("Topic:a"), IP).reason == NO_POLICY
 
 
 def test_super_users_need_no_policy_and_unknown_ones_have_none() -> None:
-    root = User(name="root", password="p", user_type=UserType.SUPER)
-    normal = User(name="bob", password="p")
-    tables = AccessTables(users={"root": root, "bob": normal})
-    request = asking("Cluster:c", Action.UPDATE)
+    root = access.User(name="root", password="p", user_type=access.UserType.SUPER)
+    normal = access.User(name="bob", password="p")
+    tables = access.AccessTables(users={"root": root, "bob": normal})
+    request = asking("Cluster:c", access.Action.UPDATE)
     assert decide(tables, "root", request, IP).is_allowed
     refused = decide(tables, "bob", request, IP)
     assert refusal_text("bob", request, IP, refused) == (
@@ -116,37 +110,37 @@ ENTRIES = st.builds(
     st.sampled_from(["", "127.0.0.0/8", "10.0.0.0/8"]),
 )
 ACLS = st.builds(
-    lambda custom, default: Acl(custom=tuple(custom), default=tuple(default)),
+    lambda custom, default: access.Acl(custom=tuple(custom), default=tuple(default)),
     st.lists(ENTRIES, max_size=5),
     st.lists(ENTRIES, max_size=3),
 )
 REQUESTS = st.builds(
     asking,
     st.sampled_from(["Topic:a", "Topic:ab", "Topic:abc", "Group:g"]),
-    st.sampled_from(Action),
+    st.sampled_from(access.Action),
 )
 
 
 @given(ACLS, REQUESTS)
 def test_nothing_is_allowed_without_an_entry_that_allows_it(
-    acl: Acl, request: AccessRequest
+    acl: access.Acl, request: AccessRequest
 ) -> None:
     verdict = by_policies(acl, request, IP)
     if verdict.is_allowed:
         assert verdict.entry is not None
-        assert verdict.entry.decision is AccessDecision.ALLOW
+        assert verdict.entry.decision is access.AccessDecision.ALLOW
         assert verdict.entry in (*acl.custom, *acl.default)
 
 
 @given(ACLS, REQUESTS)
-def test_the_order_of_entries_does_not_matter(acl: Acl, request: AccessRequest) -> None:
-    turned = Acl(custom=acl.custom[::-1], default=acl.default[::-1])
+def test_the_order_of_entries_does_not_matter(acl: access.Acl, request: AccessRequest) -> None:
+    turned = access.Acl(custom=acl.custom[::-1], default=acl.default[::-1])
     before, after = by_policies(acl, request, IP), by_policies(turned, request, IP)
     assert (before.is_allowed, before.reason) == (after.is_allowed, after.reason)
 
 
 @given(ACLS, REQUESTS)
-def test_a_denial_of_the_very_resource_is_final(acl: Acl, request: AccessRequest) -> None:
+def test_a_denial_of_the_very_resource_is_final(acl: access.Acl, request: AccessRequest) -> None:
     denial = entry(str(request.resource), "All", "Deny")
-    denied = Acl(custom=(*acl.custom, denial), default=acl.default)
+    denied = access.Acl(custom=(*acl.custom, denial), default=acl.default)
     assert not by_policies(denied, request, IP).is_allowed

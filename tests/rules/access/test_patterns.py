@@ -1,5 +1,3 @@
-"""Resource patterns and source addresses."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,28 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.model.access import (
-    AccessDecision,
-    AccessTables,
-    Acl,
-    Action,
-    PolicyEntry,
-    PolicyType,
-    Resource,
-    ResourceType,
-    User,
-    UserType,
-)
+from roquet.model import access
 from roquet.model.plain_acl import PlainAccount, PlainAcl
-from roquet.rules.access.changes import (
-    AccessChangeRefused,
-    UserChange,
-    change_acl,
-    create_user,
-    delete_user,
-    policy_entry,
-    update_user,
-)
+from roquet.rules.access import changes
 from roquet.rules.access.decision import AccessRequest, decide
 from roquet.rules.access.plain_acl import ADDED, migrate, overlaid, without_overlay
 from roquet.wire.plain_acl import decode_plain_acl
@@ -35,20 +16,20 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "auth"
 SHOP = PlainAccount(access_key="shop", secret_key="shopsecret")
 
 
-def genuine_entries(policy: int) -> list[PolicyEntry]:
+def genuine_entries(policy: int) -> list[access.PolicyEntry]:
     """Entries that Apache RocketMQ 5.5.0 made of the same file."""
     (acl,) = json.loads((VECTORS / "migrated.jsonl").read_text().splitlines()[1])
     return [
-        policy_entry(entry["resource"], entry["actions"], None, entry["decision"])
+        changes.policy_entry(entry["resource"], entry["actions"], None, entry["decision"])
         for entry in acl["policies"][policy]["entries"]
     ]
 
 
-def added(entry: PolicyEntry) -> PolicyEntry:
+def added(entry: access.PolicyEntry) -> access.PolicyEntry:
     """The entry with what is added to those of Apache RocketMQ 5."""
-    more = ["Get"] if Action.SUB in entry.actions else []
+    more = ["Get"] if access.Action.SUB in entry.actions else []
     texts = [*map(str, entry.actions), *more]
-    return policy_entry(str(entry.resource), texts, None, str(entry.decision))
+    return changes.policy_entry(str(entry.resource), texts, None, str(entry.decision))
 
 
 def test_users_and_entries_are_those_of_apaches_migration_but_for_what_is_noted() -> None:
@@ -57,9 +38,9 @@ def test_users_and_entries_are_those_of_apaches_migration_but_for_what_is_noted(
     types = {user["username"]: user["userType"] for user in users if user["password"] == "12345678"}
     assert {user.name: str(user.user_type) for user in found.tables.users.values()} == types
     acl = found.tables.acls["RocketMQ"]
-    refused = policy_entry("Topic:topicD", ["All"], None, "Deny")
-    allowed = policy_entry("Topic:topicD", ["All"], None, "Allow")
-    trace = policy_entry("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"], None, "Allow")
+    refused = changes.policy_entry("Topic:topicD", ["All"], None, "Deny")
+    allowed = changes.policy_entry("Topic:topicD", ["All"], None, "Allow")
+    trace = changes.policy_entry("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"], None, "Allow")
     expected = [refused if one == allowed else added(one) for one in genuine_entries(0)]
     assert list(acl.custom) == [*expected, trace]
     assert list(acl.default) == [added(one) for one in genuine_entries(1)]
@@ -101,18 +82,18 @@ def test_every_account_may_send_traces_as_in_version_4(text: str) -> None:
     perms = [f"RMQ_SYS_TRACE_TOPIC={text}"]
     account = PlainAccount(access_key="shop", secret_key="s", topic_perms=perms)
     tables = migrate(PlainAcl(accounts=[account])).tables
-    topic = Resource(ResourceType.TOPIC, "RMQ_SYS_TRACE_TOPIC")
-    sub = AccessRequest(topic, (Action.SUB,))
-    assert decide(tables, "shop", AccessRequest(topic, (Action.PUB,)), "::1").is_allowed
+    topic = access.Resource(access.ResourceType.TOPIC, "RMQ_SYS_TRACE_TOPIC")
+    sub = AccessRequest(topic, (access.Action.SUB,))
+    assert decide(tables, "shop", AccessRequest(topic, (access.Action.PUB,)), "::1").is_allowed
     assert decide(tables, "shop", sub, "::1").is_allowed == ("SUB" in text)
 
 
 def test_an_account_without_permissions_may_do_nothing_else() -> None:
     tables = migrate(PlainAcl(accounts=[SHOP], global_white_remote_addresses="null")).tables
-    assert tables.users["shop"].user_type is UserType.NORMAL
+    assert tables.users["shop"].user_type is access.UserType.NORMAL
     (entry,) = tables.acls["shop"].custom
-    assert entry.decision is AccessDecision.ALLOW
-    assert tables.acls["shop"] == Acl(custom=(entry,))
+    assert entry.decision is access.AccessDecision.ALLOW
+    assert tables.acls["shop"] == access.Acl(custom=(entry,))
 
 
 @pytest.mark.parametrize(
@@ -137,39 +118,45 @@ def test_an_account_without_permissions_may_do_nothing_else() -> None:
 def test_a_file_that_cannot_be_understood_is_refused_by_account(
     document: PlainAcl, problem: str
 ) -> None:
-    with pytest.raises(AccessChangeRefused, match=problem):
+    with pytest.raises(changes.AccessChangeRefused, match=problem):
         migrate(document)
 
 
 FILE = migrate(PlainAcl(accounts=[SHOP])).tables
-ROOT = User(name="root", password="r", user_type=UserType.SUPER)
-SAVED = AccessTables(users={"root": ROOT})
+ROOT = access.User(name="root", password="r", user_type=access.UserType.SUPER)
+SAVED = access.AccessTables(users={"root": ROOT})
 
 
 def test_accounts_of_a_file_are_users_unless_their_names_are_known() -> None:
     both = overlaid(SAVED, FILE)
     assert both.users == {"shop": FILE.users["shop"], "root": ROOT}
     assert both.acls == FILE.acls
-    own = User(name="shop", password="own")
-    assert overlaid(AccessTables(users={"shop": own}), FILE) == AccessTables(users={"shop": own})
+    own = access.User(name="shop", password="own")
+    assert overlaid(access.AccessTables(users={"shop": own}), FILE) == access.AccessTables(
+        users={"shop": own}
+    )
 
 
 def test_only_an_account_that_was_changed_is_saved() -> None:
     both = overlaid(SAVED, FILE)
     assert without_overlay(both, SAVED, FILE) == SAVED
-    other = create_user(both, ROOT, "bob", UserChange(password="b"))
+    other = changes.create_user(both, ROOT, "bob", changes.UserChange(password="b"))
     assert without_overlay(other, SAVED, FILE).users.keys() == {"root", "bob"}
-    changed = update_user(both, ROOT, "shop", UserChange(status="disable"))
+    changed = changes.update_user(both, ROOT, "shop", changes.UserChange(status="disable"))
     saved = without_overlay(changed, SAVED, FILE)
     assert saved.users.keys() == {"root", "shop"}
     assert overlaid(saved, FILE) == saved
-    granted = change_acl(
-        both, "shop", [(PolicyType.CUSTOM, [policy_entry("Topic:a", ["Pub"], None, "Allow")])]
+    granted = changes.change_acl(
+        both,
+        "shop",
+        [(access.PolicyType.CUSTOM, [changes.policy_entry("Topic:a", ["Pub"], None, "Allow")])],
     )
     assert without_overlay(granted, SAVED, FILE).acls == granted.acls
 
 
 def test_an_account_of_the_file_is_not_deleted_elsewhere() -> None:
-    changed = delete_user(overlaid(SAVED, FILE), ROOT, "shop")
-    with pytest.raises(AccessChangeRefused, match=r"user shop is an account of plain_acl\.yml"):
+    changed = changes.delete_user(overlaid(SAVED, FILE), ROOT, "shop")
+    with pytest.raises(
+        changes.AccessChangeRefused, match=r"user shop is an account of plain_acl\.yml"
+    ):
         without_overlay(changed, SAVED, FILE)

@@ -11,13 +11,7 @@ from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import GroupAssignment, QueueOwners, allocate
 from roquet.rules.allocate.sticky_strategies import lag_weighted, sticky
-from roquet.rules.balance.rebalance_cost import (
-    fewest_moves,
-    lag_spread,
-    moved_queues,
-    owner_map,
-    queue_spread,
-)
+from roquet.rules.balance import rebalance_cost
 
 QUEUES = [MessageQueue("t", "b", i) for i in range(40)]
 MEMBERS = [f"c{n}" for n in range(9)]
@@ -52,13 +46,13 @@ def fewest_by_trying(queues: list[MessageQueue], members: list[str], before: Que
 
 def test_a_joining_member_gets_its_share_and_no_other_queue_moves() -> None:
     before = allocate(QUEUES[:8], MEMBERS[:3])
-    after = sticky(QUEUES[:8], MEMBERS[:4], owner_map(before))
+    after = sticky(QUEUES[:8], MEMBERS[:4], rebalance_cost.owner_map(before))
     assert ids(after) == {"c0": [0, 1], "c1": [3, 4], "c2": [6, 7], "c3": [2, 5]}
-    assert len(moved_queues(before, after)) == 2
+    assert len(rebalance_cost.moved_queues(before, after)) == 2
 
 
 def test_the_queues_of_one_that_leaves_are_spread() -> None:
-    before = owner_map(allocate(QUEUES[:8], MEMBERS[:4]))
+    before = rebalance_cost.owner_map(allocate(QUEUES[:8], MEMBERS[:4]))
     after = sticky(QUEUES[:8], ["c0", "c1", "c3"], before)
     assert ids(after) == {"c0": [0, 1, 4], "c1": [2, 3, 5], "c3": [6, 7]}
 
@@ -74,10 +68,10 @@ def test_sticky_is_even_and_moves_no_more_than_it_must(
     queues = QUEUES[:count]
     after = sticky(queues, members, before)
     assert sorted(q for share in after.values() for q in share) == queues
-    assert queue_spread(after).is_even
-    assert len(moved_queues(held(before, queues), after)) == fewest_moves(
-        held(before, queues), queues, members
-    )
+    assert rebalance_cost.queue_spread(after).is_even
+    assert len(
+        rebalance_cost.moved_queues(held(before, queues), after)
+    ) == rebalance_cost.fewest_moves(held(before, queues), queues, members)
 
 
 @given(
@@ -91,7 +85,7 @@ def test_no_assignment_whatever_does_with_fewer_moves(
     queues, present = QUEUES[:count], MEMBERS[:members]
     before = {q: m for q, m in zip(QUEUES, had, strict=False) if m is not None}
     after = sticky(queues, present, before)
-    assert len(moved_queues(held(before, queues), after)) == fewest_by_trying(
+    assert len(rebalance_cost.moved_queues(held(before, queues), after)) == fewest_by_trying(
         queues, present, before
     )
 
@@ -109,7 +103,9 @@ def test_the_order_of_the_facts_does_not_matter(
 
 def test_a_member_listed_twice_has_one_share() -> None:
     assert ids(sticky(QUEUES[:4], ["c0", "c0", "c1"], {})) == {"c0": [0, 1], "c1": [2, 3]}
-    assert queue_spread(lag_weighted(QUEUES[:4], ["c0", "c0", "c1"], {}, {})).most == 2
+    assert (
+        rebalance_cost.queue_spread(lag_weighted(QUEUES[:4], ["c0", "c0", "c1"], {}, {})).most == 2
+    )
 
 
 def test_missing_members_and_queues_are_refused() -> None:
@@ -123,28 +119,28 @@ def test_the_heaviest_are_dealt_first() -> None:
     lag = dict(zip(QUEUES, [900, 100, 100, 100, 100, 500], strict=False))
     shares = lag_weighted(QUEUES[:6], ["a", "b"], {}, lag, noise=1)
     assert ids(shares) == {"a": [0], "b": [1, 2, 3, 4, 5]}
-    assert lag_spread(shares, lag).most == 900
+    assert rebalance_cost.lag_spread(shares, lag).most == 900
 
 
 def test_where_nothing_waits_queues_are_counted() -> None:
-    before = owner_map(allocate(QUEUES[:8], MEMBERS[:3]))
+    before = rebalance_cost.owner_map(allocate(QUEUES[:8], MEMBERS[:3]))
     after = lag_weighted(QUEUES[:8], MEMBERS[:4], before, {})
-    assert queue_spread(after).is_even
-    assert len(moved_queues(held(before, QUEUES[:8]), after)) == 2
+    assert rebalance_cost.queue_spread(after).is_even
+    assert len(rebalance_cost.moved_queues(held(before, QUEUES[:8]), after)) == 2
 
 
 def test_a_little_more_or_less_moves_nothing() -> None:
-    before = owner_map(allocate(QUEUES, MEMBERS[:4]))
+    before = rebalance_cost.owner_map(allocate(QUEUES, MEMBERS[:4]))
     lag = {queue: 5_000 + 97 * (queue.queue_id % 5) for queue in QUEUES}
-    assert owner_map(lag_weighted(QUEUES, MEMBERS[:4], before, lag)) == before
+    assert rebalance_cost.owner_map(lag_weighted(QUEUES, MEMBERS[:4], before, lag)) == before
     chance = {queue: queue.queue_id % 32 for queue in QUEUES}
-    assert owner_map(lag_weighted(QUEUES, MEMBERS[:4], before, chance)) == before
+    assert rebalance_cost.owner_map(lag_weighted(QUEUES, MEMBERS[:4], before, chance)) == before
 
 
 def test_a_mountain_moves_nothing_that_would_not_matter() -> None:
-    before = owner_map(allocate(QUEUES[:9], MEMBERS[:3]))
+    before = rebalance_cost.owner_map(allocate(QUEUES[:9], MEMBERS[:3]))
     after = lag_weighted(QUEUES[:9], MEMBERS[:3], before, {QUEUES[0]: 10**6})
-    assert owner_map(after) == before
+    assert rebalance_cost.owner_map(after) == before
 
 
 def test_a_member_that_joins_beside_a_huge_lag_is_not_idle() -> None:
@@ -175,7 +171,7 @@ def test_a_settled_assignment_stays(
     count: int, members: list[str], before: QueueOwners, lag: dict[MessageQueue, int]
 ) -> None:
     settled = lag_weighted(QUEUES[:count], members, before, lag)
-    assert lag_weighted(QUEUES[:count], members, owner_map(settled), lag) == settled
+    assert lag_weighted(QUEUES[:count], members, rebalance_cost.owner_map(settled), lag) == settled
 
 
 def test_the_queue_that_levels_best_is_handed_over() -> None:
@@ -185,7 +181,7 @@ def test_the_queue_that_levels_best_is_handed_over() -> None:
     lag = dict(zip(QUEUES, [0, 5, 5, 1], strict=False))  # 1, 6, 6 beside 2: half the gap is 5
     after = lag_weighted(QUEUES[:4], ["a", "b"], _owned("aaab"), lag, noise=1)
     assert len(after["b"]) == 2
-    assert lag_spread(after, lag).most == 6
+    assert rebalance_cost.lag_spread(after, lag).most == 6
 
 
 def _owned(letters: str) -> QueueOwners:
@@ -195,4 +191,4 @@ def _owned(letters: str) -> QueueOwners:
 def test_a_whole_heap_is_shared_quickly() -> None:
     many = [MessageQueue("t", "b", i) for i in range(4000)]
     after = lag_weighted(many, ["a", "b"], dict.fromkeys(many, "a"), {})
-    assert queue_spread(after).most <= 2200, "2,100 would be a tenth more than 1,900"
+    assert rebalance_cost.queue_spread(after).most <= 2200, "2,100 would be a tenth more than 1,900"

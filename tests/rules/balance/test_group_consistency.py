@@ -1,5 +1,3 @@
-"""Faults of a group: members that disagree, queues with two owners or none."""
-
 import pytest
 
 from roquet.rules.balance.group_consistency import (

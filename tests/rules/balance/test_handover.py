@@ -1,5 +1,3 @@
-"""Hand-over of a queue."""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""Evenness of an assignment, and its number of moves."""
-
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import STRATEGIES, allocate
 from roquet.rules.balance.rebalance_cost import (

@@ -6,21 +6,7 @@ from hypothesis import strategies as st
 from tests.vector_lines import vector_lines, vector_pairs
 
 from roquet.model.errors import ConfigError
-from roquet.rules.delay.delay_levels import (
-    DEAD_LETTER,
-    DEFAULT_LEVELS,
-    dead_letter_properties,
-    due_ms,
-    effective_level,
-    excess_delay_ms,
-    next_level,
-    parse_levels,
-    retry_delay_ms,
-    retry_level,
-    retry_properties,
-    times_after,
-    tries_limit,
-)
+from roquet.rules.delay import delay_levels
 
 ROWS = vector_lines("delay.jsonl")
 
@@ -35,28 +21,28 @@ def test_the_vectors_are_all_used() -> None:
 def test_levels_are_read_as_java_reads_them(given: dict[str, Any], out: dict[str, Any]) -> None:
     if not out["ok"]:
         with pytest.raises(ConfigError, match="delay levels"):
-            parse_levels(given["text"])
+            delay_levels.parse_levels(given["text"])
         return
-    levels = parse_levels(given["text"])
+    levels = delay_levels.parse_levels(given["text"])
     assert {str(n): ms for n, ms in enumerate(levels, 1)} == out["levels_ms"]
     assert len(levels) == out["max_level"]
 
 
 @pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "deliver_time"))
 def test_a_message_is_due_when_java_says(given: dict[str, Any], out: int) -> None:
-    levels = parse_levels(given["text"])
-    assert due_ms(given["level"], given["store_timestamp"], levels) == out
+    levels = delay_levels.parse_levels(given["text"])
+    assert delay_levels.due_ms(given["level"], given["store_timestamp"], levels) == out
 
 
 @pytest.mark.parametrize(
     ("asked", "level"), [(-1, 0), (0, 0), (1, 1), (18, 18), (19, 18), (99, 18), (2**70, 18)]
 )
 def test_more_than_the_highest_level_is_the_highest(asked: int, level: int) -> None:
-    assert effective_level(asked, DEFAULT_LEVELS) == level
+    assert delay_levels.effective_level(asked, delay_levels.DEFAULT_LEVELS) == level
 
 
 def test_without_levels_nothing_waits() -> None:
-    assert effective_level(3, ()) == 0
+    assert delay_levels.effective_level(3, ()) == 0
 
 
 POLICIES: dict[str, dict[str, str]] = {
@@ -75,11 +61,13 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("given", "out"), vector_pairs("delay.jsonl", "retry_delay"))
 def test_a_groups_policy_says_the_time_that_java_says(given: dict[str, Any], out: int) -> None:
-    assert retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
+    assert delay_levels.retry_delay_ms(policy_of(given), given["reconsume_times"]) == out
 
 
 def test_a_group_without_a_policy_has_the_default_ladder() -> None:
-    assert [retry_delay_ms(None, times) for times in range(16)] == list(DEFAULT_LEVELS[2:])
+    assert [delay_levels.retry_delay_ms(None, times) for times in range(16)] == list(
+        delay_levels.DEFAULT_LEVELS[2:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,18 +81,21 @@ def test_a_group_without_a_policy_has_the_default_ladder() -> None:
     ],
 )
 def test_a_policy_that_makes_no_sense_is_the_default(policy: dict[str, object]) -> None:
-    assert retry_delay_ms(policy, 0) == 10_000
+    assert delay_levels.retry_delay_ms(policy, 0) == 10_000
 
 
 def test_an_exponential_policy_fills_in_its_gaps() -> None:
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {}}
-    assert [retry_delay_ms(policy, times) for times in (-1, 0, 1, 2, 10**6)] == [
+    assert [delay_levels.retry_delay_ms(policy, times) for times in (-1, 0, 1, 2, 10**6)] == [
         5_000, 5_000, 10_000, 20_000, 7_200_000,
     ]  # fmt: skip
 
 
 def test_the_ladder_of_sixteen_retries_begins_at_ten_seconds() -> None:
-    levels = [effective_level(retry_level(times), DEFAULT_LEVELS) for times in range(17)]
+    levels = [
+        delay_levels.effective_level(delay_levels.retry_level(times), delay_levels.DEFAULT_LEVELS)
+        for times in range(17)
+    ]
     assert levels == [*range(3, 19), 18]
 
 
@@ -113,26 +104,26 @@ TIMES = st.integers(0, 2**42)
 
 @given(TIMES, TIMES, st.integers(0, 10**9))
 def test_nothing_is_early_nor_waits_longer_than_its_level(due: int, now: int, delay: int) -> None:
-    at = due - excess_delay_ms(due, now, delay)
+    at = due - delay_levels.excess_delay_ms(due, now, delay)
     assert at == due if due <= now + delay else at == now + delay
 
 
 def test_distances_of_store_times_survive_a_clock_set_back() -> None:
-    ahead = excess_delay_ms(1_000_000, 5_000, 10_000)
+    ahead = delay_levels.excess_delay_ms(1_000_000, 5_000, 10_000)
     assert 1_000_000 - ahead == 15_000
-    assert 1_000_300 - excess_delay_ms(1_000_300, 15_000, 10_000, ahead) == 15_300
-    assert excess_delay_ms(24_000, 15_300, 10_000, ahead) == 0
+    assert 1_000_300 - delay_levels.excess_delay_ms(1_000_300, 15_000, 10_000, ahead) == 15_300
+    assert delay_levels.excess_delay_ms(24_000, 15_300, 10_000, ahead) == 0
 
 
 @pytest.mark.parametrize("text", ["1s 2m ", "1s 2m   "])
 def test_blanks_at_the_end_of_the_levels_are_passed_over(text: str) -> None:
-    assert parse_levels(text) == (1_000, 120_000)
+    assert delay_levels.parse_levels(text) == (1_000, 120_000)
 
 
 @pytest.mark.parametrize("text", [" 1s", "1s  2m", " "])
 def test_other_blanks_too_many_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="delay levels"):
-        parse_levels(text)
+        delay_levels.parse_levels(text)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +131,7 @@ def test_other_blanks_too_many_are_refused(text: str) -> None:
     [(None, 16, 16), (3, 16, 3), (40, 16, 40), (0, 16, 0), (-1, 16, 16)],
 )
 def test_a_member_may_ask_for_another_limit(asked: int | None, of_group: int, limit: int) -> None:
-    assert tries_limit(asked, of_group) == limit
+    assert delay_levels.tries_limit(asked, of_group) == limit
 
 
 @pytest.mark.parametrize(
@@ -149,42 +140,42 @@ def test_a_member_may_ask_for_another_limit(asked: int | None, of_group: int, li
         (0, -9, 3),
         (0, 0, 3),
         (0, 15, 18),
-        (0, 16, DEAD_LETTER),
+        (0, 16, delay_levels.DEAD_LETTER),
         (5, 0, 5),
-        (5, 16, DEAD_LETTER),
-        (-1, 0, DEAD_LETTER),
-        (0, 99, DEAD_LETTER),
+        (5, 16, delay_levels.DEAD_LETTER),
+        (-1, 0, delay_levels.DEAD_LETTER),
+        (0, 99, delay_levels.DEAD_LETTER),
     ],
 )
 def test_the_next_try_is_one_level_later_until_the_last(asked: int, times: int, level: int) -> None:
-    assert next_level(asked, times, 16) == level
+    assert delay_levels.next_level(asked, times, 16) == level
 
 
 def test_a_failed_message_remembers_where_it_came_from() -> None:
-    properties = retry_properties(
+    properties = delay_levels.retry_properties(
         {"TAGS": "red", "UNIQ_KEY": "k", "WAIT": "true"}, "orders", "ID1", 3
     )
     assert properties == {
         "TAGS": "red", "UNIQ_KEY": "k", "WAIT": "false", "RETRY_TOPIC": "orders",
         "ORIGIN_MESSAGE_ID": "ID1", "DELAY": "3",
     }  # fmt: skip
-    again = retry_properties(properties, "%RETRY%g", "ID2", 4)
+    again = delay_levels.retry_properties(properties, "%RETRY%g", "ID2", 4)
     assert again == {**properties, "DELAY": "4"}
 
 
 def test_a_dead_letter_waits_for_nothing_and_tells_its_past() -> None:
-    failed = retry_properties({"UNIQ_KEY": "k"}, "orders", "ID1", 3)
-    assert dead_letter_properties(failed, "%RETRY%g", "ID9") == {
+    failed = delay_levels.retry_properties({"UNIQ_KEY": "k"}, "orders", "ID1", 3)
+    assert delay_levels.dead_letter_properties(failed, "%RETRY%g", "ID9") == {
         **failed, "DELAY": "0", "DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "k",
     }  # fmt: skip
 
 
 def test_a_message_without_a_unique_key_is_known_by_its_first_place() -> None:
-    properties = dead_letter_properties({}, "orders", "ID1")
+    properties = delay_levels.dead_letter_properties({}, "orders", "ID1")
     assert (properties["DLQ_ORIGIN_MESSAGE_ID"], properties["RETRY_TOPIC"]) == ("ID1", "orders")
 
 
 def test_tries_are_counted_as_far_as_a_record_can_hold_them() -> None:
-    assert [times_after(times) for times in (-1, 0, 2**31 - 2, 2**31 - 1)] == [
+    assert [delay_levels.times_after(times) for times in (-1, 0, 2**31 - 2, 2**31 - 1)] == [
         0, 1, 2**31 - 1, 2**31 - 1,
     ]  # fmt: skip

@@ -6,31 +6,16 @@ from hypothesis import strategies as st
 
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.replication import read_from
-from roquet.rules.replication.read_from import (
-    AVOID_MS,
-    PulledOffsets,
-    ReadBacklog,
-    ReadFrom,
-    ReadSource,
-    ReplicaAnswer,
-    after_answer,
-    after_failure,
-    has_messages,
-    next_broker_id,
-    replica_answer,
-    returns_to_master,
-    suggested_broker_id,
-    usable_ids,
-)
+from roquet.rules.replication import read_from as rules
 from roquet.wire.codes import ResponseCode
 
-NEW = ReadSource()
+NEW = rules.ReadSource()
 
 
 def choice(
-    how: ReadFrom, source: ReadSource, ids: set[int], now_ms: int = 0, turn: int = 0
+    how: rules.ReadFrom, source: rules.ReadSource, ids: set[int], now_ms: int = 0, turn: int = 0
 ) -> int | None:
-    return next_broker_id(how, source, usable_ids(source, ids, now_ms), turn)
+    return rules.next_broker_id(how, source, rules.usable_ids(source, ids, now_ms), turn)
 
 
 IDS = st.sets(st.integers(0, 4))
@@ -44,60 +29,60 @@ def test_the_numbers_are_those_of_the_wire() -> None:
 @pytest.mark.parametrize(
     ("how", "suggested", "ids", "expected"),
     [
-        (ReadFrom.MASTER, 1, {0, 1, 2}, 0),
-        (ReadFrom.MASTER, 0, {1, 2}, 1),
-        (ReadFrom.SUGGESTED, 0, {0, 1, 2}, 0),
-        (ReadFrom.SUGGESTED, 1, {0, 1, 2}, 1),
-        (ReadFrom.SUGGESTED, 1, {0, 2}, 2),
-        (ReadFrom.SUGGESTED, 1, {0, 3}, 0),
-        (ReadFrom.SUGGESTED, 0, {3, 2}, 2),
-        (ReadFrom.REPLICA, 0, {0, 2}, 2),
-        (ReadFrom.REPLICA, 0, {0}, 0),
-        (ReadFrom.REPLICA, 0, set(), None),
+        (rules.ReadFrom.MASTER, 1, {0, 1, 2}, 0),
+        (rules.ReadFrom.MASTER, 0, {1, 2}, 1),
+        (rules.ReadFrom.SUGGESTED, 0, {0, 1, 2}, 0),
+        (rules.ReadFrom.SUGGESTED, 1, {0, 1, 2}, 1),
+        (rules.ReadFrom.SUGGESTED, 1, {0, 2}, 2),
+        (rules.ReadFrom.SUGGESTED, 1, {0, 3}, 0),
+        (rules.ReadFrom.SUGGESTED, 0, {3, 2}, 2),
+        (rules.ReadFrom.REPLICA, 0, {0, 2}, 2),
+        (rules.ReadFrom.REPLICA, 0, {0}, 0),
+        (rules.ReadFrom.REPLICA, 0, set(), None),
     ],
 )
 def test_a_missing_broker_is_replaced_by_the_next_id_and_then_by_any(
-    how: ReadFrom, suggested: int, ids: set[int], expected: int | None
+    how: rules.ReadFrom, suggested: int, ids: set[int], expected: int | None
 ) -> None:
-    assert choice(how, ReadSource(suggested_id=suggested), ids) == expected
+    assert choice(how, rules.ReadSource(suggested_id=suggested), ids) == expected
 
 
 def test_readers_are_distributed_over_replicas() -> None:
-    chosen = [choice(ReadFrom.REPLICA, NEW, {0, 1, 2}, turn=turn) for turn in range(4)]
+    chosen = [choice(rules.ReadFrom.REPLICA, NEW, {0, 1, 2}, turn=turn) for turn in range(4)]
     assert chosen == [1, 2, 1, 2]
 
 
 def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
-    failed = after_failure(ReadSource(suggested_id=1), 1, 100)
+    failed = rules.after_failure(rules.ReadSource(suggested_id=1), 1, 100)
     assert failed.suggested_id == 0
     replica = [
-        choice(ReadFrom.REPLICA, failed, {0, 1}, now_ms)
-        for now_ms in (100, 99 + AVOID_MS, 100 + AVOID_MS)
+        choice(rules.ReadFrom.REPLICA, failed, {0, 1}, now_ms)
+        for now_ms in (100, 99 + rules.AVOID_MS, 100 + rules.AVOID_MS)
     ]
     assert replica == [0, 0, 1]
 
 
 def test_a_master_that_failed_is_replaced_by_a_replica() -> None:
-    failed = after_failure(NEW, 0, 0)
-    assert choice(ReadFrom.MASTER, failed, {0, 1}, 1) == 1
+    failed = rules.after_failure(NEW, 0, 0)
+    assert choice(rules.ReadFrom.MASTER, failed, {0, 1}, 1) == 1
 
 
 def test_when_all_failed_the_first_choice_is_tried_again() -> None:
-    failed = after_failure(after_failure(NEW, 0, 0), 1, 0)
-    assert choice(ReadFrom.MASTER, failed, {0, 1}, 1) == 0
-    assert choice(ReadFrom.REPLICA, failed, {0, 1}, 1) == 1
+    failed = rules.after_failure(rules.after_failure(NEW, 0, 0), 1, 0)
+    assert choice(rules.ReadFrom.MASTER, failed, {0, 1}, 1) == 0
+    assert choice(rules.ReadFrom.REPLICA, failed, {0, 1}, 1) == 1
 
 
 def test_an_answer_brings_a_suggestion_and_forgives_its_broker() -> None:
-    source = after_answer(after_failure(after_failure(NEW, 0, 0), 1, 0), 0, 1)
-    assert source == ReadSource(suggested_id=1, avoided={1: AVOID_MS})
+    source = rules.after_answer(rules.after_failure(rules.after_failure(NEW, 0, 0), 1, 0), 0, 1)
+    assert source == rules.ReadSource(suggested_id=1, avoided={1: rules.AVOID_MS})
 
 
-@given(st.sampled_from(ReadFrom), st.integers(0, 4), IDS, IDS, st.integers(0, 9))
+@given(st.sampled_from(rules.ReadFrom), st.integers(0, 4), IDS, IDS, st.integers(0, 9))
 def test_the_choice_has_an_address_and_is_not_avoided_without_need(
-    how: ReadFrom, suggested: int, ids: set[int], avoided: set[int], turn: int
+    how: rules.ReadFrom, suggested: int, ids: set[int], avoided: set[int], turn: int
 ) -> None:
-    source = ReadSource(suggested_id=suggested, avoided=dict.fromkeys(avoided, 1))
+    source = rules.ReadSource(suggested_id=suggested, avoided=dict.fromkeys(avoided, 1))
     chosen = choice(how, source, ids, turn=turn)
     assert (chosen in ids) if ids else (chosen is None)
     assert chosen not in avoided or ids <= avoided
@@ -121,13 +106,13 @@ def test_the_choice_has_an_address_and_is_not_avoided_without_need(
 def test_only_messages_that_a_replica_has_move_a_reader(
     code: int, asked: int, next_offset: int, expected: bool
 ) -> None:
-    offsets = PulledOffsets(asked=asked, next=next_offset, first=5, end=10)
-    assert has_messages(code, offsets) is expected
+    offsets = rules.PulledOffsets(asked=asked, next=next_offset, first=5, end=10)
+    assert rules.has_messages(code, offsets) is expected
 
 
 GROUP = SubscriptionGroup(group_name="g", which_broker_when_consume_slowly=2, broker_id=0)
-RECENT = ReadBacklog(bytes_behind=400, memory=1_000, memory_share=0.4)
-OLD = ReadBacklog(bytes_behind=401, memory=1_000, memory_share=0.4)
+RECENT = rules.ReadBacklog(bytes_behind=400, memory=1_000, memory_share=0.4)
+OLD = rules.ReadBacklog(bytes_behind=401, memory=1_000, memory_share=0.4)
 
 FOUND, NOT_FOUND = int(ResponseCode.SUCCESS), int(ResponseCode.PULL_NOT_FOUND)
 RETRY, MOVED = int(ResponseCode.PULL_RETRY_IMMEDIATELY), int(ResponseCode.PULL_OFFSET_MOVED)
@@ -144,9 +129,9 @@ RETRY, MOVED = int(ResponseCode.PULL_RETRY_IMMEDIATELY), int(ResponseCode.PULL_O
     ],
 )
 def test_a_slow_group_is_sent_to_its_replica_if_replicas_may_be_read(
-    backlog: ReadBacklog, enabled: bool, returns: bool, suggested: int
+    backlog: rules.ReadBacklog, enabled: bool, returns: bool, suggested: int
 ) -> None:
-    group_answer = suggested_broker_id(
+    group_answer = rules.suggested_broker_id(
         GROUP, backlog, reads_replicas=enabled, returns_to_master=returns
     )
     assert group_answer == suggested
@@ -154,8 +139,12 @@ def test_a_slow_group_is_sent_to_its_replica_if_replicas_may_be_read(
 
 def test_a_group_may_name_the_broker_that_it_always_reads_from() -> None:
     group = SubscriptionGroup(group_name="g", broker_id=3)
-    assert suggested_broker_id(group, RECENT, reads_replicas=True, returns_to_master=False) == 3
-    assert suggested_broker_id(group, RECENT, reads_replicas=True, returns_to_master=True) == 0
+    assert (
+        rules.suggested_broker_id(group, RECENT, reads_replicas=True, returns_to_master=False) == 3
+    )
+    assert (
+        rules.suggested_broker_id(group, RECENT, reads_replicas=True, returns_to_master=True) == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,10 +157,10 @@ def test_a_group_may_name_the_broker_that_it_always_reads_from() -> None:
     ],
 )
 def test_a_reader_that_has_caught_up_at_a_replica_goes_back_to_a_master_that_lives(
-    backlog: ReadBacklog, is_replica: bool, is_master_alive: bool, expected: bool
+    backlog: rules.ReadBacklog, is_replica: bool, is_master_alive: bool, expected: bool
 ) -> None:
     assert (
-        returns_to_master(backlog, is_replica=is_replica, is_master_alive=is_master_alive)
+        rules.returns_to_master(backlog, is_replica=is_replica, is_master_alive=is_master_alive)
         == expected
     )
 
@@ -179,18 +168,18 @@ def test_a_reader_that_has_caught_up_at_a_replica_goes_back_to_a_master_that_liv
 @pytest.mark.parametrize(
     ("code", "returns", "corrects", "expected"),
     [
-        (FOUND, True, False, ReplicaAnswer(FOUND, 9)),
-        (NOT_FOUND, True, False, ReplicaAnswer(RETRY, 9)),
-        (NOT_FOUND, False, False, ReplicaAnswer(NOT_FOUND, 9)),
-        (RETRY, False, True, ReplicaAnswer(RETRY, 9)),
-        (MOVED, True, False, ReplicaAnswer(RETRY, 5)),
-        (MOVED, False, False, ReplicaAnswer(RETRY, 5)),
-        (MOVED, True, True, ReplicaAnswer(RETRY, 9)),
-        (MOVED, False, True, ReplicaAnswer(MOVED, 9)),
+        (FOUND, True, False, rules.ReplicaAnswer(FOUND, 9)),
+        (NOT_FOUND, True, False, rules.ReplicaAnswer(RETRY, 9)),
+        (NOT_FOUND, False, False, rules.ReplicaAnswer(NOT_FOUND, 9)),
+        (RETRY, False, True, rules.ReplicaAnswer(RETRY, 9)),
+        (MOVED, True, False, rules.ReplicaAnswer(RETRY, 5)),
+        (MOVED, False, False, rules.ReplicaAnswer(RETRY, 5)),
+        (MOVED, True, True, rules.ReplicaAnswer(RETRY, 9)),
+        (MOVED, False, True, rules.ReplicaAnswer(MOVED, 9)),
     ],
 )
 def test_a_replica_does_not_move_a_consumer_unless_it_may(
-    code: int, returns: bool, corrects: bool, expected: ReplicaAnswer
+    code: int, returns: bool, corrects: bool, expected: rules.ReplicaAnswer
 ) -> None:
-    answer = replica_answer(code, 9, 5, returns_to_master=returns, corrects_offsets=corrects)
+    answer = rules.replica_answer(code, 9, 5, returns_to_master=returns, corrects_offsets=corrects)
     assert answer == expected

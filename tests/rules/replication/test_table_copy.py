@@ -3,18 +3,7 @@ from collections.abc import Mapping
 import pytest
 
 from roquet.model.topic import DataVersion, SubscriptionGroup, TopicConfig
-from roquet.rules.replication.table_copy import (
-    MasterTopics,
-    TopicChanges,
-    is_not_older,
-    legal_delay_offsets,
-    legal_forbidden,
-    legal_groups,
-    legal_offsets,
-    legal_tombstones,
-    legal_topics,
-    topic_changes,
-)
+from roquet.rules.replication import table_copy
 
 VERSION = DataVersion(counter=7)
 
@@ -31,10 +20,10 @@ def changes(
     buried: Mapping[str, int] | None = None,
     with_messages: tuple[str, ...] = (),
     seen_end: int | None = None,
-) -> TopicChanges:
-    return topic_changes(
+) -> table_copy.TopicChanges:
+    return table_copy.topic_changes(
         own,
-        MasterTopics(configs=master, version=VERSION, deleted=deleted),
+        table_copy.MasterTopics(configs=master, version=VERSION, deleted=deleted),
         deleted_before=lambda topic: (buried or {}).get(topic, 0),
         has_messages=lambda topic: topic in with_messages,
         is_system=lambda topic: topic == "system",
@@ -77,10 +66,12 @@ def test_where_there_are_no_tombstones_a_topic_that_lacks_was_deleted_before_tha
 
 def test_a_version_goes_back_by_epoch_then_by_count() -> None:
     before = DataVersion(state_version=2, counter=5, timestamp=9)
-    assert is_not_older(before, None)
-    assert is_not_older(before, before)
-    assert is_not_older(DataVersion(state_version=3), before)
-    assert not is_not_older(DataVersion(state_version=2, counter=4, timestamp=99), before)
+    assert table_copy.is_not_older(before, None)
+    assert table_copy.is_not_older(before, before)
+    assert table_copy.is_not_older(DataVersion(state_version=3), before)
+    assert not table_copy.is_not_older(
+        DataVersion(state_version=2, counter=4, timestamp=99), before
+    )
 
 
 def test_topics_that_no_broker_may_have_are_left_out() -> None:
@@ -92,17 +83,17 @@ def test_topics_that_no_broker_may_have_are_left_out() -> None:
         "perm": TopicConfig(perm=16),
         "named": TopicConfig(topic_name="other"),
     }
-    assert legal_topics(table) == configs("orders", "%RETRY%g+orders", "named")
+    assert table_copy.legal_topics(table) == configs("orders", "%RETRY%g+orders", "named")
 
 
 def test_groups_that_no_broker_may_have_are_left_out() -> None:
     table = {"g": SubscriptionGroup(), "h": SubscriptionGroup(group_name="h"), "a b": None}
-    assert legal_groups(table) == {  # type: ignore[arg-type]
+    assert table_copy.legal_groups(table) == {  # type: ignore[arg-type]
         "g": SubscriptionGroup(group_name="g"),
         "h": SubscriptionGroup(group_name="h"),
     }
     forbidden = {"g": {"t": 4}, "h": {}, "a b": {"t": 4}, "i": {"a/b": 4}}
-    assert legal_forbidden(forbidden) == {"g": {"t": 4}}
+    assert table_copy.legal_forbidden(forbidden) == {"g": {"t": 4}}
 
 
 def test_offsets_that_cannot_be_are_left_out() -> None:
@@ -114,9 +105,9 @@ def test_offsets_that_cannot_be_are_left_out() -> None:
         "a/b@g": {0: 1},
         "t@g@h": {0: 1},
     }
-    assert legal_offsets(table) == {"t@g": {0: 5}, "removed@g": {}}
+    assert table_copy.legal_offsets(table) == {"t@g": {0: 5}, "removed@g": {}}
 
 
 def test_delay_levels_and_tombstones_that_cannot_be_are_left_out() -> None:
-    assert legal_delay_offsets({0: 1, 1: 2, 3: -1, 5_000: 1}) == {1: 2}
-    assert legal_tombstones({"t": 5, "u": 11, "v": -1, "a/b": 1}, 10) == {"t": 5}
+    assert table_copy.legal_delay_offsets({0: 1, 1: 2, 3: -1, 5_000: 1}) == {1: 2}
+    assert table_copy.legal_tombstones({"t": 5, "u": 11, "v": -1, "a/b": 1}, 10) == {"t": 5}

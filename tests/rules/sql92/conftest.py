@@ -1,6 +1,5 @@
 """Expressions as people, and attackers, write them, and messages to try them on."""
 
-import pytest
 from hypothesis import strategies as st
 
 NAMES = st.sampled_from(["a", "b", "c", "_x$1", "Long_Name"])
@@ -57,13 +56,3 @@ LIKELY = st.sampled_from(
 )  # fmt: skip
 
 MESSAGES = st.dictionaries(NAMES, st.one_of(LIKELY, st.text(max_size=3)), max_size=4)
-
-
-@pytest.fixture(scope="session")
-def expressions() -> st.SearchStrategy[str]:
-    return EXPRESSIONS
-
-
-@pytest.fixture(scope="session")
-def messages() -> st.SearchStrategy[dict[str, str]]:
-    return MESSAGES

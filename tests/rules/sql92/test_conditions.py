@@ -3,6 +3,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rules.sql92.conftest import EXPRESSIONS, MESSAGES
 
 from roquet.rules.sql92 import ExpressionError, NotComparable, of_mapping, parse
 from roquet.rules.sql92.conditions import (
@@ -104,19 +105,15 @@ def outcome(conditions: Conditions, message: dict[str, str]) -> Outcome:
 
 
 @given(st.data())
-def test_conditions_have_the_outcome_of_their_expression(
-    expressions: st.SearchStrategy[str],
-    messages: st.SearchStrategy[dict[str, str]],
-    data: st.DataObject,
-) -> None:
-    expression = data.draw(expressions)
+def test_conditions_have_the_outcome_of_their_expression(data: st.DataObject) -> None:
+    expression = data.draw(EXPRESSIONS)
     try:
         node = parse(expression)
     except ExpressionError:
         return
     if (conditions := conditions_of(node)) is None:
         return
-    message = {name: text for name, text in data.draw(messages).items() if text}
+    message = {name: text for name, text in data.draw(MESSAGES).items() if text}
     try:
         expected = compile_predicate(node, of_mapping)(message)
     except NotComparable:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory
+from tests.store.conftest import NOW, DataDir
 
 from roquet.store.store import Store
 
@@ -12,7 +12,7 @@ from roquet.store.store import Store
 class OpenStore:
     """A store that is in use, its directory, and a directory for backups."""
 
-    def __init__(self, path: Path, layout: StoreDirectory) -> None:
+    def __init__(self, path: Path, layout: DataDir) -> None:
         self.directory = path / "data"
         self.backups = path / "backups"
         self.restored = path / "restored"
@@ -24,7 +24,7 @@ class OpenStore:
 
 
 @pytest.fixture
-def in_use(tmp_path: Path, store_dir: StoreDirectory) -> Iterator[OpenStore]:
+def in_use(tmp_path: Path, store_dir: DataDir) -> Iterator[OpenStore]:
     opened = OpenStore(tmp_path, store_dir)
     yield opened
     opened.store.close(NOW)

@@ -8,14 +8,7 @@ from tests.store.conftest import NOW, fill
 
 from roquet.model.errors import StoreError
 from roquet.store.backup import contents
-from roquet.store.backup.contents import (
-    bytes_at,
-    check_is_store,
-    checkpoint_of,
-    log_extent,
-    queue_files,
-    read_tables,
-)
+from roquet.store.backup import contents as store
 from roquet.store.filesystem.private_files import read_unlinked
 from roquet.store.layout import StoreCheckpoint
 
@@ -24,12 +17,12 @@ def test_a_directory_of_data_directories_is_refused_with_advice(
     in_use: OpenStore, tmp_path: Path
 ) -> None:
     fill(in_use.store, 1)
-    check_is_store(in_use.directory)
+    store.check_is_store(in_use.directory)
     with pytest.raises(StoreError, match=r"back up .*/data instead"):
-        check_is_store(tmp_path)
+        store.check_is_store(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match=r"there is no commitlog in it$"):
-        check_is_store(tmp_path / "empty")
+        store.check_is_store(tmp_path / "empty")
 
 
 def test_the_logs_end_is_behind_its_last_record(in_use: OpenStore) -> None:
@@ -38,9 +31,9 @@ def test_the_logs_end_is_behind_its_last_record(in_use: OpenStore) -> None:
         if checkpoint is None:
             in_use.store.flush_all(NOW)
             fill(in_use.store, 40)
-            checkpoint = checkpoint_of(read_tables(in_use.directory))
+            checkpoint = store.checkpoint_of(store.read_tables(in_use.directory))
             assert checkpoint.note is not None
-        extent = log_extent(in_use.directory, checkpoint)
+        extent = store.log_extent(in_use.directory, checkpoint)
         assert (extent.begin, extent.end) == (0, in_use.store.end_position)
         assert extent.last_record < extent.end
         assert extent.head
@@ -65,13 +58,13 @@ def test_tables_are_read_again_until_they_stay(
     (config / "topics.json").touch()
     (config / "gone").touch()
     monkeypatch.setattr(contents, "read_unlinked", changing)
-    assert read_tables(in_use.directory)["config/topics.json"] == b"3"
+    assert store.read_tables(in_use.directory)["config/topics.json"] == b"3"
     monkeypatch.setattr(contents, "READS_MAX", 0)
     with pytest.raises(StoreError, match="try again"):
-        read_tables(in_use.directory)
+        store.read_tables(in_use.directory)
     (config / "full").touch()
     with pytest.raises(StoreError, match="Permission denied"):
-        read_tables(in_use.directory)
+        store.read_tables(in_use.directory)
 
 
 def test_queue_files_in_front_of_the_last_one_are_complete(in_use: OpenStore) -> None:
@@ -81,7 +74,7 @@ def test_queue_files_in_front_of_the_last_one_are_complete(in_use: OpenStore) ->
     (root / "stray").write_text("")
     (root / "U" / "stray").write_text("")
     (root / "U" / "0" / "stray").write_text("x")
-    assert list(queue_files(in_use.directory)) == [
+    assert list(store.queue_files(in_use.directory)) == [
         (f"consumequeue/T/0/{0:020d}", 1000, True),
         (f"consumequeue/T/0/{1000:020d}", 1000, False),
         (f"consumequeue/U/0/{0:020d}", 1000, False),
@@ -91,23 +84,26 @@ def test_queue_files_in_front_of_the_last_one_are_complete(in_use: OpenStore) ->
 def test_bytes_in_front_of_a_checkpoint_change_when_the_log_is_cut_there(in_use: OpenStore) -> None:
     results = fill(in_use.store, 100)
     in_use.store.flush_all(NOW)
-    noted = checkpoint_of(read_tables(in_use.directory))
-    before = bytes_at(in_use.directory, noted)
+    noted = store.checkpoint_of(store.read_tables(in_use.directory))
+    before = store.bytes_at(in_use.directory, noted)
     fill(in_use.store, 10)
-    assert bytes_at(in_use.directory, noted) == before != b""
+    assert store.bytes_at(in_use.directory, noted) == before != b""
     in_use.store.raw.truncate(results[-1].position)
     fill(in_use.store, 10, topic="U")
-    assert bytes_at(in_use.directory, noted) not in (before, b"")
+    assert store.bytes_at(in_use.directory, noted) not in (before, b"")
     in_use.store.raw.truncate(results[5].position)  # deletes the newest files
-    assert bytes_at(in_use.directory, noted) == b""
+    assert store.bytes_at(in_use.directory, noted) == b""
 
 
 def test_a_log_without_a_checkpoint_or_a_record_has_no_bytes_in_front_of_it(
     in_use: OpenStore,
 ) -> None:
-    assert bytes_at(in_use.directory, StoreCheckpoint()) == b""
+    assert store.bytes_at(in_use.directory, StoreCheckpoint()) == b""
     in_use.store.flush_all(NOW)
-    assert bytes_at(in_use.directory, checkpoint_of(read_tables(in_use.directory))) == b""
+    assert (
+        store.bytes_at(in_use.directory, store.checkpoint_of(store.read_tables(in_use.directory)))
+        == b""
+    )
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -120,4 +116,4 @@ def test_a_link_or_a_pipe_among_the_tables_is_named_and_not_followed(
     path.parent.mkdir(parents=True)
     path.symlink_to(tmp_path / "outside") if kind == "link" else os.mkfifo(path)
     with pytest.raises(StoreError, match=r"topics.json cannot be used: (a link|no file, but)"):
-        read_tables(tmp_path / "data")
+        store.read_tables(tmp_path / "data")

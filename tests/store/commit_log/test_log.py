@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.store.conftest import StoreDirectory, fill
+from tests.store.conftest import DataDir, fill
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
@@ -303,7 +303,7 @@ def test_extents_hold_the_bytes_of_their_positions(log: CommitLog, count: int) -
     assert found == b"".join(pack_at(at, b"x") for at in places)
 
 
-def test_a_hole_ends_at_the_next_record_or_at_a_bound(store_dir: StoreDirectory) -> None:
+def test_a_hole_ends_at_the_next_record_or_at_a_bound(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     appended = fill(store, 5)
     for one in appended[1:3]:

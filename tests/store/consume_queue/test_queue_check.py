@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.check import check
@@ -24,20 +24,20 @@ def name(start: int = 0, topic: str = "T") -> str:
     return f"consumequeue/{topic}/0/{start * 20:020d}"
 
 
-def spoil(store_dir: StoreDirectory, path: str, at: int, data: bytes) -> None:
+def spoil(store_dir: DataDir, path: str, at: int, data: bytes) -> None:
     store_dir.content(path)[at : at + len(data)] = data
 
 
-def lose(store_dir: StoreDirectory, path: str) -> None:
+def lose(store_dir: DataDir, path: str) -> None:
     store_dir.files.remove(store_dir.path(path))
 
 
-def cut(store_dir: StoreDirectory, path: str, size: int) -> None:
+def cut(store_dir: DataDir, path: str, size: int) -> None:
     store_dir.files.contents[store_dir.path(path)] = bytes(store_dir.content(path))[:size]
 
 
 GARBAGE = bytes(range(200, 256)) * 20
-DAMAGE: dict[str, Callable[[StoreDirectory], None]] = {
+DAMAGE: dict[str, Callable[[DataDir], None]] = {
     "newest: garbage at its end": lambda s: spoil(s, name(100), 100, GARBAGE[:300]),
     "newest: garbage at its head": lambda s: spoil(s, name(100), 0, bytes(100)),
     "newest: all garbage": lambda s: spoil(s, name(100), 0, GARBAGE[:FILE_SIZE]),
@@ -64,7 +64,7 @@ DAMAGE: dict[str, Callable[[StoreDirectory], None]] = {
 
 
 @pytest.fixture(params=["closed", "killed"])
-def filled(request: pytest.FixtureRequest, store_dir: StoreDirectory) -> Callable[[], Store]:
+def filled(request: pytest.FixtureRequest, store_dir: DataDir) -> Callable[[], Store]:
     """A store with 120 messages in T, of which none may be lost; gives a function that opens it."""
     store = store_dir.open()
     for n in range(120):
@@ -83,7 +83,7 @@ def filled(request: pytest.FixtureRequest, store_dir: StoreDirectory) -> Callabl
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_twice(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     filled: Callable[[], Store],
     caplog: pytest.LogCaptureFixture,
     what: str,
@@ -113,7 +113,7 @@ def test_a_queue_without_damage_is_not_made_again(
 
 
 def test_messages_that_the_log_lost_as_well_keep_their_offsets(
-    store_dir: StoreDirectory, filled: Callable[[], Store]
+    store_dir: DataDir, filled: Callable[[], Store]
 ) -> None:
     last = store_dir.entry("T", 0, 10)[0]
     store_dir.bytes_at(last, 40)[:] = bytes(40)
@@ -124,7 +124,7 @@ def test_messages_that_the_log_lost_as_well_keep_their_offsets(
     assert store.append(draft(b"next"), NOW).queue_offset == 120
 
 
-def test_a_deleted_topic_is_not_made_again(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_deleted_topic_is_not_made_again(store_dir: DataDir, store: Store) -> None:
     fill(store, 3)
     store.flush_all(NOW)
     store.delete_topic("T")
@@ -135,7 +135,7 @@ def test_a_deleted_topic_is_not_made_again(store_dir: StoreDirectory, store: Sto
 
 
 def test_retention_may_delete_the_first_files_and_be_killed(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 400)
     store.flush_all(NOW)
@@ -148,7 +148,7 @@ def test_retention_may_delete_the_first_files_and_be_killed(
 
 
 def test_missing_first_files_are_rebuilt_from_the_log(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 130)
     store.close(NOW)
@@ -161,7 +161,7 @@ def test_missing_first_files_are_rebuilt_from_the_log(
 
 
 def test_many_damaged_queues_are_counted(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     for n in range(30):
         store.append(draft(queue_id=n), NOW)
@@ -177,7 +177,7 @@ def test_many_damaged_queues_are_counted(
 
 
 def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 3)
     store.flush_all(NOW)
@@ -190,7 +190,7 @@ def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
 
 
 def test_ends_that_cannot_be_read_are_named(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 3)
     store.close(NOW)
@@ -206,7 +206,7 @@ def test_ends_that_cannot_be_read_are_named(
         store_dir.open()
 
 
-def test_saved_ends_of_unused_queues_are_kept(store_dir: StoreDirectory) -> None:
+def test_saved_ends_of_unused_queues_are_kept(store_dir: DataDir) -> None:
     for topic in "TU":
         store = store_dir.open()
         store.append(draft(b"x", topic), NOW)
@@ -226,7 +226,7 @@ def test_saved_ends_of_unused_queues_are_kept(store_dir: StoreDirectory) -> None
     ],
 )
 def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     caplog: pytest.LogCaptureFixture,
     entry: tuple[int, ...],
@@ -244,7 +244,7 @@ def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
 
 
 def test_a_last_entry_into_a_damaged_part_of_the_log_keeps_its_offset(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 3)
     fill(store, 100, topic="U")
@@ -259,7 +259,7 @@ def test_a_last_entry_into_a_damaged_part_of_the_log_keeps_its_offset(
 
 
 def test_entries_of_a_cut_log_that_a_loss_of_power_brings_back_are_no_messages(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 40)
     fill(store, 3, topic="V")
@@ -296,7 +296,7 @@ def test_an_entry_after_the_end_of_the_log_is_a_fault(
 
 
 def test_a_queue_copied_from_elsewhere_is_a_fault(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 100)
     store.close(NOW)
@@ -314,7 +314,7 @@ def test_a_queue_copied_from_elsewhere_is_a_fault(
 
 
 def test_a_queue_that_ends_with_a_file_is_checked_in_both_files(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 50)
     store.close(NOW)
@@ -327,7 +327,7 @@ def test_a_queue_that_ends_with_a_file_is_checked_in_both_files(
 
 
 def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     for n in range(20):
         store.append(draft(b"%d" % n), NOW)
@@ -340,7 +340,7 @@ def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
     assert "T/0 is rebuilt from the log: its entry of offset 19 is damaged" in caplog.text
 
 
-def test_counting_continues_at_the_known_end(store_dir: StoreDirectory, store: Store) -> None:
+def test_counting_continues_at_the_known_end(store_dir: DataDir, store: Store) -> None:
     fill(store, 50)
     store.flush_all(NOW)
     fill(store, 70)
@@ -352,7 +352,7 @@ def test_counting_continues_at_the_known_end(store_dir: StoreDirectory, store: S
 
 
 def test_a_checkpoint_without_our_note_is_logged(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 5)
     store.close(NOW)
@@ -362,7 +362,7 @@ def test_a_checkpoint_without_our_note_is_logged(
 
 
 def test_a_log_that_lost_its_first_files_is_distinguished_from_an_expired_one(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 300)
     store.close(NOW)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.consume_queue import queue_repair
@@ -20,23 +20,23 @@ def name(start: int, topic: str = "T") -> str:
     return f"consumequeue/{topic}/0/{start * 20:020d}"
 
 
-def spoil(store_dir: StoreDirectory, at: int, data: bytes, start: int = 0) -> None:
+def spoil(store_dir: DataDir, at: int, data: bytes, start: int = 0) -> None:
     store_dir.content(name(start))[at : at + len(data)] = data
 
 
-def shift(store_dir: StoreDirectory) -> None:
+def shift(store_dir: DataDir) -> None:
     """One plausible entry that leads beside its record."""
     position, size, code = store_dir.entry("T", 0, 7)
     spoil(store_dir, 140, ENTRY.pack(position + 1, size, code))
 
 
-def swap(store_dir: StoreDirectory) -> None:
+def swap(store_dir: DataDir) -> None:
     """Two entries that lead to each other's records."""
     data = bytes(store_dir.content(name(0)))
     spoil(store_dir, 0, data[20:40] + data[:20])
 
 
-DAMAGE: dict[str, Callable[[StoreDirectory], None]] = {
+DAMAGE: dict[str, Callable[[DataDir], None]] = {
     "zeros": lambda s: spoil(s, 0, bytes(1000)),
     "garbage": lambda s: spoil(s, 0, GARBAGE[:1000]),
     "negative positions": lambda s: spoil(s, 0, MINUS),
@@ -50,7 +50,7 @@ DAMAGE: dict[str, Callable[[StoreDirectory], None]] = {
 
 
 @pytest.fixture
-def filled(store_dir: StoreDirectory) -> StoreDirectory:
+def filled(store_dir: DataDir) -> DataDir:
     """A closed store with 120 messages in T and as many in U between them."""
     store = store_dir.open()
     for n in range(120):
@@ -81,7 +81,7 @@ def all_of(store: Store, read: str) -> list[bytes]:
 @pytest.mark.parametrize("read", ["whole", "by tag", "block"])
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_reader_of_damaged_entries_gets_every_message_of_the_log(
-    filled: StoreDirectory, caplog: pytest.LogCaptureFixture, what: str, read: str
+    filled: DataDir, caplog: pytest.LogCaptureFixture, what: str, read: str
 ) -> None:
     before = bytes(filled.content(name(0)))
     DAMAGE[what](filled)
@@ -97,7 +97,7 @@ def test_a_reader_of_damaged_entries_gets_every_message_of_the_log(
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_scrub_repairs_queues_that_are_not_read(
-    filled: StoreDirectory, caplog: pytest.LogCaptureFixture, what: str
+    filled: DataDir, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     before = [bytes(filled.content(name(start))) for start in (0, 50, 100)]
     DAMAGE[what](filled)
@@ -109,7 +109,7 @@ def test_a_scrub_repairs_queues_that_are_not_read(
     assert store.damage == []
 
 
-def test_a_scrub_finds_a_wrong_tag(filled: StoreDirectory) -> None:
+def test_a_scrub_finds_a_wrong_tag(filled: DataDir) -> None:
     position, size, code = filled.entry("T", 0, 7)
     spoil(filled, 140, ENTRY.pack(position, size, code + 1))
     store = filled.open()
@@ -119,7 +119,7 @@ def test_a_scrub_finds_a_wrong_tag(filled: StoreDirectory) -> None:
 
 
 def test_a_scrub_leaves_alone_when_a_delayed_message_is_due(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     topic = "SCHEDULE_TOPIC_XXXX"
     store.append(draft(topic=topic, tag_code=NOW + 77, properties={"DELAY": "3"}), NOW)
@@ -131,7 +131,7 @@ def test_a_scrub_leaves_alone_when_a_delayed_message_is_due(
 
 
 def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
-    filled: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    filled: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "LOADS_MAX", 1)
     before = filled.snapshot()
@@ -148,7 +148,7 @@ def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
             assert after[path] == before[path], path
 
 
-def test_a_scrub_passes_over_what_has_no_queue(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_scrub_passes_over_what_has_no_queue(store_dir: DataDir, store: Store) -> None:
     for topic in ("T", "gone"):
         store.append(draft(topic=topic, sys_flag=4 if topic == "T" else 0), NOW)
     store.append(draft(topic="removed"), NOW)
@@ -165,7 +165,7 @@ def test_a_scrub_passes_over_what_has_no_queue(store_dir: StoreDirectory, store:
 
 
 def test_the_first_of_two_records_that_claim_an_offset_keeps_it(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     store.append(draft(b"first"), NOW)
     other = store.append(draft(b"second", "U"), NOW)
@@ -180,7 +180,7 @@ def test_the_first_of_two_records_that_claim_an_offset_keeps_it(
 
 
 def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(
-    filled: StoreDirectory,
+    filled: DataDir,
 ) -> None:
     position, size, _ = filled.entry("T", 0, 7)
     filled.bytes_at(position, size)[:] = bytes(size)
@@ -191,7 +191,7 @@ def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(
     assert store.bounds("T", 0) == (0, 120)
 
 
-def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: StoreDirectory) -> None:
+def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: DataDir) -> None:
     entry = filled.entry("T", 0, 7)
     filled.bytes_at(entry[0], entry[1])[:] = bytes(entry[1])
     store = filled.open()
@@ -201,7 +201,7 @@ def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: Store
 
 
 def test_a_reader_whose_repair_takes_long_is_asked_to_try_again(
-    filled: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    filled: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 5000)
     spoil(filled, 0, bytes(1000))
@@ -218,7 +218,7 @@ def test_a_reader_whose_repair_takes_long_is_asked_to_try_again(
 
 
 def test_apache_queues_of_records_of_other_topics_are_not_repaired(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 5, topic="%LMQ%a")
     fill(store, 5, topic="T")
@@ -229,7 +229,7 @@ def test_apache_queues_of_records_of_other_topics_are_not_repaired(
     assert store_dir.open().read("%LMQ%a", 0, 0).count == 5
 
 
-def test_queues_read_together_are_checked(filled: StoreDirectory) -> None:
+def test_queues_read_together_are_checked(filled: DataDir) -> None:
     DAMAGE["another queue's"](filled)
     store = filled.open()
     found = store.read_together("T", {0: 0})
@@ -238,7 +238,7 @@ def test_queues_read_together_are_checked(filled: StoreDirectory) -> None:
 
 
 def test_an_entry_is_not_repaired_while_the_disk_is_full(
-    filled: StoreDirectory, caplog: pytest.LogCaptureFixture
+    filled: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(filled, 0, bytes(1000))
     store = filled.open()
@@ -250,7 +250,7 @@ def test_an_entry_is_not_repaired_while_the_disk_is_full(
 
 
 def test_first_entries_of_a_queue_whose_records_are_gone_are_passed_over(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 140)
     store.close(NOW)
@@ -265,7 +265,7 @@ def test_first_entries_of_a_queue_whose_records_are_gone_are_passed_over(
 
 
 def test_entries_without_records_are_no_damage(
-    filled: StoreDirectory, caplog: pytest.LogCaptureFixture
+    filled: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = all_of(filled.open_after_kill(), "whole")
     for at in (7, 8, 50):
@@ -278,16 +278,14 @@ def test_entries_without_records_are_no_damage(
     assert "damage" not in caplog.text
 
 
-def test_entries_that_this_process_wrote_are_believed(filled: StoreDirectory) -> None:
+def test_entries_that_this_process_wrote_are_believed(filled: DataDir) -> None:
     store = filled.open()
     fill(store, 30)
     assert store.read_block("T", 0, 130, count_max=9, bytes_max=9999).next_offset == 139
     assert store.read("T", 0, 110).count == 32
 
 
-def test_first_entries_without_records_are_no_damage(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_first_entries_without_records_are_no_damage(store_dir: DataDir, store: Store) -> None:
     fill(store, 60)
     store.close(NOW)
     spoil(store_dir, 0, ENTRY.pack(0, FILLER_SIZE, 0) * 50)
@@ -296,9 +294,7 @@ def test_first_entries_without_records_are_no_damage(
     assert store.damage == []
 
 
-def test_a_file_of_entries_without_records_is_no_damage(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_file_of_entries_without_records_is_no_damage(store_dir: DataDir, store: Store) -> None:
     fill(store, 160)
     store.close(NOW)
     position, _, _ = ENTRY.unpack_from(store_dir.content(name(50)))
@@ -310,7 +306,7 @@ def test_a_file_of_entries_without_records_is_no_damage(
 
 
 def test_a_single_slow_entry_is_repaired_at_once(
-    filled: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    filled: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 1)
     shift(filled)
@@ -318,7 +314,7 @@ def test_a_single_slow_entry_is_repaired_at_once(
 
 
 def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
-    filled: StoreDirectory,
+    filled: DataDir,
 ) -> None:
     position = filled.entry("T", 0, 7)[0]
     log = filled.content("commitlog/" + "0" * 20)
@@ -330,7 +326,7 @@ def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
     assert store.read("T", 0, 8).count == 32
 
 
-def test_a_queue_of_an_apache_lite_topic_is_not_repaired(store_dir: StoreDirectory) -> None:
+def test_a_queue_of_an_apache_lite_topic_is_not_repaired(store_dir: DataDir) -> None:
     """Its entries lead to records of the topics to which these were sent."""
     store = store_dir.open()
     fill(store, 60)

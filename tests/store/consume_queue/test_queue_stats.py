@@ -1,12 +1,12 @@
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, fill
+from tests.store.conftest import NOW, DataDir, fill
 
 from roquet.rules.retention import DiskUsage
 from roquet.store.store import Store
 
 
 @pytest.fixture
-def store(store_dir: StoreDirectory) -> Store:
+def store(store_dir: DataDir) -> Store:
     return store_dir.open()
 
 
@@ -16,7 +16,7 @@ def test_queues_in_use_are_listed_with_their_ends(store: Store) -> None:
     assert sorted(store.queue_stats.ends()) == [("T", 0, 3), ("U", 2, 1)]
 
 
-def test_a_queue_unused_since_the_opening_is_not_listed(store_dir: StoreDirectory) -> None:
+def test_a_queue_unused_since_the_opening_is_not_listed(store_dir: DataDir) -> None:
     first = store_dir.open()
     fill(first, 3)
     first.close(NOW)

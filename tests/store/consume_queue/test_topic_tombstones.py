@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, read_bodies
 
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.rules.retention import HOUR_MS, DiskUsage
@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_read_is_named(text: bytes) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False], ids=["behind the checkpoint", "before it"])
 def test_a_kill_right_after_brings_no_deleted_topic_back(
-    store_dir: StoreDirectory, store: Store, flushed: bool
+    store_dir: DataDir, store: Store, flushed: bool
 ) -> None:
     fill(store, 5, topic="U")
     if flushed:
@@ -71,9 +71,7 @@ def test_a_kill_right_after_brings_no_deleted_topic_back(
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).problems == ()
 
 
-def test_a_recreated_topic_has_only_its_new_messages(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_recreated_topic_has_only_its_new_messages(store_dir: DataDir, store: Store) -> None:
     fill(store, 20)
     store.delete_topic("T")
     for n in range(3):
@@ -87,7 +85,7 @@ def test_a_recreated_topic_has_only_its_new_messages(
 
 
 def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 20)
     fill(store, 20, topic="U")
@@ -100,14 +98,14 @@ def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
     assert len(read_bodies(store, "U")) == 20
 
 
-def powerless(store_dir: StoreDirectory, seed: int) -> Store:
+def powerless(store_dir: DataDir, seed: int) -> Store:
     store_dir.files = store_dir.files.after_power_loss(Random(seed))
     return store_dir.open()
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
-    store_dir: StoreDirectory, store: Store, seed: int
+    store_dir: DataDir, store: Store, seed: int
 ) -> None:
     fill(store, 20)
     store.flush_all(NOW)
@@ -121,9 +119,7 @@ def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
     assert read_bodies(powerless(store_dir, seed)) == [b"new"]
 
 
-def test_queues_that_came_back_are_deleted_once_more(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_queues_that_came_back_are_deleted_once_more(store_dir: DataDir, store: Store) -> None:
     fill(store, 20)
     store.flush_all(NOW)
     before = store_dir.files.copy()
@@ -138,7 +134,7 @@ def test_queues_that_came_back_are_deleted_once_more(
 
 @pytest.mark.parametrize("empty", [1, 2])
 def test_a_queue_that_came_back_empty_does_not_keep_the_others(
-    store_dir: StoreDirectory, store: Store, empty: int
+    store_dir: DataDir, store: Store, empty: int
 ) -> None:
     for queue_id in range(3):
         fill(store, 20, queue_id=queue_id)
@@ -218,7 +214,7 @@ def test_a_tombstone_that_may_be_on_the_disk_is_undone() -> None:
 
 
 def test_a_tombstone_that_cannot_be_undone_ends_writing(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 2)
     monkeypatch.setattr(

@@ -22,6 +22,9 @@ def usual_umask() -> Iterator[None]:
     os.umask(before)
 
 
+needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -59,9 +62,6 @@ def test_logs_tables_and_locks_are_their_owners_alone(tmp_path: Path) -> None:
     assert {mode(path) for path in tmp_path.rglob("*") if path.is_dir()} == {0o700}
 
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
-
-
 @pytest.fixture(params=["pipe", "socket", "device", "directory", "link to a pipe"])
 def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "special"
@@ -81,6 +81,7 @@ def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+@needs_pipes
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR])
 def test_what_is_no_file_is_refused_at_once(special: Path, flags: int) -> None:
     for opener in (open_regular, open_unlinked):
@@ -88,6 +89,7 @@ def test_what_is_no_file_is_refused_at_once(special: Path, flags: int) -> None:
             opener(special, flags)
 
 
+@needs_pipes
 def test_a_link_to_a_file_is_opened_only_where_links_may_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"text")
     (tmp_path / "link").symlink_to("file")
@@ -100,6 +102,7 @@ def test_a_link_to_a_file_is_opened_only_where_links_may_be(tmp_path: Path) -> N
         open_unlinked(tmp_path / "none", os.O_RDONLY)
 
 
+@needs_pipes
 def test_no_operation_of_the_store_waits_for_a_special_file(special: Path) -> None:
     files = RealFiles()
     for read in (

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts
+from tests.store.conftest import NOW, DataDir, draft, fill, index_all, parts
 
 from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("form")
 DISPATCH = "roquet.store.key_index.dispatch"
 
 
-def test_the_index_follows_the_log_in_steps(store_dir: StoreDirectory) -> None:
+def test_the_index_follows_the_log_in_steps(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 100)
     opened.log.unindexed.drop_before(store.end_position)
@@ -38,7 +38,7 @@ def test_a_late_index_takes_more_records_at_once(store: Store) -> None:
     assert store.indexed_position == store.end_position
 
 
-def test_a_late_index_that_reads_the_log_stays_slow(store_dir: StoreDirectory) -> None:
+def test_a_late_index_that_reads_the_log_stays_slow(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 1_000)
     opened.log.unindexed.drop(1)
@@ -52,7 +52,7 @@ def test_rolled_back_messages_are_not_found(store: Store) -> None:
     assert len(store.query("T", "U1").positions) == 1
 
 
-def test_a_hole_in_the_log_is_stepped_over(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_hole_in_the_log_is_stepped_over(store_dir: DataDir, store: Store) -> None:
     appended = fill(store, 20)
     store_dir.bytes_at(appended[5].position, 60)[:] = bytes(60)
     while store.dispatch(4):
@@ -72,7 +72,7 @@ def test_records_that_expired_before_they_were_indexed_are_skipped(store: Store)
     assert store.indexed_position == store.end_position
 
 
-def test_the_index_waits_while_the_disk_is_full(store_dir: StoreDirectory, store: Store) -> None:
+def test_the_index_waits_while_the_disk_is_full(store_dir: DataDir, store: Store) -> None:
     fill(store, 60)
     store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 500
     while store.dispatch(10):
@@ -121,8 +121,8 @@ KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 def test_buffered_records_are_indexed_like_those_read_from_the_log(
     rounds: list[tuple[list[int], int]],
 ) -> None:
-    followed, followed_parts = StoreDirectory().open_parts()
-    read, read_parts = StoreDirectory().open_parts()
+    followed, followed_parts = DataDir().open_parts()
+    read, read_parts = DataDir().open_parts()
     for kinds, count_max in rounds:
         for store in (followed, read):
             mixed(store, kinds)
@@ -141,7 +141,7 @@ def test_buffered_records_are_indexed_like_those_read_from_the_log(
 
 
 def test_records_that_left_the_buffer_are_read_from_the_log(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 10)
     store, opened = store_dir.open_parts()
@@ -154,7 +154,7 @@ def test_records_that_left_the_buffer_are_read_from_the_log(
 
 
 def test_ordinary_messages_are_not_read_again(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, opened = store_dir.open_parts()
     fill(store, 20)
@@ -165,7 +165,7 @@ def test_ordinary_messages_are_not_read_again(
     assert len(store.query("T", "U1", count_max=99).positions) == 40
 
 
-def test_long_properties_do_not_fill_the_memory(store_dir: StoreDirectory) -> None:
+def test_long_properties_do_not_fill_the_memory(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
@@ -176,7 +176,7 @@ def test_long_properties_do_not_fill_the_memory(store_dir: StoreDirectory) -> No
 
 
 def test_a_kill_leaves_no_record_unindexed_or_indexed_twice(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 30)
     store.dispatch(10)
@@ -190,7 +190,7 @@ def test_a_kill_leaves_no_record_unindexed_or_indexed_twice(
     assert [position for _, position, _, _ in entries(opened)] == [a.position for a in appended]
 
 
-def test_keys_that_may_be_indexed_already_are_searched_first(store_dir: StoreDirectory) -> None:
+def test_keys_that_may_be_indexed_already_are_searched_first(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     appended = fill(store, 20)
     store.dispatch(8)
@@ -213,7 +213,7 @@ def fail_hashes_of_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_record_that_cannot_be_indexed_is_reported_and_the_others_are_indexed(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, opened = store_dir.open_parts()
     keys = [{"UNIQ_KEY": "U1", **({"KEYS": "bad"} if n == 5 else {})} for n in range(20)]
@@ -274,7 +274,7 @@ def test_a_record_that_is_indexed_alone_waits_while_the_disk_is_full(
 
 
 def test_the_index_is_at_the_end_when_no_record_can_be_read(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 2)
     store_dir.bytes_at(0, store.end_position)[:] = bytes(store.end_position)
@@ -287,7 +287,7 @@ def keyed(count: int) -> "Draft":
     return draft(properties={"KEYS": " ".join(f"k{n}" for n in range(count))})
 
 
-def test_a_step_takes_few_messages_with_thousands_of_keys(store_dir: StoreDirectory) -> None:
+def test_a_step_takes_few_messages_with_thousands_of_keys(store_dir: DataDir) -> None:
     config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=100_000)
     store = Store.open(None, config, now_ms=NOW)
     for _ in range(10):
@@ -299,7 +299,7 @@ def test_a_step_takes_few_messages_with_thousands_of_keys(store_dir: StoreDirect
     assert len(store.query("T", "k4799", count_max=99, bytes_max=1 << 30).positions) == 10
 
 
-def test_a_late_index_takes_so_many_keys_at_once(store_dir: StoreDirectory) -> None:
+def test_a_late_index_takes_so_many_keys_at_once(store_dir: DataDir) -> None:
     config = StoreConfig(log_file_size=1 << 22, index_slots=100, index_entries=500_000)
     store = Store.open(None, config, now_ms=NOW)
     for _ in range(1_000):

@@ -4,9 +4,10 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, index_all
+from tests.store.conftest import NOW, DataDir, draft, index_all
 
 from roquet.model.errors import StoreError
+from roquet.store.config import StoreConfig
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.key_index.index import IndexFile, KeyIndex, link_entries
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("form")
 
 
 def make_index(files: MemoryFiles | None = None, slots: int = 5, entries: int = 10) -> KeyIndex:
-    index = KeyIndex(MapPool(files or MemoryFiles(), 9), Path("/index"), slots, entries, 100)
+    config = StoreConfig(index_slots=slots, index_entries=entries, index_step=100)
+    index = KeyIndex(MapPool(files or MemoryFiles(), 9), Path("/index"), config)
     index.open()
     return index
 
@@ -179,7 +181,7 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    store_dir: StoreDirectory, store: Store, number: int, head: bytes
+    store_dir: DataDir, store: Store, number: int, head: bytes
 ) -> None:
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)

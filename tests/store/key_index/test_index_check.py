@@ -5,7 +5,7 @@ from random import Random
 from typing import TypeVar
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, index_all
+from tests.store.conftest import NOW, DataDir, draft, index_all
 
 from roquet.store.key_index import index_check
 from roquet.store.layout import INDEX_HEAD, index_name
@@ -21,7 +21,7 @@ Opened = TypeVar("Opened")
 Damage = Callable[[memoryview], object]
 
 
-def closed(store_dir: StoreDirectory) -> list[str]:
+def closed(store_dir: DataDir) -> list[str]:
     """A store with four index files; gives their names."""
     store = store_dir.open()
     for n in range(COUNT):
@@ -51,7 +51,7 @@ def opened_as_large(open_store: Callable[[], Opened]) -> Opened:
         return open_store()
 
 
-def scrubbed(store_dir: StoreDirectory) -> Store:
+def scrubbed(store_dir: DataDir) -> Store:
     """A store whose index was compared by the scrub, not by a query."""
     store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
@@ -91,9 +91,7 @@ DAMAGE: dict[str, Damage] = {
 
 @pytest.mark.parametrize("number", [0, 2, -1])
 @pytest.mark.parametrize("what", DAMAGE)
-def test_a_damaged_index_file_loses_no_key(
-    store_dir: StoreDirectory, number: int, what: str
-) -> None:
+def test_a_damaged_index_file_loses_no_key(store_dir: DataDir, number: int, what: str) -> None:
     names = closed(store_dir)
     DAMAGE[what](store_dir.content(f"index/{names[number]}"))
     damaged = store_dir.files.copy()
@@ -103,7 +101,7 @@ def test_a_damaged_index_file_loses_no_key(
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, -1])
-def test_a_missing_index_file_loses_no_key(store_dir: StoreDirectory, number: int) -> None:
+def test_a_missing_index_file_loses_no_key(store_dir: DataDir, number: int) -> None:
     store_dir.files.remove(store_dir.path(f"index/{closed(store_dir)[number]}"))
     missing = store_dir.files.copy()
     assert lost(scrubbed(store_dir)) == []
@@ -111,7 +109,7 @@ def test_a_missing_index_file_loses_no_key(store_dir: StoreDirectory, number: in
     assert lost(store_dir.open()) == []
 
 
-def test_files_that_changed_places_lose_no_key(store_dir: StoreDirectory) -> None:
+def test_files_that_changed_places_lose_no_key(store_dir: DataDir) -> None:
     names = closed(store_dir)
     for one, other in ((0, 1), (1, -1)):
         paths = [store_dir.path(f"index/{names[number]}") for number in (one, other)]
@@ -122,7 +120,7 @@ def test_files_that_changed_places_lose_no_key(store_dir: StoreDirectory) -> Non
         store_dir.files = store_dir.files.copy()
 
 
-def test_a_kill_while_the_index_is_made_again_loses_no_key(store_dir: StoreDirectory) -> None:
+def test_a_kill_while_the_index_is_made_again_loses_no_key(store_dir: DataDir) -> None:
     names = closed(store_dir)
     garbage(ENTRIES_AT + 100, 100)(store_dir.content(f"index/{names[0]}"))
     store = opened_as_large(store_dir.open)
@@ -139,7 +137,7 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(store_dir: StoreDirec
 
 
 def test_an_undamaged_index_is_not_changed(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed(store_dir)
     before = {p: bytes(c) for p, c in store_dir.files.contents.items() if p.parent.name == "index"}
@@ -152,7 +150,7 @@ def test_an_undamaged_index_is_not_changed(
 
 @pytest.mark.parametrize("budget", [1, 7])
 def test_a_check_continues_where_it_stopped(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch, budget: int
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     names = closed(store_dir)
     garbage(ENTRIES_AT + 20 * 60, 20)(store_dir.content(f"index/{names[2]}"))
@@ -166,7 +164,7 @@ def test_a_check_continues_where_it_stopped(
 
 
 def test_records_indexed_during_the_check_are_in_the_newest_file(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed(store_dir)
     store = opened_as_large(store_dir.open)
@@ -179,7 +177,7 @@ def test_records_indexed_during_the_check_are_in_the_newest_file(
     assert lost(store) == []
 
 
-def test_files_may_expire_during_a_check(store_dir: StoreDirectory) -> None:
+def test_files_may_expire_during_a_check(store_dir: DataDir) -> None:
     closed(store_dir)
     store, opened = opened_as_large(store_dir.open_parts)
     for _ in range(3):
@@ -192,7 +190,7 @@ def test_files_may_expire_during_a_check(store_dir: StoreDirectory) -> None:
     assert all(store.query("T", f"k{n}").records for n in range(kept, COUNT) if n % 3)
 
 
-def test_an_index_of_another_time_or_store_is_rebuilt(store_dir: StoreDirectory) -> None:
+def test_an_index_of_another_time_or_store_is_rebuilt(store_dir: DataDir) -> None:
     """Files of a backup, of another store, and none at all."""
     store = store_dir.open()
     for n in range(40):
@@ -211,7 +209,7 @@ def test_an_index_of_another_time_or_store_is_rebuilt(store_dir: StoreDirectory)
 
 
 def test_an_index_that_ends_after_the_log_is_rebuilt(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = closed(store_dir)
     view = store_dir.content(f"index/{names[1]}")
@@ -221,7 +219,7 @@ def test_an_index_that_ends_after_the_log_is_rebuilt(
 
 
 def test_an_empty_index_of_a_log_without_keys_is_whole(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     for n in range(1_200):
         store.append(draft(b"", properties={}, tag_code=0), NOW + n)
@@ -234,7 +232,7 @@ def test_an_empty_index_of_a_log_without_keys_is_whole(
 
 
 def test_records_that_cannot_be_found_by_a_key_are_not_missed(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rolled back record, and one whose keys cannot be indexed."""
     store = store_dir.open()
@@ -250,7 +248,7 @@ def test_records_that_cannot_be_found_by_a_key_are_not_missed(
 
 @pytest.mark.parametrize("count", [20, 1_100])
 def test_keys_after_messages_without_keys_are_found(
-    store_dir: StoreDirectory, count: int, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A few records are examined when the store opens, very many by the scrub."""
     store = store_dir.open()
@@ -269,7 +267,7 @@ def test_keys_after_messages_without_keys_are_found(
 
 
 def test_an_index_may_lead_in_front_of_the_log(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retention keeps the newest file, and later messages have no keys."""
     store = store_dir.open()
@@ -285,7 +283,7 @@ def test_an_index_may_lead_in_front_of_the_log(
 
 
 def test_an_index_file_that_was_made_and_never_filled_is_whole(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.append(draft(properties={}, tag_code=0), NOW)
     store.close(NOW)

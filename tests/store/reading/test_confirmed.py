@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, index_all
+from tests.store.conftest import NOW, DataDir, draft, index_all
 
 from roquet.store.store import AppendResult, Store
 
@@ -13,7 +13,7 @@ Filled = tuple[Store, list[AppendResult]]
 @pytest.fixture(scope="module")
 def filled() -> Filled:
     """Sixty messages in two queues, each a millisecond younger, all with one key."""
-    store = StoreDirectory().open()
+    store = DataDir().open()
     results = [store.append(draft(b"x" * 99, queue_id=n % 2), NOW + n) for n in range(60)]
     index_all(store)
     return store, results
@@ -81,9 +81,7 @@ def test_a_queue_whose_confirmed_records_expired_is_empty(store: Store) -> None:
     assert store.message_at(0) is None
 
 
-def test_the_checkpoint_keeps_the_confirmed_position(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_the_checkpoint_keeps_the_confirmed_position(store_dir: DataDir, store: Store) -> None:
     assert store.confirmed_at_open == 0
     results = [store.append(draft(), NOW) for _ in range(5)]
     store.set_confirmed(results[3].position)

@@ -4,21 +4,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft
+from tests.store.conftest import NOW, DataDir, draft
 
 from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.reading.entry_scan import (
-    DENSE_RATIO,
-    SEARCH_MAX,
-    SEARCH_MIN,
-    EntryScan,
-    LogExtents,
-    merge_adjacent,
-    select_rows,
-)
+from roquet.store.reading import entry_scan
 from roquet.store.store import Slice, Store
 from roquet.wire.records.record import decode_many
 
@@ -34,7 +26,7 @@ def queue_of(codes: list[int], file_entries: int = 10_000) -> ConsumeQueue:
     return queue
 
 
-def steps(rows: EntryScan, left: int = 1_000) -> list[list[int]]:
+def steps(rows: entry_scan.EntryScan, left: int = 1_000) -> list[list[int]]:
     """The offsets that each step gives."""
     found = []
     while rows.offset < rows.stop:
@@ -58,16 +50,16 @@ def test_each_entry_that_is_wanted_is_found_once(
     queue = queue_of(codes, file_entries)
     expected = [n for n, code in enumerate(codes) if n >= at and code in wanted]
     for way in (wanted, wanted.__contains__):
-        rows = EntryScan(queue, at, max(at, len(codes)), way)
+        rows = entry_scan.EntryScan(queue, at, max(at, len(codes)), way)
         assert not rows.wants_all
         assert list(chain(*steps(rows, left))) == expected
-    rows = EntryScan(queue, at, max(at, len(codes)), None)
+    rows = entry_scan.EntryScan(queue, at, max(at, len(codes)), None)
     assert rows.wants_all
     assert list(chain(*steps(rows, left))) == list(range(at, len(codes)))
 
 
 def looked_at(codes: list[int], left: int) -> list[int]:
-    rows, ends = EntryScan(queue_of(codes), 0, len(codes), frozenset({1})), [0]
+    rows, ends = entry_scan.EntryScan(queue_of(codes), 0, len(codes), frozenset({1})), [0]
     while rows.offset < rows.stop:
         rows.next_entries(left)
         ends.append(rows.offset)
@@ -76,19 +68,19 @@ def looked_at(codes: list[int], left: int) -> list[int]:
 
 def test_a_scan_without_matches_searches_ever_more_entries_at_once() -> None:
     counts = looked_at([0] * 9_000, 32)
-    assert counts[0] == SEARCH_MIN
-    assert max(counts) == SEARCH_MAX
+    assert counts[0] == entry_scan.SEARCH_MIN
+    assert max(counts) == entry_scan.SEARCH_MAX
     assert len(counts) == 5
 
 
 def test_no_more_are_searched_than_are_likely_to_be_needed() -> None:
     assert max(looked_at([0] * 9 + [1] + [0] * 1_990, 10_000)) > 1_000
-    assert max(looked_at(([0] * 9 + [1]) * 200, 3)) <= SEARCH_MIN
+    assert max(looked_at(([0] * 9 + [1]) * 200, 3)) <= entry_scan.SEARCH_MIN
 
 
 def test_a_scan_with_many_matches_examines_entries_one_by_one() -> None:
-    counts = looked_at(([0] * (DENSE_RATIO - 1) + [1]) * 200, 50)
-    assert counts[:2] == [SEARCH_MIN, 50]
+    counts = looked_at(([0] * (entry_scan.DENSE_RATIO - 1) + [1]) * 200, 50)
+    assert counts[:2] == [entry_scan.SEARCH_MIN, 50]
 
 
 def test_what_is_asked_for_each_code_may_be_asked_for_a_few_more() -> None:
@@ -98,11 +90,11 @@ def test_what_is_asked_for_each_code_may_be_asked_for_a_few_more() -> None:
         asked.append(code)
         return True
 
-    rows = EntryScan(queue_of(list(range(100))), 0, 100, is_wanted)
+    rows = entry_scan.EntryScan(queue_of(list(range(100))), 0, 100, is_wanted)
     rows.next_entries(1)
     assert asked == list(range(rows.offset))
     with pytest.raises(AssertionError, match="has no offset"):
-        EntryScan(queue_of([]), 5, 6, None).next_entries(1)
+        entry_scan.EntryScan(queue_of([]), 5, 6, None).next_entries(1)
 
 
 RECORDS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1)
@@ -119,15 +111,15 @@ def placed(records: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 
 def test_adjacent_records_are_one_extent() -> None:
-    assert merge_adjacent((10, 15, 17), (5, 2, 3)) == ([10], [20])
-    assert merge_adjacent((10, 15, 18, 20), (5, 2, 2, 1)) == ([10, 18], [17, 21])
-    assert merge_adjacent((7,), (3,)) == ([7], [10])
+    assert entry_scan.merge_adjacent((10, 15, 17), (5, 2, 3)) == ([10], [20])
+    assert entry_scan.merge_adjacent((10, 15, 18, 20), (5, 2, 2, 1)) == ([10, 18], [17, 21])
+    assert entry_scan.merge_adjacent((7,), (3,)) == ([7], [10])
 
 
 @given(RECORDS)
 def test_extents_hold_each_byte_of_the_records_once(records: list[tuple[int, int]]) -> None:
     positions, sizes = placed(records)
-    starts, stops = merge_adjacent(positions, sizes)
+    starts, stops = entry_scan.merge_adjacent(positions, sizes)
     held = [at for piece in zip(starts, stops, strict=True) for at in range(*piece)]
     assert held == [
         at
@@ -142,15 +134,15 @@ def test_extents_do_not_depend_on_how_many_records_come_at_once(
     records: list[tuple[int, int]], step: int
 ) -> None:
     positions, sizes = placed(records)
-    pieces = LogExtents()
+    pieces = entry_scan.LogExtents()
     for at in range(0, len(sizes), step):
         pieces.add_records(positions[at : at + step], sizes[at : at + step])
-    assert (pieces.starts, pieces.stops) == merge_adjacent(positions, sizes)
+    assert (pieces.starts, pieces.stops) == entry_scan.merge_adjacent(positions, sizes)
     assert (pieces.count, pieces.size) == (len(sizes), sum(sizes))
 
 
 def test_complete_extents_are_extended() -> None:
-    pieces = LogExtents()
+    pieces = entry_scan.LogExtents()
     pieces.add([0], [10], 2, 10)
     pieces.add([10, 20], [15, 30], 2, 15)
     pieces.add_records((30, 40), (5, 5))
@@ -159,7 +151,7 @@ def test_complete_extents_are_extended() -> None:
 
 
 def test_records_are_limited_by_count_and_by_bytes() -> None:
-    pieces = LogExtents()
+    pieces = entry_scan.LogExtents()
     assert pieces.fitting_count((5, 5, 5), 2, 100) == 2
     assert pieces.fitting_count((5, 5, 5), 9, 10) == 2
     assert pieces.fitting_count((5, 5, 5), 9, 9) == 1
@@ -167,14 +159,14 @@ def test_records_are_limited_by_count_and_by_bytes() -> None:
 
 
 def test_the_first_record_always_fits_and_no_other_one() -> None:
-    pieces = LogExtents()
+    pieces = entry_scan.LogExtents()
     assert pieces.fitting_count((50, 5), 9, 10) == 1
     pieces.add_records((0,), (50,))
     assert pieces.fitting_count((5,), 9, 10) == 0
 
 
 def test_all_columns_are_selected_consistently() -> None:
-    assert select_rows([True, False, True], (1, 2, 3), range(7, 10)) == [(1, 3), (7, 9)]
+    assert entry_scan.select_rows([True, False, True], (1, 2, 3), range(7, 10)) == [(1, 3), (7, 9)]
 
 
 ROOM = 4096
@@ -249,9 +241,7 @@ def test_the_leading_queue_gets_on_or_nothing_comes(store: Store) -> None:
     assert places(store.read_together("T", {1: 0, 0: 0}, bytes_max=2000))[0] == (1, 0)
 
 
-def test_known_damage_is_left_to_the_careful_reader(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_known_damage_is_left_to_the_careful_reader(store_dir: DataDir, store: Store) -> None:
     mixed(store, [0, 1] * 5)
     whole = store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM)
     assert whole is not None
@@ -267,7 +257,7 @@ def test_known_damage_is_left_to_the_careful_reader(
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=150), st.integers(200, ROOM))
 def test_reading_on_brings_every_record_once(queue_ids: list[int], size: int) -> None:
-    store = StoreDirectory().open()
+    store = DataDir().open()
     mixed(store, queue_ids)
     at, ends = dict.fromkeys(range(4), 0), {q: queue_ids.count(q) for q in range(4)}
     for queue_id in set(range(4)) - set(queue_ids):

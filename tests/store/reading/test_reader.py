@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill
+from tests.store.conftest import NOW, DataDir, draft, fill
 
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
@@ -47,7 +47,7 @@ def test_limits_of_count_and_bytes(store: Store) -> None:
 
 
 def test_a_read_looks_at_few_records_that_do_not_fit(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of an earlier process are looked at before they are sent, perhaps from the disk."""
     store = store_dir.open()
@@ -145,7 +145,7 @@ def test_a_block_is_what_a_read_finds(store: Store) -> None:
         assert (block.data, block.edges, block.next_offset) == (b"", [0], following)
 
 
-def test_a_block_leaves_out_what_is_lost(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_block_leaves_out_what_is_lost(store_dir: DataDir, store: Store) -> None:
     appended = fill(store, 40)
     store.close(NOW)
     store = store_dir.open()
@@ -164,9 +164,7 @@ def test_a_block_leaves_out_what_is_lost(store_dir: StoreDirectory, store: Store
 
 
 @pytest.mark.parametrize("begin", [3 << 32, (4 << 32) - 8192])
-def test_a_block_far_back_in_the_log_is_read_like_any_other(
-    store_dir: StoreDirectory, begin: int
-) -> None:
+def test_a_block_far_back_in_the_log_is_read_like_any_other(store_dir: DataDir, begin: int) -> None:
     """Positions above 4 GiB differ in more than their low words."""
     path = store_dir.path(f"commitlog/{begin:020d}")
     store_dir.files.create(path, 8192)
@@ -190,7 +188,7 @@ def test_offsets_by_time_are_the_first_since_and_the_last_until(store: Store) ->
     assert store.earliest_time("T", 0) == NOW + 10
 
 
-def test_times_are_found_around_damage(store_dir: StoreDirectory, store: Store) -> None:
+def test_times_are_found_around_damage(store_dir: DataDir, store: Store) -> None:
     appended = fill(store, 20)
     for n in (9, 10, 19):
         store_dir.bytes_at(appended[n].position, 60)[:] = bytes(60)
@@ -215,7 +213,7 @@ def test_records_in_hand_outlive_the_store(store: Store) -> None:
 
 
 def test_damage_is_said_once(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     appended = fill(store, 20)
     store.close(NOW)
@@ -230,7 +228,7 @@ def test_damage_is_said_once(
     ]
 
 
-def test_a_long_read_is_cut_where_its_limits_are(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_long_read_is_cut_where_its_limits_are(store_dir: DataDir, store: Store) -> None:
     one, *_ = [store.append(draft(b"x", queue_id=n % 2), NOW) for n in range(600)]
     for reopened in (False, True):
         if reopened:
@@ -245,7 +243,7 @@ def test_a_long_read_is_cut_where_its_limits_are(store_dir: StoreDirectory, stor
 
 
 def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 40)
     store.close(NOW)
@@ -263,7 +261,7 @@ def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
 
 
 def test_a_hole_is_said_once_whatever_number_of_messages_was_there(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 120)
     store.close(NOW)
@@ -277,7 +275,7 @@ def test_a_hole_is_said_once_whatever_number_of_messages_was_there(
     assert [str(d) for d in store.damage] == ["positions 0 to 8191: T queue 0 offsets 0 to 37"]
 
 
-def test_a_hole_at_the_end_of_the_log_ends_there(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_hole_at_the_end_of_the_log_ends_there(store_dir: DataDir, store: Store) -> None:
     last = fill(store, 3)[-1]
     store_dir.bytes_at(last.position, 8)[:] = bytes(8)
     store.close(NOW)

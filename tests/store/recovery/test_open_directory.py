@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.store.conftest import StoreDirectory, draft, fill, index_all, read_bodies
+from tests.store.conftest import DataDir, draft, fill, index_all, read_bodies
 from tests.unpacking import unpack
 
 from roquet.model.errors import StoreError
@@ -135,7 +135,7 @@ def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> N
 
 
 def test_sizes_are_taken_from_the_files_of_an_apache_directory(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 120)
     store.close(NOW)
@@ -151,7 +151,7 @@ def test_sizes_are_taken_from_the_files_of_an_apache_directory(
 
 @pytest.mark.parametrize("name", ["commitlog/00000000000000008192", "consumequeue/T/0/" + "0" * 20])
 def test_a_file_of_odd_size_is_named_and_nothing_changes(
-    store_dir: StoreDirectory, store: Store, name: str
+    store_dir: DataDir, store: Store, name: str
 ) -> None:
     fill(store, 120)
     store.close(NOW)
@@ -168,7 +168,7 @@ def test_a_file_of_odd_size_is_named_and_nothing_changes(
 
 @pytest.mark.parametrize("size", [0, 77, 3000])
 def test_an_index_file_of_odd_size_is_made_again(
-    store_dir: StoreDirectory, store: Store, size: int, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 150)
     store.close(NOW)
@@ -179,7 +179,7 @@ def test_an_index_file_of_odd_size_is_made_again(
     assert f"{path} has {size} bytes instead of" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_named(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_missing_file_in_the_middle_is_named(store_dir: DataDir, store: Store) -> None:
     fill(store, 120)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("commitlog/00000000000000008192"))
@@ -187,7 +187,7 @@ def test_a_missing_file_in_the_middle_is_named(store_dir: StoreDirectory, store:
         store_dir.open()
 
 
-def test_a_missing_last_file_is_noticed(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_missing_last_file_is_noticed(store_dir: DataDir, store: Store) -> None:
     fill(store, 120)
     store.close(NOW)
     for start in (16384, 24576):
@@ -204,7 +204,7 @@ def test_a_missing_last_file_is_noticed(store_dir: StoreDirectory, store: Store)
 
 
 def test_foreign_files_are_left_alone_with_a_warning(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 3)
     store.close(NOW)
@@ -219,7 +219,7 @@ def test_foreign_files_are_left_alone_with_a_warning(
 
 
 def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 3)
     store.close(NOW)
@@ -227,9 +227,7 @@ def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
     assert store_dir.open().bounds("T", 0) == (0, 3)
 
 
-def test_a_clean_apache_log_with_preallocated_files_opens(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_clean_apache_log_with_preallocated_files_opens(store_dir: DataDir, store: Store) -> None:
     fill(store, 3)
     end = store.end_position
     store.close(NOW)
@@ -283,7 +281,7 @@ def test_two_thousand_queues_need_few_maps() -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
@@ -297,7 +295,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(
 
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_start_on_a_disk_that_fails_says_why(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
 ) -> None:
     fill(store, 2)
     if not was_killed:
@@ -318,7 +316,7 @@ def test_a_start_on_a_disk_that_fails_says_why(
 
 
 def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -338,7 +336,7 @@ def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
 
 @pytest.mark.parametrize("text", [b"2", b"10\n", b"", b"one", b"\xff"])
 def test_a_directory_of_a_later_format_is_refused_and_left_alone(
-    store_dir: StoreDirectory, store: Store, text: bytes
+    store_dir: DataDir, store: Store, text: bytes
 ) -> None:
     fill(store, 3)
     store.close(NOW)

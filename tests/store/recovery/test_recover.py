@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, index_all, read_bodies
 
 from roquet.model.errors import StoreError
 from roquet.store.layout import StoreCheckpoint, pack_checkpoint, unpack_checkpoint
@@ -11,7 +11,7 @@ from roquet.store.store import Store
 from roquet.wire.records.partial_decode import PartialRecord
 
 
-def reads(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def reads(store_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts the records that a recovery examines."""
     from roquet.store.commit_log import log
     from roquet.wire.records.partial_decode import decode_partly
@@ -29,7 +29,7 @@ def reads(store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch) -> list[in
 
 
 def test_a_recovery_reads_only_what_the_checkpoint_does_not_cover(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 100)
     store.dispatch()
@@ -42,7 +42,7 @@ def test_a_recovery_reads_only_what_the_checkpoint_does_not_cover(
 
 
 def test_a_closed_store_is_opened_without_reading_it(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, 100)
     store.close(NOW)
@@ -52,7 +52,7 @@ def test_a_closed_store_is_opened_without_reading_it(
 
 
 def test_a_recovery_without_a_note_begins_like_apaches_broker(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(200):
         store.append(draft(b"%03d" % n), NOW + n * 1000)
@@ -70,7 +70,7 @@ def test_a_recovery_without_a_note_begins_like_apaches_broker(
 
 @pytest.mark.parametrize("log_ms", [0, NOW + 10**9])
 def test_no_content_of_an_apache_checkpoint_loses_a_message(
-    store_dir: StoreDirectory, store: Store, log_ms: int
+    store_dir: DataDir, store: Store, log_ms: int
 ) -> None:
     fill(store, 100)
     before = read_bodies(store)
@@ -81,7 +81,7 @@ def test_no_content_of_an_apache_checkpoint_loses_a_message(
 
 
 def test_damage_before_durable_records_of_an_apache_log_is_no_torn_tail(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 60)
     store_dir.files.create(store_dir.path("checkpoint"), 4096)
@@ -95,7 +95,7 @@ def test_damage_before_durable_records_of_an_apache_log_is_no_torn_tail(
 
 
 def test_a_clean_apache_log_keeps_the_records_of_its_queues(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     appended = fill(store, 20)
     store.close(NOW)
@@ -109,7 +109,7 @@ def test_a_clean_apache_log_keeps_the_records_of_its_queues(
 
 
 def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 3)
     lost = store.append(draft(b"lost", "U"), NOW)
@@ -126,7 +126,7 @@ def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
 
 
 def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 10)
     end = store.end_position
@@ -139,7 +139,7 @@ def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
 
 
 def test_a_recovery_with_an_unreadable_note_begins_like_apaches_broker(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 100)
     store.flush_all(NOW)
@@ -150,7 +150,7 @@ def test_a_recovery_with_an_unreadable_note_begins_like_apaches_broker(
     assert read_bodies(store_dir.open_after_kill()) == before
 
 
-def test_entries_left_of_a_lost_end_do_not_come_back(store_dir: StoreDirectory) -> None:
+def test_entries_left_of_a_lost_end_do_not_come_back(store_dir: DataDir) -> None:
     """Its position has been written again by then, by a message of another queue."""
     store = store_dir.open()
     fill(store, 2)
@@ -167,7 +167,7 @@ def test_entries_left_of_a_lost_end_do_not_come_back(store_dir: StoreDirectory) 
 
 
 def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     store.append(draft(b"x" * 6000), NOW)
     end = store.end_position
@@ -189,7 +189,7 @@ def small_blank(store: Store) -> int:
     return end
 
 
-def test_a_blank_that_a_loss_of_power_took_is_written_again(store_dir: StoreDirectory) -> None:
+def test_a_blank_that_a_loss_of_power_took_is_written_again(store_dir: DataDir) -> None:
     """Apache's broker ends its log at zeros, and a replica could not cut its log there."""
     store = store_dir.open()
     store.flush_all(NOW)
@@ -210,9 +210,7 @@ def test_a_blank_that_a_loss_of_power_took_is_written_again(store_dir: StoreDire
     assert store.end_position == blank
 
 
-def test_a_lost_blank_at_the_durable_end_is_written_again(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_lost_blank_at_the_durable_end_is_written_again(store_dir: DataDir, store: Store) -> None:
     blank = small_blank(store)
     lost = store.append(draft(b"damaged later"), NOW)
     store.flush_all(NOW)
@@ -224,7 +222,7 @@ def test_a_lost_blank_at_the_durable_end_is_written_again(
     assert store_dir.bytes_at(blank, 8) == head
 
 
-def test_an_index_older_than_the_note_is_caught_up(store_dir: StoreDirectory, store: Store) -> None:
+def test_an_index_older_than_the_note_is_caught_up(store_dir: DataDir, store: Store) -> None:
     fill(store, 150)
     index_all(store)
     store.close(NOW)
@@ -238,7 +236,7 @@ def test_an_index_older_than_the_note_is_caught_up(store_dir: StoreDirectory, st
 
 
 def test_a_missing_next_file_of_the_log_is_logged_after_a_kill(
-    store_dir: StoreDirectory, store: Store, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store, 10)
     store.flush_all(NOW)
@@ -255,9 +253,7 @@ def test_a_missing_next_file_of_the_log_is_logged_after_a_kill(
     assert "missing" not in caplog.text
 
 
-def test_queues_without_log_and_checkpoint_are_logged(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_queues_without_log_and_checkpoint_are_logged(store_dir: DataDir, store: Store) -> None:
     fill(store, 10)
     store.close(NOW)
     store_dir.files.remove(store_dir.path("commitlog"))
@@ -266,7 +262,7 @@ def test_queues_without_log_and_checkpoint_are_logged(
         store_dir.open()
 
 
-def test_queues_end_where_the_log_says_when_nothing_else_knows(store_dir: StoreDirectory) -> None:
+def test_queues_end_where_the_log_says_when_nothing_else_knows(store_dir: DataDir) -> None:
     """Both what says where a queue ended and its end are damaged, and each start is killed."""
     store = store_dir.open()
     fill(store, 30)
@@ -282,7 +278,7 @@ def test_queues_end_where_the_log_says_when_nothing_else_knows(store_dir: StoreD
 
 @pytest.mark.parametrize("start", [0, 8192])
 def test_a_zeroed_file_in_front_of_the_durable_end_is_damage_and_no_blank(
-    store_dir: StoreDirectory, store: Store, start: int
+    store_dir: DataDir, store: Store, start: int
 ) -> None:
     for _ in range(120):
         store.append(draft(bytes(100)), NOW)
@@ -298,7 +294,7 @@ def test_a_zeroed_file_in_front_of_the_durable_end_is_damage_and_no_blank(
 
 
 def test_a_zeroed_file_in_front_of_the_durable_end_of_a_log_that_ends_with_it_is_damage(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     for _ in range(40):
         last = store.append(draft(bytes(100)), NOW)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.store.conftest import StoreDirectory, fill
+from tests.store.conftest import DataDir, fill
 
 from roquet.model.errors import StoreError
 from roquet.store.backup.contents import check_is_store
@@ -27,7 +27,7 @@ DATABASES = (
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_a_directory_with_tables_in_rocksdb_is_refused_by_name_and_left_alone(
-    store_dir: StoreDirectory, store: Store, name: str
+    store_dir: DataDir, store: Store, name: str
 ) -> None:
     fill(store, 3)
     store.close(NOW)
@@ -103,7 +103,7 @@ SETTINGS = ("storeType=defaultRocksDB", "configManagerVersion=v2")
 
 
 def test_settings_of_rocksdb_are_refused_over_messages_of_an_apache_broker(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     fill(store, 3)
     store.close(NOW)
@@ -115,7 +115,7 @@ def test_settings_of_rocksdb_are_refused_over_messages_of_an_apache_broker(
 
 
 def test_settings_of_rocksdb_do_not_matter_where_roquet_wrote_or_nobody_did(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
 ) -> None:
     store_dir.config = replace(store_dir.config, rocksdb_settings=SETTINGS)
     for _ in range(2):

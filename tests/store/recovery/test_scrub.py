@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 import pytest
-from tests.store.conftest import NOW, StoreDirectory, fill
+from tests.store.conftest import NOW, DataDir, fill
 
 from roquet.store.key_index.index_check import IndexCheck
 from roquet.store.store import Store
@@ -9,7 +9,7 @@ from roquet.store.writer import AppendResult
 
 
 def reopened_with(
-    store_dir: StoreDirectory, damage: Callable[[list[AppendResult]], None]
+    store_dir: DataDir, damage: Callable[[list[AppendResult]], None]
 ) -> tuple[Store, list[AppendResult]]:
     store = store_dir.open()
     appended = fill(store, 120)
@@ -19,7 +19,7 @@ def reopened_with(
 
 
 @pytest.mark.parametrize("budget", [1, 500, 5000, 1 << 20])
-def test_a_scrub_finds_every_hole_whatever_its_pace(store_dir: StoreDirectory, budget: int) -> None:
+def test_a_scrub_finds_every_hole_whatever_its_pace(store_dir: DataDir, budget: int) -> None:
     def damage(appended: list[AppendResult]) -> None:
         store_dir.bytes_at(appended[0].position + 100, 3)[:] = b"bad"
         store_dir.bytes_at(appended[50].position, 2000)[:] = bytes(2000)
@@ -37,7 +37,7 @@ def test_a_scrub_finds_every_hole_whatever_its_pace(store_dir: StoreDirectory, b
     assert steps > 20 or budget > 500
 
 
-def test_a_whole_log_has_no_holes(store_dir: StoreDirectory) -> None:
+def test_a_whole_log_has_no_holes(store_dir: DataDir) -> None:
     store, _ = reopened_with(store_dir, lambda _: None)
     while store.scrub(700):
         pass
@@ -49,7 +49,7 @@ def test_records_of_this_process_are_not_checked(store: Store) -> None:
     assert not store.scrub(1)
 
 
-def test_a_whole_file_may_be_a_hole(store_dir: StoreDirectory) -> None:
+def test_a_whole_file_may_be_a_hole(store_dir: DataDir) -> None:
     def damage(_: list[AppendResult]) -> None:
         store_dir.bytes_at(8192, 8192)[:] = b"\xff" * 8192
 
@@ -60,7 +60,7 @@ def test_a_whole_file_may_be_a_hole(store_dir: StoreDirectory) -> None:
     assert sum(x.stop - x.first for d in store.damage for x in d.lost) > 20
 
 
-def test_a_hole_up_to_where_it_ends_is_found(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_hole_up_to_where_it_ends_is_found(store_dir: DataDir, store: Store) -> None:
     appended = fill(store, 30)
     store.close(NOW)
     store = store_dir.open()
@@ -72,7 +72,7 @@ def test_a_hole_up_to_where_it_ends_is_found(store_dir: StoreDirectory, store: S
     ]
 
 
-def test_a_range_that_cannot_be_checked_is_skipped(store_dir: StoreDirectory) -> None:
+def test_a_range_that_cannot_be_checked_is_skipped(store_dir: DataDir) -> None:
     def damage(appended: list[AppendResult]) -> None:
         for number in (5, 60):
             store_dir.bytes_at(appended[number].position + 100, 3)[:] = b"bad"
@@ -89,9 +89,7 @@ def test_a_range_that_cannot_be_checked_is_skipped(store_dir: StoreDirectory) ->
 
 
 @pytest.mark.parametrize("skipped", [1, 5_000, 1 << 30])
-def test_a_skip_that_ends_inside_a_record_is_no_damage(
-    store_dir: StoreDirectory, skipped: int
-) -> None:
+def test_a_skip_that_ends_inside_a_record_is_no_damage(store_dir: DataDir, skipped: int) -> None:
     store, appended = reopened_with(store_dir, lambda _: None)
     assert skipped not in [each.position for each in appended]
     store.skip_scrub(skipped)
@@ -100,7 +98,7 @@ def test_a_skip_that_ends_inside_a_record_is_no_damage(
     assert store.damage == []
 
 
-def test_a_skip_that_ends_inside_the_last_record_is_no_damage(store_dir: StoreDirectory) -> None:
+def test_a_skip_that_ends_inside_the_last_record_is_no_damage(store_dir: DataDir) -> None:
     store, appended = reopened_with(store_dir, lambda _: None)
     store.skip_scrub(appended[-1].position + 1)
     while store.scrub(700):
@@ -109,7 +107,7 @@ def test_a_skip_that_ends_inside_the_last_record_is_no_damage(store_dir: StoreDi
 
 
 def test_the_scrub_of_the_log_waits_for_the_check_of_keys(
-    store_dir: StoreDirectory, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = reopened_with(store_dir, lambda _: None)
     looking = iter([False])
@@ -126,7 +124,7 @@ def test_the_scrub_of_the_log_waits_for_the_check_of_keys(
 @pytest.mark.parametrize("budget", [700, 1 << 20])
 @pytest.mark.parametrize(("start", "lost"), [(0, (0, 38)), (8192, (38, 76))])
 def test_a_zeroed_file_is_a_hole_wherever_it_lies(
-    store_dir: StoreDirectory, start: int, lost: tuple[int, int], budget: int
+    store_dir: DataDir, start: int, lost: tuple[int, int], budget: int
 ) -> None:
     def damage(_: list[AppendResult]) -> None:
         store_dir.bytes_at(start, 8192)[:] = bytes(8192)
@@ -139,7 +137,7 @@ def test_a_zeroed_file_is_a_hole_wherever_it_lies(
 
 
 def test_zeros_in_the_place_of_messages_are_a_hole_up_to_the_end_of_their_file(
-    store_dir: StoreDirectory,
+    store_dir: DataDir,
 ) -> None:
     def damage(appended: list[AppendResult]) -> None:
         position = appended[30].position

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.conftest import NOW, StoreDirectory, draft, fill, index_all, parts, read_bodies
+from tests.store.conftest import NOW, DataDir, draft, fill, index_all, parts, read_bodies
 from tests.store.replication.conftest import copy_log, frames_of
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
@@ -55,7 +55,7 @@ def store_message(store: Store, row: dict[str, Any], now_ms: int) -> None:
     store.append(made, now_ms)
 
 
-def contents(directory: StoreDirectory) -> dict[Path, bytes]:
+def contents(directory: DataDir) -> dict[Path, bytes]:
     """Files of log, queues and index, without the zeros at their ends."""
     return {
         path: data.rstrip(b"\0")
@@ -69,7 +69,7 @@ def contents(directory: StoreDirectory) -> dict[Path, bytes]:
 def test_a_copy_equals_its_master_to_the_byte(
     steps: list[Any], sizes: list[int], count_max: int
 ) -> None:  # fmt: skip
-    one, two = StoreDirectory(), StoreDirectory()
+    one, two = DataDir(), DataDir()
     master, replica = one.open(), two.open()
     for number, step in enumerate(steps):
         if isinstance(step, dict):
@@ -90,7 +90,7 @@ def test_a_copy_equals_its_master_to_the_byte(
 
 @pytest.fixture
 def pair() -> Pair:
-    return StoreDirectory().open(), StoreDirectory().open()
+    return DataDir().open(), DataDir().open()
 
 
 # -- read ----------------------------------------------------------------------------------------
@@ -135,14 +135,12 @@ def test_bytes_are_appended_at_the_end_alone(pair: Pair) -> None:
     assert (replica.raw.end, bytes(replica.raw.read(0, 999))) == (300, data)
 
 
-def test_a_negative_position_begins_no_log(store_dir: StoreDirectory) -> None:
+def test_a_negative_position_begins_no_log(store_dir: DataDir) -> None:
     with pytest.raises(StoreError, match="from -8192"):
         store_dir.open().raw.append(-8192, b"x")
 
 
-def test_a_full_disk_takes_no_bytes_but_queues_are_built(
-    pair: Pair, store_dir: StoreDirectory
-) -> None:
+def test_a_full_disk_takes_no_bytes_but_queues_are_built(pair: Pair, store_dir: DataDir) -> None:
     master, replica = pair
     fill(master, 5)
     replica.raw.append(0, master.raw.read(0, 500))
@@ -154,7 +152,7 @@ def test_a_full_disk_takes_no_bytes_but_queues_are_built(
     replica.raw.append(500, master.raw.read(500, 99))
 
 
-def test_a_file_that_finds_no_room_is_tried_again(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_file_that_finds_no_room_is_tried_again(store_dir: DataDir, store: Store) -> None:
     files = store_dir.files
     files.capacity = sum(files.blocks.values())
     for _ in range(2):
@@ -202,7 +200,7 @@ def test_a_promoted_replica_goes_on_where_its_log_ends(
     count: int
 ) -> None:  # fmt: skip
     """Also in front of a blank, behind one, and at a file's very end."""
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     replica = directory.open()
     fill(master, count)
     copy_log(master, replica)
@@ -216,7 +214,7 @@ def test_a_promoted_replica_goes_on_where_its_log_ends(
 
 
 def test_a_file_filled_to_its_end_is_followed_by_another() -> None:
-    master, replica = StoreDirectory().open(), StoreDirectory().open()
+    master, replica = DataDir().open(), DataDir().open()
     fill(master, 60)
     replica.raw.append(0, master.raw.read(0, 1 << 20))
     replica.raw.dispatch()
@@ -228,7 +226,7 @@ def test_a_file_filled_to_its_end_is_followed_by_another() -> None:
 
 
 def test_an_empty_log_begins_at_any_file() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     fill(master, 200)
     replica = directory.open()
     replica.flush_all(NOW)
@@ -250,7 +248,7 @@ def test_an_empty_log_begins_at_any_file() -> None:
 
 
 def test_a_log_begins_inside_a_file() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     start = fill(master, 200)[100].position
     replica = directory.open()
     for position, data in frames_of(master, start, [1000]):
@@ -270,7 +268,7 @@ def test_a_log_begins_inside_a_file() -> None:
 
 
 def test_an_empty_log_begins_again_elsewhere() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     fill(master, 200)
     replica = directory.open()
     for position, data in frames_of(master, 24576, [1000]):
@@ -293,7 +291,7 @@ def test_an_empty_log_begins_again_elsewhere() -> None:
 
 
 def test_a_log_that_cannot_begin_anew_fails_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = StoreDirectory()
+    directory = DataDir()
     store = directory.open()
     fill(store, 3)
     store.raw.truncate(0)
@@ -330,7 +328,7 @@ def test_a_step_tells_what_came_into_which_queue(pair: Pair) -> None:
 @given(st.integers(1, 700))
 @settings(deadline=None)
 def test_part_of_a_record_waits_for_the_rest(cut: int) -> None:
-    master, replica = StoreDirectory().open(), StoreDirectory().open()
+    master, replica = DataDir().open(), DataDir().open()
     results = [master.append(draft(b"x" * 90), NOW) for _ in range(4)]
     replica.raw.append(0, master.raw.read(0, cut))
     replica.raw.dispatch()
@@ -345,7 +343,7 @@ def test_part_of_a_record_waits_for_the_rest(cut: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 50, 8191])
 def test_blanks_may_come_in_parts(size: int) -> None:
-    master, replica = StoreDirectory().open(), StoreDirectory().open()
+    master, replica = DataDir().open(), DataDir().open()
     fill(master, 60)
     for position, data in frames_of(master, 0, [size]):
         replica.raw.append(position, data)
@@ -357,7 +355,7 @@ def test_blanks_may_come_in_parts(size: int) -> None:
 @pytest.mark.parametrize("size", range(8, 120, 6))
 def test_a_short_end_of_a_file_is_passed_once_it_is_there(size: int) -> None:
     """Less than a record and a blank need is no place for a record."""
-    master, replica = StoreDirectory().open(), StoreDirectory().open()
+    master, replica = DataDir().open(), DataDir().open()
     first = master.append(draft(b""), NOW)
     master.append(draft(b"x" * (8192 - 2 * first.size - size)), NOW)
     master.append(draft(b"y" * 200), NOW)
@@ -370,7 +368,7 @@ def test_a_short_end_of_a_file_is_passed_once_it_is_there(size: int) -> None:
 
 def test_an_offset_that_leaves_a_hole_or_goes_back_is_named() -> None:
     for offset, sys_flag in ((0, 0), (2, 0), (9, 8), (2_000_000, 0)):
-        master, replica = StoreDirectory().open(), StoreDirectory().open()
+        master, replica = DataDir().open(), DataDir().open()
         master.append(draft(b"a" * 50), NOW)
         data = bytes(master.raw.read(0, 1 << 20))
         data += record(len(data), offset, sys_flag=sys_flag)
@@ -412,7 +410,7 @@ def test_a_topic_made_anew_goes_on_once_it_is_deleted_here(pair: Pair) -> None:
 
 def test_records_of_a_deleted_topic_get_no_entries() -> None:
     """As in a recovery: a tombstone says up to where."""
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     for n in range(4):
         master.append(draft(b"%d" % n), NOW)
         master.append(draft(b"%d" % n, topic="U"), NOW)
@@ -426,7 +424,7 @@ def test_records_of_a_deleted_topic_get_no_entries() -> None:
 
 
 def test_a_name_that_no_queue_can_have_is_passed(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, data = store_dir.open(), b""
     for topic, queue_id, flag in ((b"a/b", 0, 0), (b"\xff", 0, 0), (b"T", -1, 0), (b"..", 0, 8)):
@@ -441,7 +439,7 @@ def test_a_name_that_no_queue_can_have_is_passed(
 
 
 def test_impossible_names_without_end_are_not_all_remembered(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, position = store_dir.open(), 0
     for n in range(130):
@@ -503,7 +501,7 @@ def test_damage_up_to_the_end_of_a_file_is_passed_with_it(pair: Pair) -> None:
 
 
 def test_a_queue_without_room_goes_on_when_there_is_some() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     for n in range(120):
         master.append(draft(b"%03d" % n, queue_id=n % 2), NOW)
     replica = directory.open()
@@ -526,7 +524,7 @@ def test_a_queue_without_room_goes_on_when_there_is_some() -> None:
 def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     results = [master.append(draft(b"%03d" % n), NOW) for n in range(10)]
     replica, start = directory.open(), results[4].position
     replica.raw.append(start, master.raw.read(start, 1 << 20))
@@ -546,7 +544,7 @@ def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_la
 
 
 def test_a_queue_that_has_files_waits_for_room_for_the_next() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     for n in range(10):
         master.append(draft(b"%03d" % n), NOW)
     replica = directory.open()
@@ -570,7 +568,7 @@ def test_a_queue_that_has_files_waits_for_room_for_the_next() -> None:
 def test_entries_of_a_step_that_failed_half_way_are_not_written_twice(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     for n in range(20):
         master.append(draft(b"%03d" % n, queue_id=n % 2), NOW)
     replica, opened = directory.open_parts()
@@ -601,7 +599,7 @@ def test_a_half_record_is_cut_off(
     fill_store: Any, cut: int, is_dispatched: bool
 ) -> None:  # fmt: skip
     master, results = fill_store
-    directory = StoreDirectory()
+    directory = DataDir()
     replica = directory.open()
     cut = min(cut, master.raw.end)
     while replica.raw.end < cut:
@@ -649,12 +647,12 @@ def test_a_half_record_is_cut_off_without_a_look_at_the_queues(
 
 @pytest.fixture(scope="module")
 def fill_store() -> Any:
-    store = StoreDirectory().open()
+    store = DataDir().open()
     return store, [store.append(draft(b"x" * (n * 7 % 400)), NOW + n) for n in range(80)]
 
 
 def test_a_tail_that_was_not_flushed_may_be_lost() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     fill(master, 50)
     replica = directory.open()
     copy_log(master, replica)
@@ -673,7 +671,7 @@ def test_a_tail_that_was_not_flushed_may_be_lost() -> None:
 
 
 def test_the_checkpoint_of_a_replica_names_what_is_dispatched() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     fill(master, 40)
     replica = directory.open()
     replica.raw.append(0, master.raw.read(0, 3000))
@@ -688,7 +686,7 @@ def test_the_checkpoint_of_a_replica_names_what_is_dispatched() -> None:
 
 
 def test_retention_deletes_copied_files() -> None:
-    master, directory = StoreDirectory().open(), StoreDirectory()
+    master, directory = DataDir().open(), DataDir()
     fill(master, 200)
     replica = directory.open()
     for position in range(0, master.raw.end, 8192):

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import (
     NOW,
+    DataDir,
     PowerLossFiles,
-    StoreDirectory,
     draft,
     fill,
     index_all,
@@ -51,7 +51,7 @@ def assert_holds(store: Store, count: int) -> None:
 def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
     left: int, flushed_at: int, is_indexed: bool, size: int
 ) -> None:  # fmt: skip
-    directory = StoreDirectory()
+    directory = DataDir()
     store = directory.open()
     results = fill_queues(store, flushed_at, size)
     store.flush_all(NOW)
@@ -94,7 +94,7 @@ def test_it_is_known_before_a_cut_where_queues_will_end() -> None:
 
 
 def test_queues_that_nobody_has_used_since_the_start_are_cut_too(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     results = fill_queues(store, 61)
     store.close(NOW)
@@ -148,7 +148,7 @@ def test_a_crash_leaves_the_old_log_or_the_cut_one(
 ) -> None:  # fmt: skip
     outcomes, kill_at, is_done = list[int](), 0, False
     while not is_done:
-        directory = StoreDirectory()
+        directory = DataDir()
         directory.files = files = KillFiles()
         store = directory.open()
         if not flushed:
@@ -184,9 +184,7 @@ def test_a_crash_leaves_the_old_log_or_the_cut_one(
     assert outcomes == sorted(outcomes, reverse=True), "once cut, it stays cut"
 
 
-def test_a_log_is_cut_at_records_blanks_and_files_alone(
-    store_dir: StoreDirectory, store: Store
-) -> None:
+def test_a_log_is_cut_at_records_blanks_and_files_alone(store_dir: DataDir, store: Store) -> None:
     results = fill(store, 100)
     file_size = store.raw.file_size
     last = max((r for r in results if r.position < file_size), key=lambda r: r.position)
@@ -211,7 +209,7 @@ def test_a_log_is_cut_at_records_blanks_and_files_alone(
     assert len(read_bodies(store_dir.open_after_kill())) == last.queue_offset + 2
 
 
-def test_a_log_cut_to_nothing_begins_again(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_log_cut_to_nothing_begins_again(store_dir: DataDir, store: Store) -> None:
     fill(store, 100)
     store.flush_all(NOW)
     store.raw.truncate(0)
@@ -221,7 +219,7 @@ def test_a_log_cut_to_nothing_begins_again(store_dir: StoreDirectory, store: Sto
 
 
 def test_a_flush_that_began_before_the_cut_leaves_the_checkpoint_alone(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     results = fill(store, 50)
     work = store.flush_task(NOW)
@@ -234,7 +232,7 @@ def test_a_flush_that_began_before_the_cut_leaves_the_checkpoint_alone(
     assert len(read_bodies(store_dir.open_after_kill())) == 25
 
 
-def test_a_scrub_goes_on_up_to_the_cut(store_dir: StoreDirectory, store: Store) -> None:
+def test_a_scrub_goes_on_up_to_the_cut(store_dir: DataDir, store: Store) -> None:
     results = fill(store, 100)
     store.close(NOW)
     store = store_dir.open()
@@ -247,7 +245,7 @@ def test_a_scrub_goes_on_up_to_the_cut(store_dir: StoreDirectory, store: Store) 
     assert store.query("T", "U1", count_max=99).positions[-1] == results[39].position
 
 
-def test_known_damage_behind_the_cut_is_forgotten(store_dir: StoreDirectory, store: Store) -> None:
+def test_known_damage_behind_the_cut_is_forgotten(store_dir: DataDir, store: Store) -> None:
     results = fill(store, 60)
     store.close(NOW)
     for number in (10, 50):
@@ -267,7 +265,7 @@ def bodies_of(store: Store) -> list[bytes]:
 
 
 def test_records_of_a_deleted_topic_get_no_entries_behind_a_cut(
-    store_dir: StoreDirectory, store: Store
+    store_dir: DataDir, store: Store
 ) -> None:
     first = store.append(draft(topic="U"), NOW)
     second = store.append(draft(topic="T"), NOW)
@@ -283,7 +281,7 @@ def test_records_of_a_deleted_topic_get_no_entries_behind_a_cut(
 
 @pytest.mark.parametrize("name", ["sync", "remove"])
 def test_a_disk_that_fails_under_a_cut_fails_the_store(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     results = fill(store, 100)
     store.flush_all(NOW)
@@ -301,7 +299,7 @@ def test_a_disk_that_fails_under_a_cut_fails_the_store(
 
 
 def test_queues_that_cannot_be_cut_fail_the_store(
-    store_dir: StoreDirectory, store: Store, monkeypatch: pytest.MonkeyPatch
+    store_dir: DataDir, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = [store.append(draft(b"x"), NOW) for _ in range(120)]
     remove: Callable[[Path], None] = store_dir.files.remove
@@ -317,7 +315,7 @@ def test_queues_that_cannot_be_cut_fail_the_store(
 
 
 def test_the_end_of_a_queue_is_noted_anew_after_a_cut(
-    store_dir: StoreDirectory, caplog: pytest.LogCaptureFixture
+    store_dir: DataDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Cut and filled again to the same offset, its last entry leads elsewhere."""
     store = store_dir.open()
@@ -331,7 +329,7 @@ def test_the_end_of_a_queue_is_noted_anew_after_a_cut(
     assert "rebuilt" not in caplog.text
 
 
-def test_records_blanks_and_files_begin_at_boundaries(store_dir: StoreDirectory) -> None:
+def test_records_blanks_and_files_begin_at_boundaries(store_dir: DataDir) -> None:
     store, opened = store_dir.open_parts()
     results = fill(store, 60)
     blank = max(r.position + r.size for r in results if r.position < 8192)
@@ -344,9 +342,9 @@ def test_records_blanks_and_files_begin_at_boundaries(store_dir: StoreDirectory)
 
 
 def test_the_begin_of_a_torn_record_is_a_boundary() -> None:
-    master = StoreDirectory().open()
+    master = DataDir().open()
     results = fill(master, 3)
-    replica, opened = StoreDirectory().open_parts()
+    replica, opened = DataDir().open_parts()
     stop = results[2].position
     replica.raw.append(0, master.raw.read(0, stop + 50))
     assert whole_end(opened.log) == stop
@@ -357,9 +355,9 @@ def test_the_begin_of_a_torn_record_is_a_boundary() -> None:
 
 
 def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one() -> None:
-    master = StoreDirectory().open()
+    master = DataDir().open()
     results = fill(master, 60)
-    replica, opened = StoreDirectory().open_parts()
+    replica, opened = DataDir().open_parts()
     assert last_record(opened.log, opened.log.last, opened.log.end) is None
     for number in (3, 40, 59):
         stop, last = results[number].position, results[number - 1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.store.conftest import NOW, PowerLossFiles, StoreDirectory
+from tests.store.conftest import NOW, DataDir, PowerLossFiles
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.delay.timer import DELETE
@@ -437,7 +437,7 @@ class RandomTimerRun:
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_a_crash_leaves_is_what_was_saved(seed: int) -> None:
     random = Random(seed)
-    run = RandomTimerRun(StoreDirectory().files, random)
+    run = RandomTimerRun(DataDir().files, random)
     for _ in range(6):
         run.work()
         run.crash(power=random.random() < 0.7)

@@ -8,9 +8,15 @@ from tests.vector_lines import vector_lines
 from roquet.model.errors import FieldError
 from roquet.wire.call import Call, Reply
 from roquet.wire.command import ROCKETMQ, Command, decode
-from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
+from roquet.wire.fields import (
+    HEADER_CODECS,
+    decode_call,
+    decode_reply,
+    encode_call,
+    encode_reply,
+    to_ext,
+)
 from roquet.wire.frame import FrameReader
-from roquet.wire.header_codec import HEADER_CODECS
 
 Struct = type[Call[Any]] | type[Reply]
 

@@ -1,5 +1,3 @@
-"""Users and ACLs on the wire."""
-
 from typing import Any
 
 import pytest

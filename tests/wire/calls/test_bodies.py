@@ -7,31 +7,12 @@ import pytest
 from tests.vector_lines import vector_lines
 
 from roquet.broker.tables.request_modes import RequestModeTable
+from roquet.model import topic
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
-from roquet.model.topic import (
-    DataVersion,
-    GroupTable,
-    OffsetTable,
-    SubscriptionGroup,
-    TopicConfig,
-    TopicTable,
-)
+from roquet.wire.calls import bodies
 from roquet.wire.calls.admin.client_forwarding import PopInfo, QueueInfo, TopicRates
-from roquet.wire.calls.bodies import (
-    CheckClientBody,
-    ClientConnection,
-    ConsumerIdList,
-    GroupForbidden,
-    KVTable,
-    LockBody,
-    LockedQueues,
-    QueueProgress,
-    RegisterBrokerBody,
-    TopicList,
-    TopicsOfBroker,
-)
 from roquet.wire.fastjson import codec
 from roquet.wire.fastjson.parser import quote_keys
 
@@ -39,37 +20,37 @@ LINES = vector_lines("bodies.jsonl")
 
 CLASSES: dict[str, Any] = {
     "BrokerData": BrokerData,
-    "CheckClientRequestBody": CheckClientBody,
+    "CheckClientRequestBody": bodies.CheckClientBody,
     "ClusterInfo": ClusterInfo,
-    "Connection": ClientConnection,
+    "Connection": bodies.ClientConnection,
     "ConsumeStatus": TopicRates,
     "ConsumerData": ConsumerData,
-    "ConsumerOffsetSerializeWrapper": OffsetTable,
-    "DataVersion": DataVersion,
-    "GetConsumerListByGroupResponseBody": ConsumerIdList,
-    "GroupForbidden": GroupForbidden,
+    "ConsumerOffsetSerializeWrapper": topic.OffsetTable,
+    "DataVersion": topic.DataVersion,
+    "GetConsumerListByGroupResponseBody": bodies.ConsumerIdList,
+    "GroupForbidden": bodies.GroupForbidden,
     "HeartbeatData": HeartbeatData,
-    "KVTable": KVTable,
-    "LockBatchRequestBody": LockBody,
-    "LockBatchResponseBody": LockedQueues,
+    "KVTable": bodies.KVTable,
+    "LockBatchRequestBody": bodies.LockBody,
+    "LockBatchResponseBody": bodies.LockedQueues,
     "MessageQueue": MessageQueue,
     "MessageRequestModeSerializeWrapper": RequestModeTable,
-    "OffsetWrapper": QueueProgress,
+    "OffsetWrapper": bodies.QueueProgress,
     "PopProcessQueueInfo": PopInfo,
     "ProcessQueueInfo": QueueInfo,
     "ProducerData": ProducerData,
     "QueueData": QueueData,
-    "RegisterBrokerBody": RegisterBrokerBody,
+    "RegisterBrokerBody": bodies.RegisterBrokerBody,
     "SubscriptionData": Subscription,
-    "SubscriptionGroupConfig": SubscriptionGroup,
-    "SubscriptionGroupWrapper": GroupTable,
-    "TopicConfig": TopicConfig,
-    "TopicConfigAndQueueMapping": TopicConfig,
-    "TopicConfigAndMappingSerializeWrapper": TopicsOfBroker,
-    "TopicConfigSerializeWrapper": TopicTable,
-    "TopicList": TopicList,
+    "SubscriptionGroupConfig": topic.SubscriptionGroup,
+    "SubscriptionGroupWrapper": topic.GroupTable,
+    "TopicConfig": topic.TopicConfig,
+    "TopicConfigAndQueueMapping": topic.TopicConfig,
+    "TopicConfigAndMappingSerializeWrapper": bodies.TopicsOfBroker,
+    "TopicConfigSerializeWrapper": topic.TopicTable,
+    "TopicList": bodies.TopicList,
     "TopicRouteData": TopicRoute,
-    "UnlockBatchRequestBody": LockBody,
+    "UnlockBatchRequestBody": bodies.LockBody,
 }
 
 STATIC = {
@@ -134,26 +115,26 @@ def test_other_clients_texts_are_read_as_in_java(
 
 @pytest.mark.parametrize("names", ["", '"brokerName":null,"topic":null,"queueId":0'])
 def test_names_that_java_leaves_out_are_empty(names: str) -> None:
-    queue = codec.loads(f'{{"clientId":"c","mqSet":[{{{names}}}]}}', LockBody).mq_set[0]
+    queue = codec.loads(f'{{"clientId":"c","mqSet":[{{{names}}}]}}', bodies.LockBody).mq_set[0]
     assert queue == MessageQueue("", "", 0)
     text = f'{{"clientId":null,"subscriptionData":{{{names}}}}}'
-    checked = codec.loads(text, CheckClientBody)
+    checked = codec.loads(text, bodies.CheckClientBody)
     assert (checked.client_id, checked.subscription_data) == ("", Subscription())
     assert (
-        codec.loads(f'{{{names},"clientAddr":null}}'.replace("{,", "{"), ClientConnection)
-        == ClientConnection()
+        codec.loads(f'{{{names},"clientAddr":null}}'.replace("{,", "{"), bodies.ClientConnection)
+        == bodies.ClientConnection()
     )
 
 
 def test_members_of_a_group_are_named_as_java_names_them() -> None:
-    body = ConsumerIdList(consumer_id_list=["a@1"])
+    body = bodies.ConsumerIdList(consumer_id_list=["a@1"])
     assert codec.dumps(body) == b'{"consumerIdList":["a@1"]}'
 
 
 def test_the_locks_of_clients_are_read() -> None:
     queues = '[{"brokerName":"b","queueId":3,"topic":"t"}]'
     cpp = f'{{"clientId":"c","consumerGroup":"g","mqSet":{queues}}}\n'
-    lock = codec.loads(cpp, LockBody)
+    lock = codec.loads(cpp, bodies.LockBody)
     assert lock.mq_set == [MessageQueue("t", "b", 3)]
-    held = codec.dumps(LockedQueues(lock_ok_mq_set=lock.mq_set))
+    held = codec.dumps(bodies.LockedQueues(lock_ok_mq_set=lock.mq_set))
     assert held == b'{"lockOKMQSet":[{"brokerName":"b","queueId":3,"topic":"t"}]}'

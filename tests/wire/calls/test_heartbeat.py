@@ -1,5 +1,3 @@
-"""Heartbeats, group membership and its notices."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Offsets: query, update, bounds, by time."""
-
 from roquet.wire.calls.offset import (
     MaxOffset,
 )

@@ -1,5 +1,3 @@
-"""Pull."""
-
 from roquet.wire.calls.pull import LitePull, Pull
 from roquet.wire.codes import ResponseCode
 

@@ -1,5 +1,3 @@
-"""Query by key and by position."""
-
 from roquet.wire.calls.query import QueryByKey
 from roquet.wire.command import Command
 from roquet.wire.fields import decode_call

@@ -1,5 +1,3 @@
-"""Calls between brokers that replicate, their name server and their controller."""
-
 from typing import Any
 
 import pytest

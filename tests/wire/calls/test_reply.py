@@ -1,5 +1,3 @@
-"""Replies to requests."""
-
 from tests.wire.calls.conftest import agree
 
 from roquet.wire.calls.reply import PushReply, SendReplyLongNames, SendReplyMessage

@@ -1,41 +1,26 @@
-"""Calls to the name server."""
-
 from typing import Any
 
 import pytest
 from tests.wire.calls.conftest import agree
 
-from roquet.wire.calls.route import (
-    BrokerHeartbeat,
-    DataVersionReply,
-    DeleteKV,
-    GetKV,
-    GetRoute,
-    ListKV,
-    PutKV,
-    QueryDataVersion,
-    RegisterBroker,
-    RegisterBrokerReply,
-    UnregisterBroker,
-    ValueReply,
-)
+from roquet.wire.calls import route
 
 
 @pytest.mark.parametrize(
     ("java", "ours"),
     [
-        ("GetRouteInfoRequestHeader", GetRoute),
-        ("RegisterBrokerRequestHeader", RegisterBroker),
-        ("RegisterBrokerResponseHeader", RegisterBrokerReply),
-        ("UnRegisterBrokerRequestHeader", UnregisterBroker),
-        ("BrokerHeartbeatRequestHeader", BrokerHeartbeat),
-        ("QueryDataVersionRequestHeader", QueryDataVersion),
-        ("QueryDataVersionResponseHeader", DataVersionReply),
-        ("PutKVConfigRequestHeader", PutKV),
-        ("GetKVConfigRequestHeader", GetKV),
-        ("GetKVConfigResponseHeader", ValueReply),
-        ("DeleteKVConfigRequestHeader", DeleteKV),
-        ("GetKVListByNamespaceRequestHeader", ListKV),
+        ("GetRouteInfoRequestHeader", route.GetRoute),
+        ("RegisterBrokerRequestHeader", route.RegisterBroker),
+        ("RegisterBrokerResponseHeader", route.RegisterBrokerReply),
+        ("UnRegisterBrokerRequestHeader", route.UnregisterBroker),
+        ("BrokerHeartbeatRequestHeader", route.BrokerHeartbeat),
+        ("QueryDataVersionRequestHeader", route.QueryDataVersion),
+        ("QueryDataVersionResponseHeader", route.DataVersionReply),
+        ("PutKVConfigRequestHeader", route.PutKV),
+        ("GetKVConfigRequestHeader", route.GetKV),
+        ("GetKVConfigResponseHeader", route.ValueReply),
+        ("DeleteKVConfigRequestHeader", route.DeleteKV),
+        ("GetKVListByNamespaceRequestHeader", route.ListKV),
     ],
 )
 def test_headers_agree_with_javas(java: str, ours: type[Any]) -> None:

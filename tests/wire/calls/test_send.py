@@ -5,8 +5,7 @@ import pytest
 from roquet.wire.calls.send import STORED_CODES, Send, SendBatch, SendLongNames, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.fields import decode_call, to_ext
-from roquet.wire.header_codec import HEADER_CODECS
+from roquet.wire.fields import HEADER_CODECS, decode_call, to_ext
 
 
 def test_handlers_see_the_same_attributes_under_both_sets_of_names() -> None:

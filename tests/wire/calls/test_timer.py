@@ -1,5 +1,3 @@
-"""Recall, the timer's checkpoint and its metrics."""
-
 from roquet.model.topic import DataVersion
 from roquet.wire.calls.timer import TimerMetricsBody, TopicTimerCount
 from roquet.wire.fastjson import codec

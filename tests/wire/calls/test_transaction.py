@@ -1,5 +1,3 @@
-"""End of a transaction, and the broker's check."""
-
 import pytest
 
 from roquet.model.errors import FieldError

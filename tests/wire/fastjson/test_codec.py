@@ -12,17 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.vector_lines import vector_lines
 
+from roquet.model import subscription
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
-from roquet.model.subscription import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    Subscription,
-)
 from roquet.model.topic import DataVersion, OffsetTable, TopicConfig, TopicTable
 from roquet.wire.codes import Language
 from roquet.wire.fastjson.codec import EncodedTextCache, dumps, loads
@@ -147,21 +140,24 @@ def test_heartbeats_of_the_cpp_client_are_read() -> None:
     text = """{"clientID":"c","consumerDataSet":[{"consumeFromWhere":5,"consumeType":0,
     "groupName":"g","messageModel":0,"subscriptionDataSet":[{"codeSet":["97",98],"subString":"a",
     "subVersion":"17","tagsSet":null,"topic":"T"}],"unitMode":"0"}]}\n"""
-    (consumer,) = loads(text, HeartbeatData).consumer_data_set
-    assert consumer == ConsumerData(
+    (consumer,) = loads(text, subscription.HeartbeatData).consumer_data_set
+    assert consumer == subscription.ConsumerData(
         group_name="g",
-        consume_type=ConsumeType.CONSUME_ACTIVELY,
-        message_model=MessageModel.BROADCASTING,
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        consume_type=subscription.ConsumeType.CONSUME_ACTIVELY,
+        message_model=subscription.MessageModel.BROADCASTING,
+        consume_from_where=subscription.ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
         subscription_data_set=[
-            Subscription(topic="T", sub_string="a", sub_version=17, code_set=[97, 98])
+            subscription.Subscription(topic="T", sub_string="a", sub_version=17, code_set=[97, 98])
         ],
     )
 
 
 def test_enums_of_the_go_client_are_read_in_its_own_case() -> None:
     text = b'{"groupName":"g","messageModel":"BroadCasting"}'
-    assert loads(text, ConsumerData).message_model is MessageModel.BROADCASTING
+    assert (
+        loads(text, subscription.ConsumerData).message_model
+        is subscription.MessageModel.BROADCASTING
+    )
 
 
 def test_null_is_a_default_or_an_empty_list() -> None:
@@ -199,7 +195,7 @@ class Odd(IntFlag):
         (1.5, "1.5"),
         (b"\x05", '"BQ=="'),
         (Language.RUBY, '"RUBY"'),
-        (MessageModel.CLUSTERING, '"CLUSTERING"'),
+        (subscription.MessageModel.CLUSTERING, '"CLUSTERING"'),
         (Odd.READ | Odd.WRITE, "6"),
         ({"a": None, "b": [None]}, '{"b":[null]}'),
         ((1, 2), "[1,2]"),
@@ -258,7 +254,7 @@ def test_encoded_values_are_read_back(value: Any, pretty: bool) -> None:
 
 @given(st.binary(max_size=40) | st.text('{}[]:,"\\ 01.-etrufalsn\n', max_size=30))
 def test_any_bytes_are_a_value_or_a_field_error(data: bytes | str) -> None:
-    for wanted in (Stats, OffsetTable, HeartbeatData, dict[str, object]):
+    for wanted in (Stats, OffsetTable, subscription.HeartbeatData, dict[str, object]):
         with suppress(FieldError):
             assert isinstance(loads(data, wanted), get_origin(wanted) or wanted)
 

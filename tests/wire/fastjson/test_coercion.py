@@ -1,5 +1,3 @@
-"""Coercion of plain values, as in Java's readers."""
-
 from enum import Enum, IntEnum
 from typing import Any
 

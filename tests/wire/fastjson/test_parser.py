@@ -1,5 +1,3 @@
-"""The parser of Java's JSON dialect."""
-
 import json
 from typing import Any
 

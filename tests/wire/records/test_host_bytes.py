@@ -1,5 +1,3 @@
-"""Raw hosts and their text."""
-
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest

@@ -5,16 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.partial_decode import (
-    RECORD_START,
-    decode_partly,
-    index_keys,
-    is_torn,
-    property_finder,
-    property_positions,
-    property_value,
-    tag_code,
-)
+from roquet.wire.records import partial_decode
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import decode, pack
 
@@ -45,7 +36,7 @@ def test_the_facts_are_those_of_the_decoded_record(
 ) -> None:
     record = packed(500, sys_flag, b"t" * topic_size, body, properties)
     view = memoryview(bytes(at) + record + b"rest")
-    facts = decode_partly(view, at, len(view), 500, True)
+    facts = partial_decode.decode_partly(view, at, len(view), 500, True)
     whole = decode(record)
     assert facts == (
         whole.size, whole.queue_id, whole.queue_offset, whole.sys_flag, whole.stored_ms,
@@ -58,22 +49,22 @@ def test_bytes_cut_short_or_from_elsewhere_are_no_record(data: st.DataObject) ->
     record = packed()
     cut = data.draw(st.integers(0, len(record) - 1))
     view = memoryview(record[:cut])
-    assert decode_partly(view, 0, cut, 0, True) is None
-    assert decode_partly(memoryview(record), 0, len(record), 1, True) is None
+    assert partial_decode.decode_partly(view, 0, cut, 0, True) is None
+    assert partial_decode.decode_partly(memoryview(record), 0, len(record), 1, True) is None
 
 
 def test_a_flipped_bit_of_the_body_is_seen_when_asked_for() -> None:
     record = bytearray(packed(body=b"body"))
     record[record.index(b"body")] ^= 1
-    assert decode_partly(memoryview(record), 0, len(record), 0, True) is None
-    assert decode_partly(memoryview(record), 0, len(record), 0, False) is not None
+    assert partial_decode.decode_partly(memoryview(record), 0, len(record), 0, True) is None
+    assert partial_decode.decode_partly(memoryview(record), 0, len(record), 0, False) is not None
 
 
 @given(st.integers(0, 90), st.integers(0, 255))
 def test_any_byte_of_the_head_may_be_anything(at: int, value: int) -> None:
     record = bytearray(packed() + bytes(50))
     record[at] = value
-    facts = decode_partly(memoryview(record), 0, len(record), 0, True)
+    facts = partial_decode.decode_partly(memoryview(record), 0, len(record), 0, True)
     assert facts is None or facts[0] <= len(record)
 
 
@@ -82,47 +73,47 @@ def test_noise_with_a_right_beginning_is_refused_or_read_within_bounds(
     noise: bytes, sys_flag: int
 ) -> None:
     data = bytearray(noise)
-    RECORD_START.pack_into(data, 0, len(data), 0xDAA320AB, 0)
+    partial_decode.RECORD_START.pack_into(data, 0, len(data), 0xDAA320AB, 0)
     data[36:40] = sys_flag.to_bytes(4, "big")
-    facts = decode_partly(memoryview(data), 0, len(data), 0, False)
+    facts = partial_decode.decode_partly(memoryview(data), 0, len(data), 0, False)
     assert facts is None or facts[0] == len(data)
 
 
 def test_the_last_of_equal_properties_counts_and_names_are_whole() -> None:
     text = b"XTAGS\x01no\x02TAGS\x01one\x02TAGS\x01two\x02KEY\x01TAGS"
-    assert property_value(text, b"TAGS") == b"two"
-    assert property_value(text, b"XTAGS") == b"no"
-    assert property_value(text, b"AGS") is None
-    assert property_value(text, b"KEY") == b"TAGS"
-    assert property_value(b"", b"TAGS") is None
+    assert partial_decode.property_value(text, b"TAGS") == b"two"
+    assert partial_decode.property_value(text, b"XTAGS") == b"no"
+    assert partial_decode.property_value(text, b"AGS") is None
+    assert partial_decode.property_value(text, b"KEY") == b"TAGS"
+    assert partial_decode.property_value(b"", b"TAGS") is None
 
 
 @given(st.lists(st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" "]), max_size=20))
 def test_a_property_is_found_as_if_all_were_taken_apart(pieces: list[bytes]) -> None:
     text = b"".join(pieces)
     values = [part[5:] for part in text.split(b"\x02") if part.startswith(b"KEYS\x01")]
-    assert property_value(text, b"KEYS") == (values[-1] if values else None)
+    assert partial_decode.property_value(text, b"KEYS") == (values[-1] if values else None)
     keys = values[-1].split(b" ") if values else []
-    assert index_keys(text) == [key for key in keys if key]
+    assert partial_decode.index_keys(text) == [key for key in keys if key]
 
 
 def test_the_tag_code_is_javas_hash() -> None:
-    assert tag_code(b"TAGS\x01red\x02") == 112785
-    assert tag_code(b"KEYS\x01red\x02") == 0
+    assert partial_decode.tag_code(b"TAGS\x01red\x02") == 112785
+    assert partial_decode.tag_code(b"KEYS\x01red\x02") == 0
 
 
 def test_keys_are_the_unique_one_and_each_of_the_own_ones() -> None:
-    assert index_keys(b"KEYS\x01a  b\x02UNIQ_KEY\x01U\x02") == [b"U", b"a", b"b"]
-    assert index_keys(b"KEYS\x01\x02") == []
+    assert partial_decode.index_keys(b"KEYS\x01a  b\x02UNIQ_KEY\x01U\x02") == [b"U", b"a", b"b"]
+    assert partial_decode.index_keys(b"KEYS\x01\x02") == []
 
 
 def test_zeros_where_text_should_be_are_a_torn_write() -> None:
-    assert is_torn(b"To\x00", b"")
-    assert is_torn(b"T", b"TAGS\x01a\x00")
-    assert is_torn(b"T", b"TAGS\x01a\x02KE\x00\x00\x02")
-    assert not is_torn(b"T", b"")
-    assert not is_torn(b"T", b"TAGS\x01a\x02")
-    assert not is_torn(b"T", b"odd text of an odd peer\x02")
+    assert partial_decode.is_torn(b"To\x00", b"")
+    assert partial_decode.is_torn(b"T", b"TAGS\x01a\x00")
+    assert partial_decode.is_torn(b"T", b"TAGS\x01a\x02KE\x00\x00\x02")
+    assert not partial_decode.is_torn(b"T", b"")
+    assert not partial_decode.is_torn(b"T", b"TAGS\x01a\x02")
+    assert not partial_decode.is_torn(b"T", b"odd text of an odd peer\x02")
 
 
 PIECES = st.lists(
@@ -136,11 +127,13 @@ def test_a_property_is_found_as_if_all_were_decoded(
 ) -> None:
     text = "\x02".join([f"{name}\x01{value}" for name, value in pieces])
     properties = (text + "\x02" * is_closed).encode()
-    assert property_finder(name)(properties) == decode_properties(properties).get(name)
+    assert partial_decode.property_finder(name)(properties) == decode_properties(properties).get(
+        name
+    )
 
 
 def test_the_last_value_of_two_properties_with_one_name_counts() -> None:
-    find = property_finder("a")
+    find = partial_decode.property_finder("a")
     assert find(b"a\x01x\x02a\x01y\x02") == "y"
     assert find(b"a\x01x\x02a\x01\x02") == "x"
     assert find(b"a\x01\x02") is None
@@ -148,21 +141,21 @@ def test_the_last_value_of_two_properties_with_one_name_counts() -> None:
 
 
 def test_a_property_is_found_beside_one_whose_name_ends_like_its_own() -> None:
-    find = property_finder("id")
+    find = partial_decode.property_finder("id")
     assert find(b"id\x015\x02order-id\x017\x02") == "5"
     assert find(b"x\x01y\x02id\x015\x02order-id\x017") == "5"
     assert find(b"x\x01y\x02order-id\x017\x02") is None
 
 
 def test_a_long_text_of_nothing_but_starts_is_read_once() -> None:
-    assert property_finder("a")(b"xa\x01" * 100_000) is None
-    assert property_finder("a")(b"a\x01\x02" * 100_000) is None
+    assert partial_decode.property_finder("a")(b"xa\x01" * 100_000) is None
+    assert partial_decode.property_finder("a")(b"a\x01\x02" * 100_000) is None
 
 
 def test_a_value_that_is_no_text_is_found_as_java_would_show_it() -> None:
-    assert property_finder("a")(b"a\x01x\xff\x02") == "x\ufffd"
-    assert property_finder("a")(b"\xff\x01a\x01x\x02a\x01y\x02") == "y"
-    assert property_finder("b")(b"ab\x01\xff\x02b\x01\x02") is None
+    assert partial_decode.property_finder("a")(b"a\x01x\xff\x02") == "x\ufffd"
+    assert partial_decode.property_finder("a")(b"\xff\x01a\x01x\x02a\x01y\x02") == "y"
+    assert partial_decode.property_finder("b")(b"ab\x01\xff\x02b\x01\x02") is None
 
 
 @given(
@@ -177,14 +170,14 @@ def test_the_properties_of_many_records_have_their_places(
         for sys_flag, body in shapes
     ]
     block, edges = b"".join(records), list(accumulate(map(len, records), initial=0))
-    places = property_positions(block, edges, b"t" * topic_size)
+    places = partial_decode.property_positions(block, edges, b"t" * topic_size)
     assert [block[at:stop] for at, stop in zip(places, edges[1:], strict=True)] == [
         b"a\x01%b\x02" % body for _, body in shapes
     ]
 
 
 def test_no_records_have_no_properties() -> None:
-    assert property_positions(b"", [0], b"T") == []
+    assert partial_decode.property_positions(b"", [0], b"T") == []
 
 
 def test_a_damaged_record_leaves_the_places_of_others_alone() -> None:
@@ -193,10 +186,12 @@ def test_a_damaged_record_leaves_the_places_of_others_alone() -> None:
     damaged = bytearray(records[0])
     damaged[body_size_at : body_size_at + 4] = (1_000).to_bytes(4, "big")
     block, edges = bytes(damaged) + records[1], [0, len(damaged), len(damaged) + len(records[1])]
-    _, at = property_positions(block, edges, b"T")
+    _, at = partial_decode.property_positions(block, edges, b"T")
     assert block[at:] == b"TAGS\x01a\x02"
 
 
 def test_a_tag_that_is_not_utf_8_has_the_code_that_java_gives_it() -> None:
-    assert tag_code(b"TAGS\x01\xff\x02") == hash_code("\ufffd") == 0xFFFD
-    assert tag_code("TAGS\x01标签\x02".encode("gbk")) == hash_code("\ufffd\ufffd\u01e9")
+    assert partial_decode.tag_code(b"TAGS\x01\xff\x02") == hash_code("\ufffd") == 0xFFFD
+    assert partial_decode.tag_code("TAGS\x01标签\x02".encode("gbk")) == hash_code(
+        "\ufffd\ufffd\u01e9"
+    )

@@ -1,6 +1,6 @@
 """Fault tolerance: latencies and faults of brokers, and probes of unreachable ones.
 
-Off unless `fault_tolerance` is set. `rules.latency_penalty` has the rules; this module has the
+Off unless `fault_tolerance` is set. `rules.queue_selection` has the rules; this module has the
 clock, the table and the detector, which probes unreachable brokers.
 """
 

@@ -7,7 +7,7 @@ from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, FieldError
 from roquet.net.router import Peer
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup, clean_group, outdated
-from roquet.rules.election.logs_needed import logs_promised
+from roquet.rules.election.lease import logs_promised
 from roquet.wire.call import Reply
 from roquet.wire.calls.controller import (
     CleanBrokerData,

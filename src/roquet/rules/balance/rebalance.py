@@ -30,11 +30,6 @@ class AssignmentDiff(msgspec.Struct, frozen=True):
     drop: tuple[MessageQueue, ...]
     start: tuple[MessageQueue, ...]
 
-    @property
-    def is_nothing(self) -> bool:
-        """Whether there is nothing to drop or start."""
-        return not (self.drop or self.start)
-
 
 def difference(held: Iterable[MessageQueue], assigned: Iterable[MessageQueue]) -> AssignmentDiff:
     """Queues to drop and to start, each sorted; a queue in both sets is left alone."""

@@ -20,8 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup, with_set
-from roquet.rules.election.lease import MasterLease, may_replace_master
-from roquet.rules.election.logs_needed import NOTHING_PROMISED, logs_promised
+from roquet.rules.election.lease import (
+    NOTHING_PROMISED,
+    MasterLease,
+    logs_promised,
+    may_replace_master,
+)
 
 PRIORITY_DEFAULT: Final = 2**31 - 1
 """Of brokers that name none (brokerElectionPriority); lower wins."""

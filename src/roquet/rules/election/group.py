@@ -85,7 +85,7 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     waits for as long when it begins to lead."""
     logs_needed: int | None = None
     """Number of logs of the set in which each message is that was acknowledged in this epoch, by
-    `rules.election.logs_needed`; None: in all of them, or nothing is promised or known."""
+    `rules.election.lease`; None: in all of them, or nothing is promised or known."""
 
     @property
     def is_removed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Lease: how long a master may acknowledge without news of the controller.
+"""Lease: how long a master may acknowledge without news of the controller, and in how many logs.
 
     master        asks ├────── length ──────┤ stops by itself
     controller           ├ grants ── length and the clocks' drift ──┤ may elect another
@@ -18,6 +18,7 @@ connection was closed no clock helps: then only those messages are safe whose ac
 for the whole set.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -154,9 +155,6 @@ def may_replace_master(
     return lease.waits_for_all and winner in group.in_sync and lease.holder in group.in_sync
 
 
-HEARTBEAT_TIMEOUT_MS: Final = 10_000
-"""Default time-out that brokers name (controllerHeartBeatTimeoutMills)."""
-
 SCHEDULING_MS: Final = 500
 """Time that the controller may take the heartbeat for earlier than it was sent: it notes the time
 at which its thread handles it, so this only covers clocks that are read in steps."""
@@ -171,3 +169,57 @@ def term_by_heartbeat(epoch: int, sent_ms: int, timeout_ms: int, terms: LeaseTer
     slow, fast = 1_000 - terms.drift_per_mille, 1_000 + terms.drift_per_mille
     length_ms = max(timeout_ms - SCHEDULING_MS, 0) * slow // fast
     return MasterTerm(epoch=epoch, until_ms=sent_ms + length_ms)
+
+
+NOTHING_PROMISED = 1
+"""Where one log is enough an acknowledged message may be lost with its master; more members do not
+change that."""
+
+
+class StricterRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of a master that does not cover yet what was acknowledged before it."""
+
+    epoch: int
+    logs_needed: int | None
+    end: int
+    """End of the log when the rule came: what was acknowledged before is in front of it."""
+
+
+class LogsNeeded(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of logs in which each acknowledged message surely is, and the rule that waits.
+
+    A smaller number is stored before the lease is granted, so before the master acts on it; a
+    larger one, the whole set or one log once the whole set has what was acknowledged before. So it
+    covers earlier messages, too. It holds in one epoch: the winner of an election has every
+    acknowledged message. Apache's controller knows nothing of this.
+    """
+
+    stored: int | None
+    waiting: StricterRule | None = None
+
+
+def next_logs_needed(
+    stored: int | None, request: LeaseRequest, waiting: StricterRule | None
+) -> LogsNeeded:
+    """The number to store before a lease is granted; None: the whole set, or no promise."""
+    said = request.logs_needed
+    if said is not None and (request.waits_for_all or said <= NOTHING_PROMISED):
+        said = None
+    if said == stored or stored is None or (said is not None and said < stored):
+        return LogsNeeded(stored=said)
+    if waiting is None or (waiting.epoch, waiting.logs_needed) != (request.epoch, said):
+        waiting = StricterRule(epoch=request.epoch, logs_needed=said, end=request.end)
+    if request.confirmed >= waiting.end:
+        return LogsNeeded(stored=said)
+    return LogsNeeded(stored=stored, waiting=waiting)
+
+
+def logs_promised(group: ReplicaGroup, reported: Iterable[int | None]) -> int:
+    """In how many logs of the set each acknowledged message is at least.
+
+    A number that is not stored, as by an earlier version, is the smallest that living members
+    report; without one all of the set has the messages, or nothing is promised: then it is 1.
+    """
+    if group.logs_needed is not None:
+        return group.logs_needed
+    return min((one for one in reported if one is not None), default=NOTHING_PROMISED)

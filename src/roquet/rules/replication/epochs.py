@@ -53,11 +53,6 @@ def truncate_epochs(epochs: Sequence[EpochEntry], end: int) -> Epochs:
     return tuple(entry for entry in epochs if entry.start < end)
 
 
-def drop_from_epoch(epochs: Sequence[EpochEntry], epoch: int) -> Epochs:
-    """Epochs before `epoch`."""
-    return tuple(entry for entry in epochs if entry.epoch < epoch)
-
-
 def drop_expired_epochs(epochs: Sequence[EpochEntry], first: int) -> Epochs:
     """Epochs of a log whose files before position `first` are deleted.
 

@@ -20,7 +20,7 @@ from roquet.rules.sql92.evaluate import (
 )
 from roquet.rules.sql92.number_parsing import NotComparable
 from roquet.rules.sql92.parse import DEPTH_MAX, TERMS_MAX, parse
-from roquet.rules.sql92.syntax_tree import Node, term_count, text
+from roquet.rules.sql92.syntax_tree import Node, term_count
 from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
     "of_mapping",
     "parse",
     "term_count",
-    "text",
 ]
 
 PropertyMap = Mapping[str, str]

@@ -51,7 +51,7 @@ from roquet.store.backup.manifest import (
     read_manifest,
 )
 from roquet.store.consume_queue.topic_tombstones import FILE_NAME as TOMBSTONES_NAME
-from roquet.store.filesystem.directory_lock import FileLock, store_error
+from roquet.store.filesystem.directory_lock import FileLock, store_error, store_errors
 from roquet.store.filesystem.files import RealFiles, sync_directory
 from roquet.store.filesystem.private_files import make_directories
 from roquet.store.layout import StoreCheckpoint, file_name, pack_checkpoint
@@ -123,11 +123,9 @@ def remove_old(target: Path, keep: int) -> list[Path]:
     """
     old = backups_in(target)[:-keep]
     for path in [*old, *_half_removed(target)]:
-        try:
+        with store_errors(path):
             (path / FILE_NAME).unlink(missing_ok=True)  # first: a half must not look like a whole
             shutil.rmtree(path)
-        except OSError as error:
-            raise store_error(path, error) from error
     return old
 
 

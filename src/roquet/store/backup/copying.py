@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.directory_lock import store_errors
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.private_files import (
     make_directories,
@@ -40,7 +40,7 @@ def copy_file(source: Path, target: Path, end: int, size: int = 0) -> CopiedByte
     """
     with open(source, "rb", buffering=0, opener=open_unlinked) as reader:
         digest, stored = sha256(), 0
-        try:
+        with store_errors(target):
             make_directories(target.parent)
             with open(target, "xb", buffering=0, opener=open_private) as writer:
                 for piece in _pieces(reader, end):
@@ -50,21 +50,17 @@ def copy_file(source: Path, target: Path, end: int, size: int = 0) -> CopiedByte
                 writer.truncate(max(stored, size))
                 os.fsync(writer.fileno())
                 _forget_pages(writer)
-        except OSError as error:
-            raise store_error(target, error) from error
     return CopiedBytes(stored, digest.hexdigest())
 
 
 def write_file(target: Path, data: bytes) -> CopiedBytes:
     """Create a file with these bytes. Raises StoreError."""
-    try:
+    with store_errors(target):
         make_directories(target.parent)
         with open(target, "xb", opener=open_private) as writer:
             writer.write(data)
             writer.flush()
             os.fsync(writer.fileno())
-    except OSError as error:
-        raise store_error(target, error) from error
     return CopiedBytes(len(data), sha256(data).hexdigest())
 
 

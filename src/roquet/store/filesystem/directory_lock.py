@@ -2,6 +2,8 @@
 
 import errno
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, Literal, Protocol
 
@@ -41,11 +43,9 @@ class FileLock:
         self._path = path.resolve()
         if self._path in _held:
             raise locked_error(path, "this process")
-        try:
+        with store_errors(path):
             make_directories(path.parent)
             self._file = _opened(path)
-        except OSError as error:
-            raise store_error(path, error) from error
         try:
             _lock_byte(self._file)
         except OSError:
@@ -76,6 +76,15 @@ def store_error(path: Path, error: OSError | ValueError) -> StoreError:
     reason = error.strerror if isinstance(error, OSError) else str(error)
     advice = _ADVICE.get(error.errno or 0, "") if isinstance(error, OSError) else ""
     return StoreError(f"{path} cannot be used: {reason}{advice}")
+
+
+@contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """Raise the `store_error` of a path for an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(path, error) from error
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -20,7 +20,12 @@ from typing import Final, Protocol
 
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem import libc
-from roquet.store.filesystem.directory_lock import DirectoryLock, FileLock, store_error
+from roquet.store.filesystem.directory_lock import (
+    DirectoryLock,
+    FileLock,
+    store_error,
+    store_errors,
+)
 from roquet.store.filesystem.libc import DiskSync, find_disk_sync
 from roquet.store.filesystem.private_files import make_directories, open_private, open_regular
 
@@ -143,18 +148,16 @@ class RealFiles:
             return {entry.name: size for entry in entries if (size := _size(entry)) != _GONE}
 
     def create(self, path: Path, size: int) -> None:
-        try:
+        with store_errors(path):
             handle = _create(path)
             try:
                 if os.fstat(handle).st_size < size:
                     os.ftruncate(handle, size)
             finally:
                 os.close(handle)
-        except OSError as error:
-            raise store_error(path, error) from error
 
     def allocate(self, path: Path, start: int, size: int) -> None:
-        try:
+        with store_errors(path):
             if sys.platform == "linux":
                 handle = open_regular(path, os.O_RDWR)
                 try:
@@ -164,8 +167,6 @@ class RealFiles:
             else:
                 with open(path, "r+b", buffering=0, opener=open_regular) as file:
                     _fill(file, start, size)
-        except OSError as error:
-            raise store_error(path, error) from error
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
         try:
@@ -248,7 +249,7 @@ class RealFiles:
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         new = path.with_name(path.name + ".tmp")
-        try:
+        with store_errors(path):
             make_directories(path.parent, sync_directory)
             _write(new, data)
             if keep and path.exists():
@@ -257,25 +258,19 @@ class RealFiles:
                 old.replace(path.with_name(path.name + ".bak"))
             new.replace(path)
             sync_directory(path.parent)
-        except OSError as error:
-            raise store_error(path, error) from error
 
     def remove(self, path: Path) -> None:
-        try:
+        with store_errors(path):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        except OSError as error:
-            raise store_error(path, error) from error
 
     def move(self, path: Path, target: Path) -> None:
-        try:
+        with store_errors(target):
             make_directories(target.parent, sync_directory)
             if path.exists():
                 path.rename(target)
-        except OSError as error:
-            raise store_error(target, error) from error
 
     def lock(self, path: Path, holder: str) -> DirectoryLock:
         return FileLock(path, holder)

@@ -16,6 +16,7 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreFull
+from roquet.store.config import StoreConfig
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, index_name
@@ -42,12 +43,12 @@ class IndexMark(msgspec.Struct, frozen=True):
 class IndexFile:
     """One file of the index, and the numbers of its head."""
 
-    def __init__(self, file: MappedFile, slots: int, entries: int, step: int) -> None:
+    def __init__(self, file: MappedFile, config: StoreConfig) -> None:
         self.file = file
-        self.slots = slots
-        self._entries = entries
-        self._step = step
-        self._entries_at = INDEX_HEAD.size + slots * INDEX_SLOT.size
+        self.slots = config.index_slots
+        self._entries = config.index_entries
+        self._step = config.index_step
+        self._entries_at = INDEX_HEAD.size + self.slots * INDEX_SLOT.size
         self.begin_ms = self.end_ms = self.begin_position = self.end_position = 0
         self.slots_used = 0
         self.next = 1
@@ -222,10 +223,11 @@ def link_entries(
 class KeyIndex:
     """All index files, oldest first."""
 
-    def __init__(self, pool: MapPool, directory: Path, slots: int, entries: int, step: int) -> None:
+    def __init__(self, pool: MapPool, directory: Path, config: StoreConfig) -> None:
         self._pool = pool
         self.directory = directory
-        self._slots, self._entries, self._step = slots, entries, step
+        self._config = config
+        slots, entries = config.index_slots, config.index_entries
         self.file_size = INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
         self.files: list[IndexFile] = []
         self._waits_for_room = False
@@ -350,4 +352,4 @@ class KeyIndex:
 
     def _file(self, path: Path) -> IndexFile:
         mapped = MappedFile(self._pool, path, 0, self.file_size)
-        return IndexFile(mapped, self._slots, self._entries, self._step)
+        return IndexFile(mapped, self._config)

@@ -103,6 +103,10 @@ class RecordReader:
         self.damage = [known for known in self.damage if known.stop <= position]
         self._holes = [known.start for known in self.damage]
 
+    def has_damage(self, start: int, stop: int) -> bool:
+        """Whether damage is known between two positions."""
+        return any(known.start < stop and start < known.stop for known in self.damage)
+
     def _is_damaged(self, position: int) -> bool:
         index = bisect_right(self._holes, position) - 1
         return index >= 0 and position < self.damage[index].stop
@@ -111,7 +115,7 @@ class RecordReader:
         """Whether all these records can be read; False also if each needs a check of its own."""
         if self._holes:
             start, stop = min(positions), max(positions) + max(sizes)
-            if any(known.start < stop and start < known.stop for known in self.damage):
+            if self.has_damage(start, stop):
                 return False
         return self._log.has_all(positions, sizes)
 
@@ -309,9 +313,7 @@ class RecordReader:
             if len(queues) == len(offsets)
             else None
         )
-        if shared is None or any(
-            known.start < shared.stop and shared.start < known.stop for known in self.damage
-        ):
+        if shared is None or self.has_damage(shared.start, shared.stop):
             return None
         part = self._log.view_range(shared.start, shared.stop)
         return Slice([part], shared.count, len(part), shared.next_offset)

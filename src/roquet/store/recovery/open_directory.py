@@ -13,7 +13,7 @@ from roquet.store.consume_queue.queue_check import load_queue_ends
 from roquet.store.consume_queue.queue_ends import QueueName
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
-from roquet.store.filesystem.directory_lock import DirectoryLock, store_error
+from roquet.store.filesystem.directory_lock import DirectoryLock, store_error, store_errors
 from roquet.store.filesystem.files import Files, read_if_exists
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.segments import common_size, sizes_by_start, wrong_size_error
@@ -54,10 +54,7 @@ class OpenDirectory:
         if config.rocksdb_settings and self.log.segments.files and self.checkpoint.note is None:
             raise settings_error(directory, config.rocksdb_settings)
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
-        self.index = KeyIndex(
-            self.pool, directory / "index", config.index_slots, config.index_entries,
-            config.index_step,
-        )  # fmt: skip
+        self.index = KeyIndex(self.pool, directory / "index", config)
         self.index.open()
         self.tombstones = TopicTombstones(files, directory)
         load_queue_ends(self.queues, directory, self.checkpoint.note, self.tombstones.positions)
@@ -150,10 +147,8 @@ def check_format(files: Files, directory: Path) -> None:
     path = directory / FORMAT_NAME
     if FORMAT_NAME not in files.list(directory):
         return
-    try:
+    with store_errors(path):
         text = files.read(path).decode(errors="replace").strip()
-    except OSError as error:
-        raise store_error(path, error) from error
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or int(text) > FORMAT:
         shown = text if is_number else "that is no number"  # it may be any file's content

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.model.errors import FieldError, StoreError
-from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.directory_lock import store_errors
 from roquet.store.filesystem.files import Files, RealFiles, read_if_exists
 
 SEPARATOR: Final = "#"
@@ -92,7 +92,5 @@ class IdentityFile:
     def remove(self) -> None:
         """Delete the file, durably; a missing one is no error. Raises StoreError."""
         self._files.remove(self.path)
-        try:
+        with store_errors(self.path.parent):
             self._files.sync(self.path.parent)
-        except OSError as error:
-            raise store_error(self.path.parent, error) from error

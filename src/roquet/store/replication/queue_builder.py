@@ -12,7 +12,7 @@ import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import MessageIllegal, StoreError
-from roquet.rules.recovery import LogDamage, RecordRange
+from roquet.rules.recovery import RecordRange
 from roquet.store.commit_log.log import BLANK_SIZE, CommitLog
 from roquet.store.commit_log.unindexed_buffer import RecordFacts
 from roquet.store.consume_queue.entries import entry_columns
@@ -301,7 +301,7 @@ class QueueBuilder:
         if queue.end > queue.begin:
             begin, size, _ = queue.entry(queue.end - 1)
             begin += 0 if size == FILLER_SIZE else size
-        if not 0 < missing <= OFFSET_GAP_MAX or not _overlaps(self._reader.damage, begin, position):
+        if not 0 < missing <= OFFSET_GAP_MAX or not self._reader.has_damage(begin, position):
             raise QueueOffsetMismatch(queue, offset, position)
         self._reserve(queue, missing)
         queue.put_many(ENTRY.pack(position, FILLER_SIZE, 0) * missing)
@@ -316,7 +316,3 @@ def _begins(queue: ConsumeQueue, offset: int) -> bool:
 
 def _is_there(queue: ConsumeQueue, offset: int, position: int, size: int) -> bool:
     return offset >= queue.begin and queue.entry(offset)[:2] == (position, size)
-
-
-def _overlaps(damage: Sequence[LogDamage], start: int, stop: int) -> bool:
-    return any(known.start < stop and start < known.stop for known in damage)

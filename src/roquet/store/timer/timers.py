@@ -21,7 +21,7 @@ from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
 from roquet.rules.delay.timer import PRECISION_MS, floor_ms, is_delete
 from roquet.store.config import MIB
-from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.directory_lock import store_errors
 from roquet.store.filesystem.files import Files, read_if_exists
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.timer.layout import (
@@ -89,10 +89,8 @@ class TimerStore:
         self._failure: StoreFailed | None = None
         self.on_failure: Callable[[str], object] = lambda _: None
         """Called with the reason when the disk has lost bytes."""
-        try:
+        with store_errors(directory):
             self._load(offset_of, now_ms)
-        except OSError as error:
-            raise store_error(directory, error) from error
 
     def _load(self, offset_of: TimerOffsetLookup, now_ms: int) -> None:
         if not is_plausible(self._saved, now_ms):

@@ -28,7 +28,7 @@ from cpython.bytes cimport (
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from zlib import crc32
@@ -36,6 +36,7 @@ from zlib import crc32
 from msgspec import Raw
 
 from roquet.model import properties as names
+from roquet.wire.codes import Language, RequestCode
 from roquet.wire.java_hash import hash_code as _hash_code
 
 cdef extern from "Python.h":
@@ -55,7 +56,10 @@ cdef enum:
     PAIRS_MAX = 1024            # of a compact header
     NAME_SIZE_MAX = 32767       # of a name in it: its length is signed
     FILLER_SIZE = 0x7FFFFFFF    # of an entry without a record
+    HEADER_READ_MAX = 2560 * 1024
     SEARCH_STEP = 1024          # places that are searched without a look at what was found
+    COMPACT_FIXED = 21          # bytes of a compact header without its remark and its pairs
+    HEADER_BUFFER = 4096        # bytes of a header that is written here; Python writes longer ones
 
 cdef int64_t POSITION_MAX = 1 << 50
 cdef uint32_t MAGIC_V1 = 0xDAA320A7
@@ -67,4 +71,5 @@ include "_properties.pxi"
 include "_records.pxi"
 include "_expressions.pxi"
 include "_headers.pxi"
+include "_frames.pxi"
 include "_arrow.pxi"

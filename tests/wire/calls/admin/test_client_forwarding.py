@@ -1,16 +1,8 @@
-"""Calls forwarded to members: headers and bodies against Apache's."""
-
 from tests.vector_lines import vector_lines
 
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.admin import client_forwarding
-from roquet.wire.calls.admin.client_forwarding import (
-    ConsumeDirectly,
-    ConsumeDirectlyResult,
-    ConsumeResult,
-    GetRunningInfo,
-    RunningInfo,
-)
+from roquet.wire.calls.admin import client_forwarding as wire
 from roquet.wire.fastjson import codec
 
 LINES = vector_lines("bodies.jsonl")
@@ -21,11 +13,11 @@ def texts(java: str) -> list[str]:
 
 
 def test_the_codes_are_the_genuine_ones() -> None:
-    assert (int(GetRunningInfo.code), int(ConsumeDirectly.code)) == (307, 309)
+    assert (int(wire.GetRunningInfo.code), int(wire.ConsumeDirectly.code)) == (307, 309)
 
 
 def test_the_parts_of_running_info_have_names() -> None:
-    found = codec.loads(texts("ConsumerRunningInfo")[1], RunningInfo)
+    found = codec.loads(texts("ConsumerRunningInfo")[1], wire.RunningInfo)
     info = found.mq_table[MessageQueue("Topic1", "broker-c", 0)]
     assert (info.cached_size, info.cached_msg_min_offset, info.locked) == (50, 68234, True)
     rates = found.status_table["statusTable3"]
@@ -36,7 +28,7 @@ def test_the_parts_of_running_info_have_names() -> None:
 
 def test_a_verdict_is_read_and_written_to_the_byte() -> None:
     (text,) = texts("ConsumeMessageDirectlyResult")
-    result = codec.loads(text, ConsumeDirectlyResult)
-    assert result.consume_result is ConsumeResult.CR_RETURN_NULL
+    result = codec.loads(text, wire.ConsumeDirectlyResult)
+    assert result.consume_result is wire.ConsumeResult.CR_RETURN_NULL
     assert (result.spent_ms, result.auto_commit) == (3994, False)
     assert codec.dumps(result).decode() == text

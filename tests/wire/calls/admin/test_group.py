@@ -1,5 +1,3 @@
-"""A group's members and progress, against texts of Apache's classes."""
-
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.bodies import (
     ClientConnection,

@@ -1,5 +1,3 @@
-"""Inspection of a broker, against texts of Apache's classes."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Operators' calls to name servers: headers and bodies against Apache's."""
-
 from roquet.wire.calls.admin import namesrv
 
 

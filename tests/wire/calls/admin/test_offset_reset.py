@@ -1,5 +1,3 @@
-"""Offset resets and status of members: headers and bodies against Apache's."""
-
 import pytest
 from tests.vector_lines import vector_lines
 

@@ -1,5 +1,3 @@
-"""Statistics, against texts of Apache's classes."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Topic and group configuration."""
-
 from typing import Any
 
 import pytest
