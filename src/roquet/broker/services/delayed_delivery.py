@@ -74,10 +74,8 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
         Messages may also wait at a level that the settings no longer have: each entry has its time.
         """
-        waiting = {
-            queue_id + 1 for queue_id in self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
-        }
-        levels = waiting.union(range(1, len(self.levels) + 1))
+        queue_ids = self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
+        levels = {queue_id + 1 for queue_id in queue_ids}.union(range(1, len(self.levels) + 1))
         return (self.serve(level) for level in sorted(levels))
 
     async def serve(self, level: int) -> None:
@@ -173,13 +171,9 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
+        queue_id = self.destinations.queue(topic, properties.get(property_names.REAL_QUEUE_ID, "0"))
         self.message_log.ingest.append_due(
-            record,
-            topic=topic,
-            queue_id=self.destinations.queue(
-                topic, properties.get(property_names.REAL_QUEUE_ID, "0")
-            ),
-            properties=properties,
+            record, topic=topic, queue_id=queue_id, properties=properties
         )
 
 

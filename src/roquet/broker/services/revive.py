@@ -152,9 +152,7 @@ class PopRevive:
             start=checkpoint.start,
             topic=checkpoint.topic,
         )
-        self._append(
-            checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body)
-        )
+        self._append(checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, body)
         self.in_flight.settle(checkpoint, bits)
         notes = self._ingest.counts.revive_notes
         notes.add(checkpoint.topic, checkpoint.group, ACKNOWLEDGEMENT)
@@ -194,9 +192,7 @@ class PopRevive:
             start=checkpoint.start,
             topic=checkpoint.topic,
         )
-        checkpoint.revive_offset = self._append(
-            checkpoint.revive_queue_id, CHECKPOINT_TAG, encode_body(body)
-        )
+        checkpoint.revive_offset = self._append(checkpoint.revive_queue_id, CHECKPOINT_TAG, body)
 
     def _note_unconfirmed(self, checkpoint: PopCheckpoint) -> None:
         """Note that progress moves with a checkpoint that may be cut with the end of the log."""
@@ -205,13 +201,11 @@ class PopRevive:
             queue = (checkpoint.group, checkpoint.topic, checkpoint.queue_id)
             self.unconfirmed.add(queue, checkpoint.start, log_end)
 
-    def _append(self, revive_queue_id: int, tag: str, body: bytes) -> int:
-        now_ms = self._clock.now_ms()
-        draft = Draft(
-            self._topic, revive_queue_id, body, revive_properties(tag, now_ms), CODES[tag]
-        )
+    def _append(self, queue_id: int, tag: str, body: AckBody | CheckpointBody) -> int:
+        now_ms, raw = self._clock.now_ms(), encode_body(body)
+        draft = Draft(self._topic, queue_id, raw, revive_properties(tag, now_ms), CODES[tag])
         offset = self._store.append(draft, now_ms).queue_offset
-        self._offsets.commit(NOTED_GROUP, self._topic, revive_queue_id, offset + 1)
+        self._offsets.commit(NOTED_GROUP, self._topic, queue_id, offset + 1)
         return offset
 
     # -- coming again ------------------------------------------------------------------------

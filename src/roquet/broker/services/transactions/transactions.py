@@ -106,9 +106,8 @@ class Transactions:
         if not self.halves.is_ended(half.offset):
             return half
         newer = self.queue.put_back_since(half)
-        return next(
-            (copy for copy in reversed(newer) if not self.halves.is_ended(copy.offset)), None
-        )
+        open_ones = (copy for copy in reversed(newer) if not self.halves.is_ended(copy.offset))
+        return next(open_ones, None)
 
     def is_old(self, half: HalfMessage) -> bool:
         """Whether it was stored before this start: its end may not be recorded."""
