@@ -98,9 +98,7 @@ async def test_other_tasks_run_while_a_long_table_is_encoded(broker: LocalBroker
 def wide(broker: LocalBroker) -> LocalBroker:
     """A topic of as many queues as are allowed, and a group with progress in each."""
     count = QUEUES_ALLOWED
-    broker.tables.topics.put(
-        TopicConfig(topic_name="wide", read_queue_nums=count, write_queue_nums=count), 0
-    )
+    broker.put_topic("wide", count)
     broker.tables.groups.find("billing", 0)
     for number in range(count):
         broker.tables.offsets.commit("billing", "wide", number, 0)
@@ -160,8 +158,6 @@ async def test_more_queues_than_fit_in_a_reply_are_refused_before_any_is_read(
 
 
 async def test_a_topic_named_several_times_is_read_once(wide: LocalBroker) -> None:
-    wide.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
-    )
+    wide.put_topic("orders", 1)
     call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
     assert wide.ask(call).body.count(b'"brokerOffset"') == 1

@@ -5,7 +5,6 @@ import pytest
 from tests.broker.conftest import LocalBroker
 
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
-from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.receipt_handle import decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
@@ -35,7 +34,7 @@ def stored(broker: LocalBroker) -> None:
 
 def put_again(broker: LocalBroker, body: bytes, properties: bytes = b"KEYS\x01k\x02") -> None:
     """A message waits in the group's retry topic."""
-    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g_t", read_queue_nums=1), 1)
+    broker.put_topic("%RETRY%g_t", 1)
     broker.log.store.append(Draft("%RETRY%g_t", 0, body, properties, reconsume_times=2), 5)
 
 
@@ -66,7 +65,7 @@ def bodies(collector: PopCollector) -> list[bytes]:
 
 
 def put_failed(broker: LocalBroker, topic: str, body: bytes, origin: str | None) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name=topic, read_queue_nums=1), 1)
+    broker.put_topic(topic, 1)
     named = f"RETRY_TOPIC\x01{origin}\x02" if origin else ""
     properties = f"{named}1ST_POP_TIME\x011\x02".encode()
     broker.log.store.append(Draft(topic, 0, body, properties, reconsume_times=1), 5)

@@ -5,7 +5,6 @@ from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, make_send
 
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, Subscription
-from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
 from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
 from roquet.wire.calls.offset import UpdateOffset
@@ -16,7 +15,7 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def billing(broker: LocalBroker) -> dict[str, Any]:
     """Two members of a group that has read one of two messages."""
-    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    broker.put_topic("orders", 2)
     peers = {"c1": FakePeer(), "c2": FakePeer()}
     for client_id, peer in peers.items():
         join(broker, peer, client_id, "*")
@@ -128,7 +127,7 @@ async def test_one_topic_or_several_can_be_asked_for(broker: LocalBroker) -> Non
 
 @pytest.mark.usefixtures("billing")
 async def test_topics_that_a_live_group_has_left_are_passed_over(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="old", read_queue_nums=1), 0)
+    broker.put_topic("old", 1)
     broker.tables.offsets.commit("billing", "old", 0, 0)
     assert {queue.topic for queue in stats(broker).offset_table} == {"orders"}
 
@@ -147,7 +146,7 @@ async def test_the_assignment_is_listed(broker: LocalBroker, billing: dict[str, 
 
 
 async def test_subscribed_topics_without_progress_are_listed_if_asked(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    broker.put_topic("orders", 2)
     join(broker, FakePeer(), "c1", "*")
     assert stats(broker).offset_table == {}
     assert len(stats(broker, with_owners=True).offset_table) == 2

@@ -9,7 +9,7 @@ from roquet.broker.handlers.admin.stats import StatsHandler
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import Subscription
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.wire.calls.admin import stats as calls
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -18,9 +18,7 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def orders(broker: LocalBroker) -> LocalBroker:
     """A topic of two queues: three messages in the first, of which billing has handled two."""
-    broker.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
-    )
+    broker.put_topic("orders", 2)
     broker.tables.groups.find("billing", 0)
     for _ in range(3):
         broker.log.ingest.append(make_send(), 0, broker.peer)
@@ -158,9 +156,7 @@ async def test_the_progress_of_all_groups_is_listed(orders: LocalBroker) -> None
 
 async def test_only_ordered_topics_are_listed_on_request(orders: LocalBroker) -> None:
     assert (await all_progress(orders, is_order=True)).total_diff == 0
-    orders.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2, order=True), 0
-    )
+    orders.put_topic("orders", 2, order=True)
     assert (await all_progress(orders, is_order=True)).total_diff == 1
 
 

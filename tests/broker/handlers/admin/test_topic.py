@@ -439,7 +439,7 @@ async def topics_page(broker: LocalBroker, **fields: Any) -> TopicsOfBroker:
 async def test_topics_come_with_ids_and_at_first_with_the_deleted(broker: LocalBroker) -> None:
     for topic in ("orders", "aaa"):
         broker.log.ingest.append(make_send(topic=topic), 0, broker.peer)
-        broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
+        broker.put_topic(topic)
     position = broker.log.store.end_position
     broker.make(TopicDeletion).delete(["orders"])
     whole = await topics_page(broker)

@@ -9,7 +9,7 @@ from roquet.broker.handlers.groups.offset import OffsetHandler
 from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.call import Reply
 from roquet.wire.calls.offset import (
@@ -215,7 +215,7 @@ async def test_progress_in_a_queue_that_no_topic_can_have_is_refused(broker: Loc
 
 
 async def test_a_replica_notes_progress_beyond_its_own_end(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     broker.tables.groups.put(SubscriptionGroup(group_name="billing"), 0)
     commit(broker, broker.peer, commit_offset=5)
     assert broker.tables.offsets.get("billing", "orders", 0) is None

@@ -7,7 +7,7 @@ from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
 
 from roquet.broker.handlers.messages.pop import PopHandler
 from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
@@ -125,7 +125,7 @@ async def test_bad_pops_are_refused(
 ) -> None:
     stored(broker, "a")
     broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
-    broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
+    broker.put_topic("secret", perm=2)
     with refuses(code):
         broker.ask(make_pop(**fields))
 

@@ -9,7 +9,7 @@ from roquet.broker.operations.topic_deletion import TopicDeletion
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import MessageModel, Subscription
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
@@ -84,7 +84,7 @@ async def test_a_range_without_wanted_tags_is_passed_at_once(broker: LocalBroker
 async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
     broker: LocalBroker, count: int, asked: int, code: int, next_offset: int
 ) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     stored(broker, *"ab"[:count])
     reply = broker.ask(ask(asked))
     assert (reply.code, reply.next_begin_offset) == (code, next_offset)
@@ -307,7 +307,7 @@ class TestBySql:
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
         waiting = asyncio.ensure_future(broker.ask(call))
         await asyncio.sleep(0.01)
-        broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.put_topic("orders", perm=2)
         broker.log.arrivals.arrived("orders", 0, 1, [0])
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
@@ -343,7 +343,7 @@ async def test_a_forbidden_group_or_topic_is_named_by_its_kind(broker: LocalBrok
     broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
     reply = broker.ask(ask())
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
-    broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+    broker.put_topic("orders", perm=2)
     reply = broker.ask(ask(consumer_group="other"))
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
@@ -383,7 +383,7 @@ class TestByHeartbeat:
 
     async def test_a_topic_without_subscription_is_refused(self, broker: LocalBroker) -> None:
         stored(broker, "a")
-        broker.tables.topics.put(TopicConfig(topic_name="other"), 0)
+        broker.put_topic("other")
         self.listen(broker, "*")
         code = refused(broker, topic="other", sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST

@@ -143,7 +143,7 @@ async def test_an_unknown_topic_is_answered_with_17(broker: LocalBroker) -> None
 
 @pytest.mark.parametrize("settings", [{"permission": 4}])
 async def test_a_broker_without_write_permission_refuses_messages(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     assert broker.send().code == ResponseCode.NO_PERMISSION
 
 

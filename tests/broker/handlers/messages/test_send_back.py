@@ -4,7 +4,7 @@ import pytest
 from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
 from roquet.model.errors import CallRefused, StoreError
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
@@ -157,7 +157,7 @@ async def test_a_broker_that_is_only_read_takes_nothing_back(broker: LocalBroker
 
 async def test_a_retry_topic_that_is_only_read_takes_nothing_back(broker: LocalBroker) -> None:
     failed = stored(broker)
-    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4), 0)
+    broker.put_topic("%RETRY%g", perm=4)
     call = SendBack(offset=failed.position, group="g", delay_level=0)
     assert refusal(broker, call) == ResponseCode.NO_PERMISSION
 
