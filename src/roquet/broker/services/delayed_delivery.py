@@ -11,12 +11,13 @@ none is lost.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
+from roquet.broker.ingest.set_aside import DELAY, SetAside
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.log_records import logger
@@ -117,10 +118,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
             bytes_max=STEP_BYTES,
             wanted=_noting(due),
         )
-
-        def unreadable(raw: bytes, error: RecordError) -> None:
-            self.set_aside.keep(DELAY, location_in(raw, names.SCHEDULE_TOPIC, queue_id), error, raw)
-
+        unreadable = partial(self.set_aside.keep_raw, DELAY, names.SCHEDULE_TOPIC, queue_id)
         for record in decode_records(messages.parts, unreadable):
             if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
                 return at

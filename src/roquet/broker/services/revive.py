@@ -395,6 +395,7 @@ class PopRevive:
             settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)
             noted = self._offsets.get(NOTED_GROUP, self._topic, revive_queue_id) or 0
             at = begin if settled is None else max(begin, settled + 1)
+            unreadable = partial(self._set_aside.keep_raw, REVIVE, self._topic, revive_queue_id)
             while at < end:
                 messages = self._store.read(
                     self._topic,
@@ -403,16 +404,12 @@ class PopRevive:
                     count_max=RESTORE_COUNT,
                     bytes_max=RESTORE_BYTES,
                 )
-                unreadable = partial(self._unreadable, revive_queue_id)
                 for record in decode_records(messages.parts, unreadable):
                     self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
                 at = max(messages.next_offset, at + 1)
                 yield
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
-
-    def _unreadable(self, revive_queue_id: int, raw: bytes, error: RecordError) -> None:
-        self._set_aside.keep(REVIVE, location_in(raw, self._topic, revive_queue_id), error, raw)
 
     def retried(self, record: Record) -> None:
         """Take a record of the revive topic that had been set aside and was put back."""

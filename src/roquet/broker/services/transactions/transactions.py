@@ -13,12 +13,13 @@ Memory holds a byte for each half message after the oldest open one, which moves
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside, location_in
+from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
@@ -28,7 +29,7 @@ from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
-from roquet.model.errors import RecordError, StoreError
+from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.net.clock import Clock
 from roquet.rules.transaction import (
@@ -158,8 +159,7 @@ class Transactions:
         messages = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         if messages.count:
             raw = bytes(messages.parts[0])
-            place = location_in(raw, names.HALF_TOPIC, 0)
-            self._set_aside.keep(TRANSACTIONS, place, error, raw)
+            self._set_aside.keep_raw(TRANSACTIONS, names.HALF_TOPIC, 0, raw, error)
         else:
             log.error("half message %d is lost: nothing can be read there", offset)
         self.end(offset)
@@ -239,11 +239,12 @@ class Transactions:
         op_least, op_end = self._store.bounds(names.OP_HALF_TOPIC, 0)
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
+        unreadable = partial(self._set_aside.keep_raw, TRANSACTIONS, names.OP_HALF_TOPIC, 0)
         while at < op_end:
             messages = self._store.read(
                 names.OP_HALF_TOPIC, 0, at, count_max=RESTORE_COUNT, bytes_max=RESTORE_BYTES
             )
-            for record in decode_records(messages.parts, self._unreadable):
+            for record in decode_records(messages.parts, unreadable):
                 self._take(record, end)
             at = max(messages.next_offset, at + 1)
             yield
@@ -273,7 +274,3 @@ class Transactions:
     def retried(self, record: Record) -> None:
         """Take an op message that had been set aside and was put back."""
         self._take(record, self.queue.bounds()[1])
-
-    def _unreadable(self, raw: bytes, error: RecordError) -> None:
-        place = location_in(raw, names.OP_HALF_TOPIC, 0)
-        self._set_aside.keep(TRANSACTIONS, place, error, raw)
