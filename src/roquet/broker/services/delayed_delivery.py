@@ -27,6 +27,7 @@ from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.delay.delay_levels import excess_delay_ms
+from roquet.store.store import Store
 from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
@@ -34,6 +35,9 @@ log = logger(__name__)
 
 SAVE_MS: Final = 10_000
 """Ms between two saves of the progress, as in the genuine broker."""
+
+Unreadable = Callable[[bytes, RecordError], object]
+"""Called for each damaged record of a queue."""
 
 STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
@@ -185,10 +189,8 @@ def _noting(codes: list[int]) -> Callable[[int], bool]:
     return note
 
 
-def decode_records(
-    parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
-) -> Iterator[Record]:
-    """The records of a slice; `unreadable` is called for each damaged one."""
+def decode_records(parts: Sequence[memoryview], unreadable: Unreadable) -> Iterator[Record]:
+    """The records of a slice."""
     for view in parts:
         part, at = bytes(view), 0  # a record is read from bytes in half the time
         while len(part) - at >= RECORD_SIZE_MIN:
@@ -199,3 +201,14 @@ def decode_records(
             except RecordError as error:
                 unreadable(part[at:end], error)
             at = end
+
+
+def steps_of(
+    store: Store, queue: tuple[str, int], at: int, unreadable: Unreadable
+) -> Iterator[Iterator[Record]]:
+    """The records that a queue has now from an offset on, some at a time."""
+    _, end = store.bounds(*queue)
+    while at < end:
+        messages = store.read(*queue, at, count_max=STEP_COUNT, bytes_max=STEP_BYTES)
+        yield decode_records(messages.parts, unreadable)
+        at = max(messages.next_offset, at + 1)

@@ -20,7 +20,7 @@ from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.delayed_delivery import steps_of
 from roquet.broker.services.unconfirmed_pops import UnconfirmedPops
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -65,11 +65,6 @@ FAILURE_PAUSE_MS: Final = 1_000
 
 BACK_MS: Final = 60_000
 """A clock set back by more ms than this must not keep messages invisible for that much longer."""
-
-RESTORE_COUNT: Final = 64
-RESTORE_BYTES: Final = 1024 * 1024
-"""Records and bytes of the revive topic that are read in one step of `restoring`: some
-milliseconds."""
 
 NOTED_GRACE_MS: Final = 3_000
 """Extra ms for a checkpoint that waited in the timer: its acknowledgements are in the next second
@@ -391,22 +386,15 @@ class PopRevive:
         """Read it in steps, when a replica becomes the master; nothing is popped in between."""
         self.in_flight = OpenCheckpoints()
         for revive_queue_id in self._store.queue_ids(self._topic):
-            begin, end = self._store.bounds(self._topic, revive_queue_id)
+            begin, _ = self._store.bounds(self._topic, revive_queue_id)
             settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)
             noted = self._offsets.get(NOTED_GROUP, self._topic, revive_queue_id) or 0
             at = begin if settled is None else max(begin, settled + 1)
             unreadable = partial(self._set_aside.keep_raw, REVIVE, self._topic, revive_queue_id)
-            while at < end:
-                messages = self._store.read(
-                    self._topic,
-                    revive_queue_id,
-                    at,
-                    count_max=RESTORE_COUNT,
-                    bytes_max=RESTORE_BYTES,
-                )
-                for record in decode_records(messages.parts, unreadable):
+            queue = (self._topic, revive_queue_id)
+            for records in steps_of(self._store, queue, at, unreadable):
+                for record in records:
                     self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
-                at = max(messages.next_offset, at + 1)
                 yield
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))

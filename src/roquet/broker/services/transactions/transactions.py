@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.delayed_delivery import steps_of
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -52,10 +52,6 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 PENDING_MAX: Final = 100_000
 """Ends recorded in memory alone while the disk takes no op messages; then no end is accepted."""
-
-RESTORE_COUNT: Final = 64
-RESTORE_BYTES: Final = 1024 * 1024
-"""Records and bytes of the op queue that are read in one step of `restoring`: some milliseconds."""
 
 OP_PROPERTIES: Final = f"{props.TAGS}\x01{REMOVE_TAG}\x02{props.WAIT}\x01true\x02".encode()
 OP_CODE: Final = hash_code(REMOVE_TAG)
@@ -240,13 +236,9 @@ class Transactions:
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
         unreadable = partial(self._set_aside.keep_raw, TRANSACTIONS, names.OP_HALF_TOPIC, 0)
-        while at < op_end:
-            messages = self._store.read(
-                names.OP_HALF_TOPIC, 0, at, count_max=RESTORE_COUNT, bytes_max=RESTORE_BYTES
-            )
-            for record in decode_records(messages.parts, unreadable):
+        for records in steps_of(self._store, (names.OP_HALF_TOPIC, 0), at, unreadable):
+            for record in records:
                 self._take(record, end)
-            at = max(messages.next_offset, at + 1)
             yield
         self._is_restored = True
         if (start := self.halves.advance()) < end:
