@@ -155,6 +155,11 @@ class LocalBroker(Broker, frozen=True, kw_only=True):
         """The reply to a message."""
         return self.ask(make_send(body, **fields))
 
+    def configure(self, **values: object) -> None:
+        """Change settings."""
+        texts = {name: str(value) for name, value in values.items()}
+        self.control.settings.change(texts, self.control.clock.now_ms())
+
     def put_topic(self, name: str = "orders", queues: int = 16, **fields: Any) -> None:
         """Set a topic with so many queues; `fields` are its other settings."""
         queue_counts = {"read_queue_nums": queues, "write_queue_nums": queues}

@@ -17,7 +17,7 @@ async def test_internal_topics_are_readable_if_allowed(broker: LocalBroker, topi
     checks = broker.make(ReadingChecks)
     with pytest.raises(ReadForbidden, match="nobody reads it unless"):
         checks.check_delivered(topic)
-    broker.control.settings.change({"read_internal_topics": "true"}, 0)
+    broker.configure(read_internal_topics="true")
     checks.check_delivered(topic)
 
 

@@ -195,7 +195,7 @@ async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(broker: Lo
 
 @pytest.fixture
 def by_members(broker: LocalBroker) -> None:
-    broker.control.settings.change({"useServerSideResetOffset": "false"}, 0)
+    broker.configure(useServerSideResetOffset="false")
 
 
 @pytest.mark.usefixtures("by_members")

@@ -145,9 +145,7 @@ async def test_apache_tools_get_default_settings_of_an_unknown_group(broker: Loc
     reply = broker.ask(calls.GetGroup(group="gone"))
     assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
     assert broker.tables.groups.get("gone") is None, "a question makes no group"
-    broker.control.settings.change(
-        {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
-    )
+    broker.configure(autoCreateSubscriptionGroup="false")
     with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
         broker.ask(calls.GetGroup(group="gone"))
 

@@ -212,7 +212,7 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: LocalBroker) 
     assert check(broker, sub_string="a > 1", expression_type="SQL92") == 0
     with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at character 4 of 'a >'"):
         check(broker, sub_string="a >", expression_type="SQL92")
-    broker.control.settings.change({"property_filter": "false"}, 0)
+    broker.configure(property_filter="false")
     with refuses(ResponseCode.SYSTEM_ERROR, "filter message by SQL92"):
         check(broker, sub_string="a > 1", expression_type="SQL92")
     with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED):

@@ -165,7 +165,7 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
     for handler, call in calls:
         with refuses(ResponseCode.NO_PERMISSION, "read_internal_topics=true"):
             broker.bind(handler)(call, broker.peer)
-    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
+    broker.configure(read_internal_topics="true")
     for handler, call in calls:
         broker.bind(handler)(call, broker.peer)
 

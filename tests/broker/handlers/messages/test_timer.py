@@ -85,9 +85,7 @@ def test_a_message_is_recalled_by_a_record_in_its_second(broker: LocalBroker, la
 
 
 def test_a_recall_names_its_topic_if_configured(broker: LocalBroker, later: Later) -> None:
-    broker.control.settings.change(
-        {"appendTopicForTimerDeleteKey": "true"}, broker.control.clock.now_ms()
-    )
+    broker.configure(appendTopicForTimerDeleteKey="true")
     assert answer(broker, broker.peer, later().recall_handle).code == 0
     properties = decode_properties(records(broker)[1].properties)
     assert (properties["TIMER_DEL_UNIQKEY"], properties["UNIQ_KEY"]) == ("orders+one", "one")
