@@ -34,6 +34,7 @@ from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 
 COUNT = 10
+ERROR, NO_GROUP = ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @pytest.fixture(autouse=True)
@@ -97,22 +98,18 @@ async def test_one_queue_is_reset_to_a_time(broker: LocalBroker) -> None:
     ("fields", "code", "remark"),
     [
         ({"topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "Topic nothing does not exist"),
-        (
-            {"group": "nobody"},
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            "Group nobody does not exist",
-        ),
+        ({"group": "nobody"}, NO_GROUP, "Group nobody does not exist"),
         (
             {"queue_id": 0, "offset": 12},
-            ResponseCode.SYSTEM_ERROR,
+            ERROR,
             "Target offset 12 not in consume queue range [0-10]",
         ),
         (
             {"queue_id": 0, "offset": -2},
-            ResponseCode.SYSTEM_ERROR,
+            ERROR,
             "Target offset -2 not in consume queue range [0-10]",
         ),
-        ({"queue_id": 4}, ResponseCode.SYSTEM_ERROR, "No queues to reset."),
+        ({"queue_id": 4}, ERROR, "No queues to reset."),
     ],
 )
 async def test_an_invalid_reset_is_refused(
@@ -171,12 +168,8 @@ async def test_a_reset_that_the_disk_refuses_changes_nothing(
         patch.setattr(broker.tables.offsets, "saved", failing(StoreFull("no room")))
         with pytest.raises(StoreFull):
             await broker.ask(asked(timestamp=0))
-    assert [broker.tables.offsets.get("billing", "orders", n) for n in range(4)] == [
-        5,
-        None,
-        None,
-        None,
-    ]
+    progress = [broker.tables.offsets.get("billing", "orders", queue_id) for queue_id in range(4)]
+    assert progress == [5, None, None, None]
     assert not broker.tables.offset_resets.pending
     assert wanted(broker).code == 0
 
@@ -248,12 +241,8 @@ class TestByMembers:
     @pytest.mark.parametrize(
         ("fields", "code", "remark"),
         [
-            ({"topic": "nothing"}, ResponseCode.SYSTEM_ERROR, "[reset-offset] reset offset failed"),
-            (
-                {"group": "nobody"},
-                ResponseCode.SYSTEM_ERROR,
-                "THe consumer group <nobody> not exist",
-            ),
+            ({"topic": "nothing"}, ERROR, "[reset-offset] reset offset failed"),
+            ({"group": "nobody"}, ERROR, "THe consumer group <nobody> not exist"),
             ({}, ResponseCode.CONSUMER_NOT_ONLINE, "Consumer not online, so can not reset offset"),
         ],
     )

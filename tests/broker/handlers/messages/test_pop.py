@@ -5,7 +5,6 @@ import msgspec
 import pytest
 from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
 
-from roquet.broker.handlers.messages.pop import PopHandler
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup
 from roquet.store.store import Draft
@@ -155,19 +154,16 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
     broker: LocalBroker, topic: str
 ) -> None:
     calls: list[Any] = [
-        (PopHandler.pop, make_pop(topic=topic)),
-        (PopHandler.peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
-        (
-            PopHandler.notification,
-            Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
-        ),
+        make_pop(topic=topic),
+        Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1),
+        Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
     ]
-    for handler, call in calls:
+    for call in calls:
         with refuses(ResponseCode.NO_PERMISSION, "read_internal_topics=true"):
-            broker.bind(handler)(call, broker.peer)
+            broker.ask(call)
     broker.configure(read_internal_topics="true")
-    for handler, call in calls:
-        broker.bind(handler)(call, broker.peer)
+    for call in calls:
+        broker.ask(call)
 
 
 async def test_a_waiting_pop_advances_past_unwanted_messages(

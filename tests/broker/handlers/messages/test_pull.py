@@ -311,11 +311,9 @@ class TestBySql:
 @pytest.mark.parametrize("settings", [{"property_filter": False}])
 async def test_sql_is_refused_in_apaches_words(broker: LocalBroker) -> None:
     stored(broker, "a")
-    with refuses(ResponseCode.SYSTEM_ERROR) as caught:
+    remark = "The broker does not support consumer to filter message by SQL92"
+    with refuses(ResponseCode.SYSTEM_ERROR, f": {remark}$"):
         broker.ask(ask(expression_type="SQL92", subscription="a > 1"))
-    assert caught.value.remark == (
-        "The broker does not support consumer to filter message by SQL92"
-    )
 
 
 @pytest.mark.parametrize("kind", [None, "", "TAG"])

@@ -120,12 +120,7 @@ async def test_retries_are_spread_over_the_groups_queues(broker: LocalBroker) ->
     for _ in range(40):
         back(broker, failed)
     waiting = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
-    assert {decode_properties(retry.properties)["REAL_QID"] for retry in waiting} == {
-        "0",
-        "1",
-        "2",
-        "3",
-    }
+    assert {decode_properties(retry.properties)["REAL_QID"] for retry in waiting} == {*"0123"}
 
 
 def refusal(broker: LocalBroker, call: SendBack) -> int:
