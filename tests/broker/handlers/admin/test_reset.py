@@ -34,6 +34,7 @@ from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 
 COUNT = 10
+OUTSIDE = "not in consume queue range [0-10]"
 ERROR, NO_GROUP = ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
@@ -99,16 +100,8 @@ async def test_one_queue_is_reset_to_a_time(broker: LocalBroker) -> None:
     [
         ({"topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "Topic nothing does not exist"),
         ({"group": "nobody"}, NO_GROUP, "Group nobody does not exist"),
-        (
-            {"queue_id": 0, "offset": 12},
-            ERROR,
-            "Target offset 12 not in consume queue range [0-10]",
-        ),
-        (
-            {"queue_id": 0, "offset": -2},
-            ERROR,
-            "Target offset -2 not in consume queue range [0-10]",
-        ),
+        ({"queue_id": 0, "offset": 12}, ERROR, f"Target offset 12 {OUTSIDE}"),
+        ({"queue_id": 0, "offset": -2}, ERROR, f"Target offset -2 {OUTSIDE}"),
         ({"queue_id": 4}, ERROR, "No queues to reset."),
     ],
 )

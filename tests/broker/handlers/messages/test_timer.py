@@ -131,13 +131,8 @@ class TestRefused:
             self.check(broker, handle, ILLEGAL, "recall handle is invalid")
 
     def test_a_topic_that_is_unknown_or_another(self, broker: LocalBroker, sent: str) -> None:
-        self.check(
-            broker,
-            sent,
-            ResponseCode.TOPIC_NOT_EXIST,
-            "recall failed, the topic[none] not exist",
-            "none",
-        )
+        why = "recall failed, the topic[none] not exist"
+        self.check(broker, sent, ResponseCode.TOPIC_NOT_EXIST, why, "none")
         self.check(broker, sent, ILLEGAL, "recall failed, topic not match", "TBW102")
 
     def test_another_broker(self, broker: LocalBroker) -> None:
