@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
+from tests.broker.conftest import LocalBroker, make_pop, refuses
 
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.topic import SubscriptionGroup
@@ -22,8 +22,14 @@ def bodies(reply: PopReply) -> list[bytes]:
 def stored(broker: LocalBroker, *tags: str) -> None:
     """Stores messages with these tags in queues 0, 1, 0 … of orders."""
     for n, tag in enumerate(tags):
-        call = make_send(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
-        broker.ask(call)
+        broker.send(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
+
+
+def watch(broker: LocalBroker, **fields: Any) -> Any:
+    """The answer to a question, asked now, whether there is something to pop."""
+    place = {"consumer_group": "billing", "topic": "orders", "queue_id": -1, "poll_time": 0}
+    now_ms = broker.control.clock.now_ms()
+    return broker.ask(Notification(**{**place, "born_time": now_ms, **fields}))
 
 
 async def test_a_pop_takes_from_all_queues_and_says_where_from(broker: LocalBroker) -> None:
@@ -84,18 +90,10 @@ async def test_a_peek_takes_nothing(broker: LocalBroker) -> None:
 
 async def test_a_notification_says_when_there_is_something(broker: LocalBroker) -> None:
     stored(broker, "a")
-
-    def watch(poll_time: int = 0) -> Any:
-        call = Notification(
-            consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
-            born_time=broker.control.clock.now_ms(),
-        )  # fmt: skip
-        return broker.ask(call)
-
-    assert watch().has_msg
+    assert watch(broker).has_msg
     broker.ask(make_pop())
-    assert not watch().has_msg
-    waiting = asyncio.ensure_future(watch(5_000))
+    assert not watch(broker).has_msg
+    waiting = asyncio.ensure_future(watch(broker, poll_time=5_000))
     await asyncio.sleep(0)
     stored(broker, "b")
     assert (await asyncio.wait_for(waiting, 2)).has_msg
@@ -195,12 +193,8 @@ async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> 
 async def test_a_notification_comes_once_an_ordered_queue_is_free(broker: LocalBroker) -> None:
     stored(broker, "a")
     broker.ask(make_pop(order=True, attempt_id="a", invisible_time=50))
-    call = Notification(
-        consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
-        born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
-    )  # fmt: skip
-    reply: Any = await asyncio.wait_for(broker.ask(call), 2)
-    assert reply.has_msg
+    waiting = watch(broker, queue_id=0, poll_time=5_000, order=True, attempt_id="b")
+    assert (await asyncio.wait_for(waiting, 2)).has_msg
 
 
 SQL: dict[str, Any] = {"exp_type": "SQL92", "exp": "TAGS IN ('a', 'b')"}
@@ -256,17 +250,9 @@ class TestBySql:
 
     async def test_a_notification_reports_matching_messages(self, broker: LocalBroker) -> None:
         stored(broker, "x", "x")
-
-        def watch(poll_ms: int, **fields: Any) -> Any:
-            call = Notification(
-                consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
-                born_time=broker.control.clock.now_ms(), **fields,
-            )  # fmt: skip
-            return broker.ask(call)
-
-        assert not watch(0, **SQL).has_msg
-        assert watch(0).has_msg
-        waiting = asyncio.ensure_future(watch(5_000, **SQL))
+        assert not watch(broker, **SQL).has_msg
+        assert watch(broker).has_msg
+        waiting = asyncio.ensure_future(watch(broker, poll_time=5_000, **SQL))
         await asyncio.sleep(0.01)
         stored(broker, "x")
         await asyncio.sleep(0.01)
@@ -276,8 +262,4 @@ class TestBySql:
 
     async def test_a_notification_does_not_scan_a_long_queue(self, broker: LocalBroker) -> None:
         stored(broker, *["x"] * 200)
-        call = Notification(
-            consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
-            born_time=broker.control.clock.now_ms(), **SQL,
-        )  # fmt: skip
-        assert broker.ask(call).has_msg, "there may be some: the pop will see"
+        assert watch(broker, queue_id=0, **SQL).has_msg, "there may be some: the pop will see"
