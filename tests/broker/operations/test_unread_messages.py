@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import LocalBroker, failing, not_none
+from tests.broker.conftest import LocalBroker, failing
 
 from roquet.model import names
 from roquet.model.errors import StoreError, StoreFull
@@ -210,8 +210,7 @@ def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: LocalBroker) -
     fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
-    orders = not_none(broker.tables.topics.get("orders"))
-    broker.tables.topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
+    broker.put_topic("orders", 1)
     assert expire(broker)
     assert taken(broker) == {("g", "orders"): 7}
 
