@@ -10,18 +10,18 @@ from roquet.wire.receipt_handle import decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
 
 
-def asked(**fields: Any) -> PopRequest:
+def begun(broker: LocalBroker, **fields: Any) -> PopCollector:
+    """A collector of all messages of topic t, for group g."""
     arguments: dict[str, Any] = {
         "group": "g", "topic": "t", "queue_id": -1, "queue_count": 4, "count": 32,
         "invisible_ms": 60_000, "init_mode": 0, "wanted": None, **fields,
     }  # fmt: skip
-    return PopRequest(**arguments)
+    request = PopRequest(**arguments)
+    return PopCollector(broker.log, broker.delivery, broker.tables, broker.control, request)
 
 
 def look(broker: LocalBroker, **fields: Any) -> PopCollector:
-    collector = PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
-    )
+    collector = begun(broker, **fields)
     collector.collect()
     return collector
 
@@ -75,9 +75,7 @@ def put_failed(broker: LocalBroker, topic: str, body: bytes, origin: str | None)
 async def test_messages_of_both_retry_topics_are_popped(broker: LocalBroker, peek: bool) -> None:
     put_failed(broker, "%RETRY%g_t", b"older", "t")
     put_failed(broker, "%RETRY%g+t", b"newer", "t")
-    assert PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked()
-    ).has_any()
+    assert begun(broker).has_any()
     collector = look(broker, peek=peek)
     assert (bodies(collector), collector.offsets) == ([b"older", b"newer"], ["1 0 0", "2 0 0"])
     assert look(broker).count == (2 if peek else 0)
@@ -159,16 +157,8 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Lo
     collector = look(broker, order=True, attempt="b", queue_id=0)
     assert (collector.count, collector.rest) == (0, 2)
     assert collector.blocked_until_ms is not None
-    assert not PopCollector(
-        broker.log,
-        broker.delivery,
-        broker.tables,
-        broker.control,
-        asked(order=True, attempt="b", queue_id=0),
-    ).has_any()
-    assert PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
-    ).has_any()
+    assert not begun(broker, order=True, attempt="b", queue_id=0).has_any()
+    assert begun(broker, queue_id=1).has_any()
 
 
 @pytest.mark.usefixtures("stored")
@@ -177,9 +167,7 @@ async def test_remaining_messages_are_reported_to_waiting_pops(broker: LocalBrok
     assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
     assert look(broker, queue_id=1, count=3, peek=True).others == set()
     assert look(broker, count=1, peek=True).others == {-1}
-    watching = PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
-    )
+    watching = begun(broker, queue_id=1)
     assert watching.has_any()
     assert watching.others == {1, -1}
     assert not look(broker).moved
