@@ -70,8 +70,7 @@ async def test_topics_come_in_pages_with_their_number(broker: LocalBroker) -> No
     seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
-        call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some = broker.ask(call)
+        some = broker.ask(GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen))
         assert some.total_topic_num == whole.total_topic_num
         names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)

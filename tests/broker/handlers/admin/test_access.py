@@ -62,8 +62,7 @@ async def test_a_user_is_made_shown_and_deleted(broker: LocalBroker) -> None:
     assert codec.loads(shown.body, UserInfo) == UserInfo(
         username="bob", password="p", user_type="Normal", user_status="enable"
     )
-    call = DeleteUser(username="bob", access_key="root")
-    await broker.ask(call)
+    await broker.ask(DeleteUser(username="bob", access_key="root"))
     assert broker.ask(GetUser(username="bob", access_key="root")) == Reply(remark=SUCCESS_REMARK)
 
 
@@ -99,8 +98,7 @@ async def test_acls_are_changed_by_super_users_alone(broker: LocalBroker) -> Non
 async def test_an_update_takes_the_place_of_the_entry_of_its_resource(broker: LocalBroker) -> None:
     await made(broker)
     for resource in ("Topic:a", "Topic:b"):
-        call = CreateAcl(subject="User:bob", access_key="root", body=acl(resource))
-        await broker.ask(call)
+        await broker.ask(CreateAcl(subject="User:bob", access_key="root", body=acl(resource)))
     denied = PolicyEntryInfo(resource="Topic:a", actions=["All"], decision="Deny")
     body = codec.dumps(AclInfo(policies=[PolicyInfo(entries=[denied])]))
     await broker.ask(UpdateAcl(subject="User:bob", access_key="root", body=body))

@@ -148,8 +148,7 @@ async def test_old_commits_are_ignored_until_the_reset_is_delivered(broker: Loca
 
 
 async def test_a_reset_frees_ordered_pops(broker: LocalBroker) -> None:
-    held = hold(None, [5], 1, 60_000, None)
-    broker.tables.ordered_pops.put("billing", "orders", 0, held)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [5], 1, 60_000, None))
     await broker.ask(asked(queue_id=0, offset=2))
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
 
@@ -270,8 +269,7 @@ def answering(peer: FakePeer, answer: Reply | Exception) -> None:
 
 
 async def status(broker: LocalBroker, **fields: Any) -> dict[str, dict[MessageQueue, int]]:
-    call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
-    answer = broker.ask(call)
+    answer = broker.ask(GetGroupStatus(**{"group": "billing", "topic": "orders", **fields}))
     assert isinstance(answer, Awaitable)
     return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 

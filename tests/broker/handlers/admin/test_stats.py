@@ -57,8 +57,7 @@ async def test_an_unknown_topic_has_no_queues(
 
 
 def spans(broker: LocalBroker, group: str) -> list[calls.TimeSpan]:
-    call = calls.GetTimeSpan(topic="orders", group=group)
-    reply = broker.ask(call)
+    reply = broker.ask(calls.GetTimeSpan(topic="orders", group=group))
     return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
@@ -86,8 +85,7 @@ async def test_a_group_without_progress_is_late_as_the_first_message(orders: Loc
 
 
 async def corrections(broker: LocalBroker, **fields: Any) -> dict[int, int]:
-    call = calls.GetCorrections(topic="orders", **fields)
-    reply = await broker.ask(call)
+    reply = await broker.ask(calls.GetCorrections(topic="orders", **fields))
     return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
 
 
@@ -135,8 +133,7 @@ async def test_an_unknown_statistic_is_refused(broker: LocalBroker, name: str, k
 
 
 async def all_progress(broker: LocalBroker, **fields: Any) -> calls.ConsumeStatsList:
-    call = calls.GetAllConsumeStats(**fields)
-    reply = await broker.ask(call)
+    reply = await broker.ask(calls.GetAllConsumeStats(**fields))
     return codec.loads(reply.body, calls.ConsumeStatsList)
 
 
@@ -178,8 +175,7 @@ async def test_other_tasks_run_while_thousands_of_groups_are_listed(orders: Loca
             turns += 1
 
     task = asyncio.create_task(other())
-    call = calls.GetAllConsumeStats()
-    reply = await orders.ask(call)
+    reply = await orders.ask(calls.GetAllConsumeStats())
     task.cancel()
     assert turns > 1_000
     assert reply.body.count(b'"brokerOffset"') == 2 * 2_001

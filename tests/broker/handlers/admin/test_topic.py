@@ -347,8 +347,7 @@ async def test_a_deleted_group_takes_its_holds_along(broker: LocalBroker) -> Non
 
 
 async def forbid(broker: LocalBroker, readable: bool | None) -> bool | None:
-    call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = await broker.ask(call)
+    reply = await broker.ask(ForbidGroup(group="billing", topic="orders", readable=readable))
     assert reply.code == 0
     return codec.loads(reply.body, GroupForbidden).readable
 

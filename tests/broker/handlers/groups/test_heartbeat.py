@@ -203,8 +203,7 @@ def check(broker: LocalBroker, **subscription: Any) -> int:
     body = CheckClientBody(
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
-    call = CheckSubscription(body=codec.dumps(body))
-    return int(broker.ask(call).code)
+    return int(broker.ask(CheckSubscription(body=codec.dumps(body))).code)
 
 
 async def test_a_subscription_is_checked_before_it_is_used(broker: LocalBroker) -> None:
@@ -347,7 +346,6 @@ async def test_without_access_control_a_users_name_counts_for_nothing(broker: Lo
     first, second = FakePeer(), FakePeer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
     for peer, key in ((first, "old"), (second, "new")):
-        call = Heartbeat(body=codec.dumps(data), access_key=key)
-        broker.ask(call, peer)
+        broker.ask(Heartbeat(body=codec.dumps(data), access_key=key), peer)
     assert broker.tables.clients.user(second) == ""
     assert broker.tables.clients.producer("c1") is second

@@ -142,8 +142,7 @@ async def test_a_pop_that_says_no_born_time_is_born_now(broker: LocalBroker, bor
         + born
         + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
     )
-    call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
-    reply = broker.ask(call)
+    reply = broker.ask(decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop))
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 

@@ -261,8 +261,7 @@ class TestBySql:
 
     async def test_progress_is_noted_on_the_way(self, broker: LocalBroker) -> None:
         put(broker, 7)
-        call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
-        await broker.ask(call)
+        await broker.ask(self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1))
         assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
     async def test_a_pull_waits_for_a_message_that_matches(self, broker: LocalBroker) -> None:
@@ -484,8 +483,7 @@ class TestTogether:
             broker.send(body, queue_id=body[0] % 2)
 
     async def test_other_queues_messages_come_too(self, broker: LocalBroker, both: None) -> None:
-        call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply = broker.ask(call)
+        reply = broker.ask(ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0}))))
         assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
 
     @pytest.mark.parametrize(
@@ -514,8 +512,7 @@ async def test_a_pull_that_means_a_deleted_topic_is_refused(broker: LocalBroker)
 async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(broker: LocalBroker) -> None:
     stored(broker, "a")
     call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.tables.topics.ids["orders"])
-    answer = broker.ask(call)
-    waiting = asyncio.ensure_future(answer)
+    waiting = asyncio.ensure_future(broker.ask(call))
     await asyncio.sleep(0)
     broker.make(TopicDeletion).delete(["orders"])
     stored(broker, "b", "c")

@@ -26,8 +26,7 @@ def record(broker: LocalBroker, topic: str, queue_id: int, offset: int = 0) -> R
 
 
 def back(broker: LocalBroker, failed: Record, level: int = 0, **fields: Any) -> Any:
-    call = SendBack(offset=failed.position, group="g", delay_level=level, **fields)
-    return broker.ask(call)
+    return broker.ask(SendBack(offset=failed.position, group="g", delay_level=level, **fields))
 
 
 async def test_a_failed_message_waits_ten_seconds_for_its_second_try(broker: LocalBroker) -> None:
