@@ -12,6 +12,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallRefused
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.topic import TopicConfig
 from roquet.net.router import Peer
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.heartbeat import Heartbeat
@@ -160,6 +161,16 @@ class LocalBroker(Broker, frozen=True, kw_only=True):
     def send(self, body: bytes = b"body", **fields: Any) -> Any:
         """The reply to a message."""
         return self.ask(make_send(body, **fields))
+
+    def configure(self, **values: object) -> None:
+        """Change settings."""
+        texts = {name: str(value) for name, value in values.items()}
+        self.control.settings.change(texts, self.control.clock.now_ms())
+
+    def put_topic(self, name: str = "orders", queues: int = 16, **fields: Any) -> None:
+        """Set a topic with so many queues; `fields` are its other settings."""
+        queue_counts = {"read_queue_nums": queues, "write_queue_nums": queues}
+        self.tables.topics.put(TopicConfig(topic_name=name, **{**queue_counts, **fields}), 0)
 
 
 def local(broker: Broker, peer: FakePeer | None = None) -> LocalBroker:

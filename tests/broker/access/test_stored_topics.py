@@ -6,7 +6,6 @@ from typing import Final
 from tests.broker.conftest import LocalBroker, make_send, not_none
 
 from roquet.broker.access.stored_topics import topic_at_position
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.store.store import Draft
 
 POSITION_AT: Final = 28
@@ -17,7 +16,7 @@ OVERHEAD: Final = 88
 
 
 async def test_a_message_is_of_the_topic_that_its_sender_named(broker: LocalBroker) -> None:
-    store, bound = broker.log.store, broker.bind(SendHandler.send)
+    store = broker.log.store
     starts = []
     for call in (
         make_send(b"plain"),
@@ -25,7 +24,7 @@ async def test_a_message_is_of_the_topic_that_its_sender_named(broker: LocalBrok
         make_send(b"late", properties="DELAY\x013\x02"),
     ):
         starts.append(store.end_position)
-        bound(call, broker.peer)
+        broker.ask(call)
     assert [topic_at_position(store, start) for start in starts] == ["orders"] * 3
 
 
@@ -51,14 +50,14 @@ async def test_no_message_is_of_no_topic(broker: LocalBroker) -> None:
 
 
 async def test_bytes_of_a_body_that_look_like_a_message_have_no_topic(broker: LocalBroker) -> None:
-    store, bound = broker.log.store, broker.bind(SendHandler.send)
-    bound(make_send(b"a stranger's"), broker.peer)
+    store = broker.log.store
+    broker.send(b"a stranger's")
     first = not_none(store.message_at(0))
     # A record says where it is itself; so a sender has to know where his body will be.
     own = struct.pack(">q", store.end_position + OVERHEAD)
     forged = first[:POSITION_AT] + own + first[POSITION_AT + 8 :]
     begin = store.end_position
-    bound(make_send(forged), broker.peer)
+    broker.send(forged)
     written = not_none(store.message_at(begin))
     inner = begin + written.index(forged[:POSITION_AT])
     assert inner == begin + OVERHEAD

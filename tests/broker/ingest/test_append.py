@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, make_send, refuses
 
-from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
+from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestBatchResult, IngestResult
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
@@ -62,6 +62,10 @@ class IngestHarness:
         """Store a message of the peer."""
         return self.ingest.append(make_send(body, **fields), queue_id, self.peer)
 
+    def append_batch(self, body: bytes, **fields: Any) -> IngestBatchResult:
+        """Store a batch of the peer."""
+        return self.ingest.append_batch(make_send(body, **fields), 0, self.peer)
+
     def record(self, topic: str = "orders", offset: int = 0) -> Record:
         messages = self.store.read(topic, 0, offset, count_max=1)
         return decode(messages.parts[0])
@@ -79,10 +83,8 @@ def properties_of(record: Record) -> dict[str, str]:
 
 
 def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(harness: IngestHarness) -> None:
-    call = make_send(
-        b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
-    )
-    stored = harness.ingest.append(call, 0, harness.peer)
+    text = "KEYS\x01k1 k2\x02TAGS\x01red\x02"
+    stored = harness.append(b"hello", flag=3, reconsume_times=2, properties=text)
     record = harness.record()
     assert (record.body, record.flag, record.reconsume_times) == (b"hello", 3, 2)
     assert (record.born_ms, record.stored_ms) == (1_700_000_000_000, 1_700_000_000_123)
@@ -203,15 +205,12 @@ NOW = 1_700_000_000_123
 def test_a_timed_message_is_stored_like_in_apaches_broker(
     harness: IngestHarness, text: str, out: str
 ) -> None:
-    call = make_send(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
-    stored = harness.ingest.append(call, 2, harness.peer)
+    sent = f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02"
+    stored = harness.append(b"hello", queue_id=2, properties=sent)
     record = harness.record(WHEEL)
     properties = properties_of(record)
-    assert (properties["TIMER_OUT_MS"], properties["REAL_TOPIC"], properties["REAL_QID"]) == (
-        out,
-        "orders",
-        "2",
-    )
+    assert (properties["TIMER_OUT_MS"], properties["REAL_TOPIC"]) == (out, "orders")
+    assert properties["REAL_QID"] == "2"
     assert (properties["TAGS"], properties["UNIQ_KEY"], record.body) == ("red", "u", b"hello")
     assert harness.arrived == [(WHEEL, 0, 0, [hash_code("red")])]
     handle = decode_recall_handle(stored.recall_handle)
@@ -247,12 +246,10 @@ def test_a_time_too_far_away_is_refused(harness: IngestHarness, text: str) -> No
     assert harness.store.end_position == 0
 
 
-def test_an_operator_allows_more(peer: FakePeer) -> None:
+def test_an_operator_allows_more() -> None:
     harness = IngestHarness(timer_max_delay=40 * 86_400_000)
-    harness.ingest.append(make_send(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
-    assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == str(
-        1_700_000_000_000 + 3456000000
-    )
+    harness.append(properties="TIMER_DELAY_SEC\x013456000\x02")
+    assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1703456000000"
     harness.store.close(0)
 
 
@@ -382,9 +379,7 @@ def test_region_and_trace_follow_the_settings_except_in_batches(harness: IngestH
     harness.ingest.configure(config)
     for _ in range(2):  # the second text is known from the first
         harness.append(properties="UNIQ_KEY\x01k\x02")
-    harness.ingest.append_batch(
-        make_send(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, harness.peer
-    )
+    harness.append_batch(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02"))
     in_batch = {"UNIQ_KEY": "k", "CLUSTER": "C"}
     alone = {**in_batch, "MSG_REGION": "north", "TRACE_ON": "false"}
     assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, in_batch]
@@ -412,9 +407,7 @@ def test_a_batch_becomes_messages_of_its_own(harness: IngestHarness) -> None:
     body = encode_batch(
         [BatchItem(1, b"one", b"TAGS\x01red\x02UNIQ_KEY\x01k1"), BatchItem(2, b"two", b"")]
     )
-    stored = harness.ingest.append_batch(
-        make_send(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, harness.peer
-    )
+    stored = harness.append_batch(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02")
     first, second = harness.record(), harness.record(offset=1)
     assert stored.appended.queue_offset == 0
     ids = [harness.ingest.message_id(result.position) for result in (first, second)]
@@ -426,10 +419,7 @@ def test_a_batch_becomes_messages_of_its_own(harness: IngestHarness) -> None:
 
 
 def test_a_batch_takes_its_wait_from_the_whole(harness: IngestHarness) -> None:
-    stored = harness.ingest.append_batch(
-        make_send(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, harness.peer
-    )
-    assert not stored.waits
+    assert not harness.append_batch(batch_of(b"a"), properties="WAIT\x01false\x02").waits
 
 
 @pytest.mark.parametrize(
@@ -444,20 +434,18 @@ def test_a_batch_takes_its_wait_from_the_whole(harness: IngestHarness) -> None:
 )
 def test_a_spoiled_batch_is_refused(harness: IngestHarness, body: bytes, complaint: str) -> None:
     with pytest.raises(MessageIllegal, match=complaint):
-        harness.ingest.append_batch(make_send(body), 0, harness.peer)
+        harness.append_batch(body)
     assert harness.store.end_position == 0
 
 
 def test_a_batch_to_a_retry_topic_is_refused(harness: IngestHarness) -> None:
     with pytest.raises(MessageIllegal, match="retry"):
-        harness.ingest.append_batch(make_send(batch_of(b"x"), topic="%RETRY%g"), 0, harness.peer)
+        harness.append_batch(batch_of(b"x"), topic="%RETRY%g")
 
 
 def test_a_batch_with_a_number_out_of_range_stores_nothing(harness: IngestHarness) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        harness.ingest.append_batch(
-            make_send(batch_of(b"x", b"y"), born_timestamp=2**70), 0, harness.peer
-        )
+        harness.append_batch(batch_of(b"x", b"y"), born_timestamp=2**70)
     assert harness.store.end_position == 0
 
 
@@ -467,24 +455,23 @@ def test_a_batch_with_a_number_out_of_range_stores_nothing(harness: IngestHarnes
 def test_a_delayed_message_waits_at_its_level(
     harness: IngestHarness, asked: str, level: int, delay_ms: int
 ) -> None:
-    call = make_send(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
-    harness.ingest.append(call, 5, harness.peer)
+    text = f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
+    harness.append(b"later", queue_id=5, properties=text)
     due = 1_700_000_000_123 + delay_ms
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
-    messages = harness.store.read(
+    (part,) = harness.store.read(
         "SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due
-    )
-    assert messages.count == 1
-    assert properties_of(decode(messages.parts[0])) == {
+    ).parts
+    assert properties_of(decode(part)) == {
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "DELAY": str(level), "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "REAL_TOPIC": "orders", "REAL_QID": "5",
     }  # fmt: skip
 
 
-def test_levels_can_be_set(peer: FakePeer) -> None:
+def test_levels_can_be_set() -> None:
     harness = IngestHarness(message_delay_levels=(700,))
-    harness.ingest.append(make_send(properties="DELAY\x014\x02"), 0, peer)
+    harness.append(properties="DELAY\x014\x02")
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
     harness.store.close(0)
 
@@ -497,14 +484,12 @@ def test_a_delay_that_does_not_fit_is_illegal(harness: IngestHarness) -> None:
 
 
 def test_a_stored_message_is_stored_again_with_its_past(harness: IngestHarness) -> None:
-    call = make_send(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
-    harness.ingest.append(call, 0, harness.peer)
+    harness.append(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
     first = harness.record()
     harness.clock.ms += 5_000
-    properties = {"UNIQ_KEY": "k", "TAGS": "red"}
-    appended = harness.ingest.reappend(
-        first, topic="%RETRY%g", properties=properties, reconsume_times=3
-    )
+    properties, retry = {"UNIQ_KEY": "k", "TAGS": "red"}, "%RETRY%g"
+    reappend = harness.ingest.reappend
+    appended = reappend(first, topic=retry, properties=properties, reconsume_times=3)
     record = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
     assert (record.position, record.body, record.flag) == (appended.position, b"squeezed", 9)
     assert (record.sys_flag, record.reconsume_times) == (first.sys_flag, 3)
@@ -523,16 +508,16 @@ def test_a_reappended_message_may_be_delayed(harness: IngestHarness) -> None:
     assert properties_of(record) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
 
 
-def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(peer: FakePeer) -> None:
+def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one() -> None:
     other, harness = IngestHarness(HOST_V6), IngestHarness()
-    other.ingest.append(make_send(b"moved"), 0, peer)
+    other.append(b"moved")
     harness.ingest.reappend(other.record(), topic="orders", properties={})
     assert (harness.record().body, harness.record().store_host) == (b"moved", HOST)
     for broker in (other, harness):
         broker.store.close(0)
 
 
-def test_a_message_with_too_many_tries_becomes_a_dead_letter(peer: FakePeer) -> None:
+def test_a_message_with_too_many_tries_becomes_a_dead_letter() -> None:
     harness = IngestHarness()
     harness.ingest = Ingest(
         harness.store, BrokerConfig(), harness.clock, BrokerOrigin(store_host=HOST, pid=1, seed=1),
@@ -540,9 +525,7 @@ def test_a_message_with_too_many_tries_becomes_a_dead_letter(peer: FakePeer) -> 
     )  # fmt: skip
     text = "DELAY\x013\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01k\x02"
     for times in (16, 17):
-        harness.ingest.append(
-            make_send(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer
-        )
+        harness.append(topic="%RETRY%g", reconsume_times=times, properties=text)
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
     dead = decode(harness.store.read("%DLQ%g", 0, 0).parts[0])
     properties = properties_of(dead)

@@ -70,8 +70,7 @@ async def test_topics_come_in_pages_with_their_number(broker: LocalBroker) -> No
     seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
-        call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some = broker.ask(call)
+        some = broker.ask(GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen))
         assert some.total_topic_num == whole.total_topic_num
         names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
@@ -98,9 +97,7 @@ async def test_other_tasks_run_while_a_long_table_is_encoded(broker: LocalBroker
 def wide(broker: LocalBroker) -> LocalBroker:
     """A topic of as many queues as are allowed, and a group with progress in each."""
     count = QUEUES_ALLOWED
-    broker.tables.topics.put(
-        TopicConfig(topic_name="wide", read_queue_nums=count, write_queue_nums=count), 0
-    )
+    broker.put_topic("wide", count)
     broker.tables.groups.find("billing", 0)
     for number in range(count):
         broker.tables.offsets.commit("billing", "wide", number, 0)
@@ -160,8 +157,6 @@ async def test_more_queues_than_fit_in_a_reply_are_refused_before_any_is_read(
 
 
 async def test_a_topic_named_several_times_is_read_once(wide: LocalBroker) -> None:
-    wide.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
-    )
+    wide.put_topic("orders", 1)
     call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
     assert wide.ask(call).body.count(b'"brokerOffset"') == 1

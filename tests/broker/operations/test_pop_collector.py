@@ -5,24 +5,23 @@ import pytest
 from tests.broker.conftest import LocalBroker
 
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
-from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.receipt_handle import decode_receipt_handle
 from roquet.wire.records.record import decode_many, to_message
 
 
-def asked(**fields: Any) -> PopRequest:
+def begun(broker: LocalBroker, **fields: Any) -> PopCollector:
+    """A collector of all messages of topic t, for group g."""
     arguments: dict[str, Any] = {
         "group": "g", "topic": "t", "queue_id": -1, "queue_count": 4, "count": 32,
         "invisible_ms": 60_000, "init_mode": 0, "wanted": None, **fields,
     }  # fmt: skip
-    return PopRequest(**arguments)
+    request = PopRequest(**arguments)
+    return PopCollector(broker.log, broker.delivery, broker.tables, broker.control, request)
 
 
 def look(broker: LocalBroker, **fields: Any) -> PopCollector:
-    collector = PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
-    )
+    collector = begun(broker, **fields)
     collector.collect()
     return collector
 
@@ -35,7 +34,7 @@ def stored(broker: LocalBroker) -> None:
 
 def put_again(broker: LocalBroker, body: bytes, properties: bytes = b"KEYS\x01k\x02") -> None:
     """A message waits in the group's retry topic."""
-    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g_t", read_queue_nums=1), 1)
+    broker.put_topic("%RETRY%g_t", 1)
     broker.log.store.append(Draft("%RETRY%g_t", 0, body, properties, reconsume_times=2), 5)
 
 
@@ -66,7 +65,7 @@ def bodies(collector: PopCollector) -> list[bytes]:
 
 
 def put_failed(broker: LocalBroker, topic: str, body: bytes, origin: str | None) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name=topic, read_queue_nums=1), 1)
+    broker.put_topic(topic, 1)
     named = f"RETRY_TOPIC\x01{origin}\x02" if origin else ""
     properties = f"{named}1ST_POP_TIME\x011\x02".encode()
     broker.log.store.append(Draft(topic, 0, body, properties, reconsume_times=1), 5)
@@ -76,9 +75,7 @@ def put_failed(broker: LocalBroker, topic: str, body: bytes, origin: str | None)
 async def test_messages_of_both_retry_topics_are_popped(broker: LocalBroker, peek: bool) -> None:
     put_failed(broker, "%RETRY%g_t", b"older", "t")
     put_failed(broker, "%RETRY%g+t", b"newer", "t")
-    assert PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked()
-    ).has_any()
+    assert begun(broker).has_any()
     collector = look(broker, peek=peek)
     assert (bodies(collector), collector.offsets) == ([b"older", b"newer"], ["1 0 0", "2 0 0"])
     assert look(broker).count == (2 if peek else 0)
@@ -160,16 +157,8 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Lo
     collector = look(broker, order=True, attempt="b", queue_id=0)
     assert (collector.count, collector.rest) == (0, 2)
     assert collector.blocked_until_ms is not None
-    assert not PopCollector(
-        broker.log,
-        broker.delivery,
-        broker.tables,
-        broker.control,
-        asked(order=True, attempt="b", queue_id=0),
-    ).has_any()
-    assert PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
-    ).has_any()
+    assert not begun(broker, order=True, attempt="b", queue_id=0).has_any()
+    assert begun(broker, queue_id=1).has_any()
 
 
 @pytest.mark.usefixtures("stored")
@@ -178,9 +167,7 @@ async def test_remaining_messages_are_reported_to_waiting_pops(broker: LocalBrok
     assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
     assert look(broker, queue_id=1, count=3, peek=True).others == set()
     assert look(broker, count=1, peek=True).others == {-1}
-    watching = PopCollector(
-        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
-    )
+    watching = begun(broker, queue_id=1)
     assert watching.has_any()
     assert watching.others == {1, -1}
     assert not look(broker).moved

@@ -7,7 +7,7 @@ from tests.broker.conftest import LocalBroker
 from roquet.broker.operations.reading_checks import ReadForbidden, ReadingChecks
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.wire.calls.pop import Pop
 from roquet.wire.calls.pull import Pull
 
@@ -17,7 +17,7 @@ async def test_internal_topics_are_readable_if_allowed(broker: LocalBroker, topi
     checks = broker.make(ReadingChecks)
     with pytest.raises(ReadForbidden, match="nobody reads it unless"):
         checks.check_delivered(topic)
-    broker.control.settings.change({"read_internal_topics": "true"}, 0)
+    broker.configure(read_internal_topics="true")
     checks.check_delivered(topic)
 
 
@@ -55,7 +55,7 @@ def read(broker: LocalBroker, topic: str, queue_id: int) -> list[str | None]:
 
 async def test_a_pull_names_its_group_first_and_a_pop_its_topic(broker: LocalBroker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     no_group = "subscription group no permission, billing"
     pulled, popped = read(broker, "unknown", 0)
     assert pulled == no_group

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.conftest import LocalBroker, failing, make_send, not_none
+from tests.broker.conftest import LocalBroker, failing
 
-from roquet.broker.handlers.messages.send import SendHandler
 from roquet.model import names
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.consumption.pop import PopCheckpoint
@@ -31,11 +30,8 @@ def settings() -> dict[str, Any]:
 
 def fill(broker: LocalBroker, count: int, topic: str = "orders", **fields: Any) -> None:
     """Sends messages of a topic, some files of the log for each seven."""
-    bound = broker.bind(SendHandler.send)
     for _ in range(count):
-        call = make_send(b"x" * 1000, topic=topic, **fields)
-        reply: Any = bound(call, broker.peer)
-        assert reply.code == 0
+        assert broker.send(b"x" * 1000, topic=topic, **fields).code == 0
 
 
 @pytest.fixture
@@ -214,8 +210,7 @@ def test_a_queue_that_its_topic_has_no_more_keeps_nothing(broker: LocalBroker) -
     fill(broker, 14)
     broker.tables.offsets.commit("g", "orders", 0, 14)
     assert expire(broker) == 0
-    orders = not_none(broker.tables.topics.get("orders"))
-    broker.tables.topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
+    broker.put_topic("orders", 1)
     assert expire(broker)
     assert taken(broker) == {("g", "orders"): 7}
 

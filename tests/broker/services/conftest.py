@@ -1,5 +1,6 @@
 """A broker's timer with all that it needs, in memory, and its clock in our hand."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.rules.delay.timer import window_ms
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
+from roquet.store.timer.layout import TimerCheckpoint
 from roquet.store.timer.timers import TimerConfig, TimerStore
 from roquet.testing.clock import VirtualClock
 from roquet.wire.calls.send import Send
@@ -101,6 +103,18 @@ class TimerHarness(LogHarness):
         """Send a message that is wanted so much later."""
         at = str(self.clock.now_ms() + delay_ms)
         return self.send(body, {"TIMER_DELIVER_MS": at}, **more)
+
+    def after_each(self, count: int, delay_ms: int, step_ms: int = 0) -> list[bytes]:
+        """Send "0", "1" and so on, each wanted so much later than the one before."""
+        bodies = [b"%d" % number for number in range(count)]
+        for number, body in enumerate(bodies):
+            self.after(body, delay_ms + number * step_ms)
+        return bodies
+
+    def follow(self, offset: int, read_ms: int | None = None) -> None:
+        """Follow a master that has taken the messages in front of an offset."""
+        read_ms = self.clock.now_ms() if read_ms is None else read_ms
+        asyncio.run(self.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=offset)))
 
     def recall(self, body: bytes, deliver_ms: int, topic: str = "orders") -> None:
         """Store what takes a message back."""

@@ -105,10 +105,10 @@ async def test_a_report_in_time_confirms_what_was_delivered() -> None:
 
 def popped(start: int, **more: int) -> PopCheckpoint:
     """A checkpoint of a pop of one message."""
-    fields = {"invisible_ms": 60_000, "pop_ms": start, **more}
+    fields = {"invisible_ms": 60_000, "pop_ms": start, "delivered": 1, "left": 1, **more}
     return PopCheckpoint(
-        group="g", topic="orders", queue_id=0, start=start, delivered=1, left=1,
-        revive_queue_id=0, revive_offset=0, **fields,
+        group="g", topic="orders", queue_id=0, start=start, revive_queue_id=0, revive_offset=0,
+        **fields,
     )  # fmt: skip
 
 
@@ -141,11 +141,7 @@ async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again()
         for offset in range(3):
             deliver(broker, offset)
         for start in (0, 2):
-            popped = PopCheckpoint(
-                group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
-                invisible_ms=60_000, delivered=3, left=3, revive_queue_id=0, revive_offset=0,
-            )  # fmt: skip
-            revive.give(popped, moves_progress=True)
+            revive.give(popped(start, delivered=3, left=3), moves_progress=True)
             offsets.commit("g", "orders", 0, start + 2)
             broker.delivery.checkpoints.note()
             if start == 0:
@@ -163,13 +159,9 @@ async def test_checkpoints_that_are_only_stored_again_take_no_group_back() -> No
         offsets, revive = broker.tables.offsets, broker.delivery.revive
         deliver(broker, 0)
         for start in (0, 1):
-            popped = PopCheckpoint(
-                group="g", topic="orders", queue_id=0, start=start, pop_ms=start,
-                invisible_ms=60_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
-            )  # fmt: skip
             if start == 1:  # for another invisible time
                 hide_later(broker)
-            revive.give(popped, moves_progress=start == 0)
+            revive.give(popped(start), moves_progress=start == 0)
         first = next(iter(revive.in_flight))
         revive.in_flight.moved(first, 2)
         offsets.commit("g", "orders", 0, 1_000)

@@ -282,7 +282,7 @@ def rig(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> Rig:
         set_retention(store, policy)
 
     monkeypatch.setattr(Store, "set_retention", recording)
-    broker.control.settings.change({"query_count_max": "63"}, 0)  # subscribers have been called
+    broker.configure(query_count_max="63")  # subscribers have been called
     return Rig(broker, policies)
 
 

@@ -21,6 +21,17 @@ def file(tmp_path: Path) -> TableFile:
     return TableFile(RealFiles(), tmp_path / "config" / "consumerOffset.json")
 
 
+def save(file: TableFile, *offsets: int) -> None:
+    table = ConsumerOffsets(file)
+    for offset in offsets:
+        table.commit("group", "topic", 0, offset)
+        table.save()
+
+
+def saved(file: TableFile) -> int | None:
+    return ConsumerOffsets(file).get("group", "topic", 0)
+
+
 def test_a_table_is_written_in_javas_words_and_read_back(file: TableFile) -> None:
     table = ConsumerOffsets(file)
     table.commit("group", "topic", 1, 42)
@@ -35,33 +46,25 @@ def test_a_table_without_news_is_not_written(file: TableFile) -> None:
 
 
 def test_the_former_table_is_kept_as_a_backup(file: TableFile) -> None:
-    table = ConsumerOffsets(file)
-    for offset in (1, 2):
-        table.commit("group", "topic", 0, offset)
-        table.save()
+    save(file, 1, 2)
     file.path.write_bytes(b"")
-    assert ConsumerOffsets(file).get("group", "topic", 0) == 1
+    assert saved(file) == 1
 
 
 def test_a_damaged_table_is_read_from_its_backup_with_a_warning(
     file: TableFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = ConsumerOffsets(file)
-    for offset in (1, 2):
-        table.commit("group", "topic", 0, offset)
-        table.save()
+    save(file, 1, 2)
     file.path.write_text('{"offsetTable":{"topic@gro', "utf-8")
     with caplog.at_level(logging.WARNING):
-        assert ConsumerOffsets(file).get("group", "topic", 0) == 1
+        assert saved(file) == 1
     assert "consumerOffset.json cannot be read" in caplog.text
 
 
 def test_a_backup_alone_is_enough(file: TableFile) -> None:
-    table = ConsumerOffsets(file)
-    table.commit("group", "topic", 0, 7)
-    table.save()
+    save(file, 7)
     file.path.rename(file.path.with_name("consumerOffset.json.bak"))
-    assert ConsumerOffsets(file).get("group", "topic", 0) == 7
+    assert saved(file) == 7
 
 
 def test_a_table_that_cannot_be_read_at_all_stops_the_start(file: TableFile) -> None:
@@ -78,7 +81,7 @@ def test_the_work_of_saving_writes_what_the_table_held_then(file: TableFile) -> 
     table.commit("group", "topic", 0, 2)
     assert work is not None
     work()
-    assert ConsumerOffsets(file).get("group", "topic", 0) == 1
+    assert saved(file) == 1
     assert table.unsaved, "the later news has still to be saved"
 
 
@@ -94,20 +97,16 @@ def test_a_first_edition_has_a_copy(file: TableFile) -> None:
 
 @pytest.mark.parametrize("content", ['{"topicConfigTable":{}}', "{}", "[]", "", "\0" * 50])
 def test_a_malformed_table_is_damage_never_an_empty_table(file: TableFile, content: str) -> None:
-    table = ConsumerOffsets(file)
-    table.commit("group", "topic", 0, 7)
-    table.save()
+    save(file, 7)
     file.path.write_text(content, "utf-8")
-    assert ConsumerOffsets(file).get("group", "topic", 0) == 7
+    assert saved(file) == 7
     file.path.with_name("consumerOffset.json.bak").unlink()
     with pytest.raises(StoreError, match=r"consumerOffset\.json cannot be read: .*mend it, or"):
         ConsumerOffsets(file)
 
 
 def test_a_file_that_may_not_be_read_is_named_and_no_older_copy_is_used(file: TableFile) -> None:
-    table = ConsumerOffsets(file)
-    table.commit("group", "topic", 0, 7)
-    table.save()
+    save(file, 7)
     file.path.unlink()
     file.path.mkdir()
     with pytest.raises(StoreError, match="cannot be used: Is a directory; move away what is there"):
@@ -141,7 +140,7 @@ def test_a_late_save_does_not_bring_back_what_was_there_before(file: TableFile) 
     table.remove_group("group")
     table.save()
     late()
-    assert ConsumerOffsets(file).get("group", "topic", 0) is None
+    assert saved(file) is None
 
 
 class BlockedFiles(MemoryFiles):

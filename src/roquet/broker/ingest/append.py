@@ -257,9 +257,8 @@ class Ingest:
         The level stays in its properties, as in the genuine broker, whose consumers read it there;
         it does not delay the message again. Raises StoreError or MessageIllegal.
         """
-        appended = self._append(
-            self._copy(record, topic, queue_id, properties), self._clock.now_ms()
-        )
+        draft = self._copy(record, topic, queue_id, properties)
+        appended = self._append(draft, self._clock.now_ms())
         self.counts.note_stored(topic, DELAY, appended.size)
         return appended
 
@@ -323,22 +322,16 @@ class Ingest:
     ) -> Draft:
         """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
-            properties = decode_properties(lossless_text(draft.properties))
-            properties = dead_letter_properties(
-                properties, draft.topic, properties.get(names.UNIQUE_KEY, "")
-            )
+            before = decode_properties(lossless_text(draft.properties))
+            key = before.get(names.UNIQUE_KEY, "")
+            properties = dead_letter_properties(before, draft.topic, key)
             return replace(draft, topic=topic, queue_id=0, properties=_encoded(properties))
         level, place = normalized.delay_level, None
         if level or normalized.timed:
             # A bad delivery time of a half message is refused now: at the commit it could not be.
-            place = self._place(
-                draft.topic,
-                draft.queue_id,
-                decode_properties(lossless_text(draft.properties)),
-                level,
-                now_ms,
-                self._config.timer_max_delay,
-            )
+            stored = decode_properties(lossless_text(draft.properties))
+            max_ms = self._config.timer_max_delay
+            place = self._place(draft.topic, draft.queue_id, stored, level, now_ms, max_ms)
         # A client may send a failed message back as it got it, with its transaction properties.
         if normalized.is_half and not (draft.reconsume_times > 0 and level > 0):
             return self._half(draft, call, normalized.unique_key)

@@ -159,6 +159,12 @@ class SetAside:
         """Set aside a decoded record; see `keep`."""
         self.keep(service, RecordLocation.of(record), error, goal=goal)
 
+    def keep_raw(
+        self, service: str, topic: str, queue_id: int, raw: bytes, error: Exception
+    ) -> None:
+        """Set aside an encoded record of a queue; see `keep`."""
+        self.keep(service, location_in(raw, topic, queue_id), error, raw)
+
     def retry(self, kept: Record) -> None:
         """Put a message back to its service; the copy stays where it is.
 
@@ -182,10 +188,11 @@ class SetAside:
     def _put_back(self, original: Record, topic: str, queue_id: int) -> None:
         """Store a record unchanged in a topic that a service reads."""
         is_delayed = topic == names.SCHEDULE_TOPIC
+        host_flag = 0 if len(self._ingest.store_host) == IPV4_SIZE else SysFlag.STORE_HOST_V6
         draft = Draft(
             topic, queue_id, original.body, original.properties,
             self._clock.now_ms() if is_delayed else 0, original.flag,
-            original.sys_flag & ~int(SysFlag.STORE_HOST_V6) | self._store_flag,
+            original.sys_flag & ~int(SysFlag.STORE_HOST_V6) | int(host_flag),
             original.born_ms, original.born_host, self._ingest.store_host,
             original.reconsume_times, original.prepared_position,
         )  # fmt: skip
@@ -194,11 +201,6 @@ class SetAside:
             stored = self._store.message_at(appended.position, only_confirmed=False)
             assert stored is not None, "it was stored this moment"
             tell(decode(stored))
-
-    @property
-    def _store_flag(self) -> int:
-        is_v4 = len(self._ingest.store_host) == IPV4_SIZE
-        return 0 if is_v4 else int(SysFlag.STORE_HOST_V6)
 
     def _draft(self, body: bytes, properties: bytes) -> Draft:
         host = self._ingest.store_host

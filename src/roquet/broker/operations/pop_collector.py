@@ -146,12 +146,8 @@ class PopCollector(msgspec.Struct, eq=False):
         if self.request.order and self._is_blocked(topic, queue_id):
             return False
         progress, maximum = self._progress(topic, queue_id)
-        wanted = self.request.wanted
-        if (
-            progress < maximum
-            and isinstance(wanted, CompiledFilter)
-            and topic == self.request.topic
-        ):
+        wanted = self.request.wanted if topic == self.request.topic else None
+        if progress < maximum and isinstance(wanted, CompiledFilter):
             if self._looks <= 0:  # a message that the filter rejects costs its group one pop
                 return True
             look = min(NOTIFICATION_SCAN_MAX, maximum - progress)

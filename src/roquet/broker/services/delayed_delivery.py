@@ -11,12 +11,13 @@ none is lost.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
+from roquet.broker.ingest.set_aside import DELAY, SetAside
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.log_records import logger
@@ -26,6 +27,7 @@ from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.delay.delay_levels import excess_delay_ms
+from roquet.store.store import Store
 from roquet.wire.records.property_text import decode_properties, lossless_text
 from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
@@ -33,6 +35,9 @@ log = logger(__name__)
 
 SAVE_MS: Final = 10_000
 """Ms between two saves of the progress, as in the genuine broker."""
+
+Unreadable = Callable[[bytes, RecordError], object]
+"""Called for each damaged record of a queue."""
 
 STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
@@ -74,10 +79,8 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
         Messages may also wait at a level that the settings no longer have: each entry has its time.
         """
-        waiting = {
-            queue_id + 1 for queue_id in self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
-        }
-        levels = waiting.union(range(1, len(self.levels) + 1))
+        queue_ids = self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
+        levels = {queue_id + 1 for queue_id in queue_ids}.union(range(1, len(self.levels) + 1))
         return (self.serve(level) for level in sorted(levels))
 
     async def serve(self, level: int) -> None:
@@ -119,10 +122,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
             bytes_max=STEP_BYTES,
             wanted=_noting(due),
         )
-
-        def unreadable(raw: bytes, error: RecordError) -> None:
-            self.set_aside.keep(DELAY, location_in(raw, names.SCHEDULE_TOPIC, queue_id), error, raw)
-
+        unreadable = partial(self.set_aside.keep_raw, DELAY, names.SCHEDULE_TOPIC, queue_id)
         for record in decode_records(messages.parts, unreadable):
             if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
                 return at
@@ -173,13 +173,9 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
+        queue_id = self.destinations.queue(topic, properties.get(property_names.REAL_QUEUE_ID, "0"))
         self.message_log.ingest.append_due(
-            record,
-            topic=topic,
-            queue_id=self.destinations.queue(
-                topic, properties.get(property_names.REAL_QUEUE_ID, "0")
-            ),
-            properties=properties,
+            record, topic=topic, queue_id=queue_id, properties=properties
         )
 
 
@@ -193,10 +189,8 @@ def _noting(codes: list[int]) -> Callable[[int], bool]:
     return note
 
 
-def decode_records(
-    parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
-) -> Iterator[Record]:
-    """The records of a slice; `unreadable` is called for each damaged one."""
+def decode_records(parts: Sequence[memoryview], unreadable: Unreadable) -> Iterator[Record]:
+    """The records of a slice."""
     for view in parts:
         part, at = bytes(view), 0  # a record is read from bytes in half the time
         while len(part) - at >= RECORD_SIZE_MIN:
@@ -207,3 +201,14 @@ def decode_records(
             except RecordError as error:
                 unreadable(part[at:end], error)
             at = end
+
+
+def steps_of(
+    store: Store, queue: tuple[str, int], at: int, unreadable: Unreadable
+) -> Iterator[Iterator[Record]]:
+    """The records that a queue has now from an offset on, some at a time."""
+    _, end = store.bounds(*queue)
+    while at < end:
+        messages = store.read(*queue, at, count_max=STEP_COUNT, bytes_max=STEP_BYTES)
+        yield decode_records(messages.parts, unreadable)
+        at = max(messages.next_offset, at + 1)

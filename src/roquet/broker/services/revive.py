@@ -20,7 +20,7 @@ from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.delayed_delivery import steps_of
 from roquet.broker.services.unconfirmed_pops import UnconfirmedPops
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -65,11 +65,6 @@ FAILURE_PAUSE_MS: Final = 1_000
 
 BACK_MS: Final = 60_000
 """A clock set back by more ms than this must not keep messages invisible for that much longer."""
-
-RESTORE_COUNT: Final = 64
-RESTORE_BYTES: Final = 1024 * 1024
-"""Records and bytes of the revive topic that are read in one step of `restoring`: some
-milliseconds."""
 
 NOTED_GRACE_MS: Final = 3_000
 """Extra ms for a checkpoint that waited in the timer: its acknowledgements are in the next second
@@ -152,9 +147,7 @@ class PopRevive:
             start=checkpoint.start,
             topic=checkpoint.topic,
         )
-        self._append(
-            checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body)
-        )
+        self._append(checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, body)
         self.in_flight.settle(checkpoint, bits)
         notes = self._ingest.counts.revive_notes
         notes.add(checkpoint.topic, checkpoint.group, ACKNOWLEDGEMENT)
@@ -194,9 +187,7 @@ class PopRevive:
             start=checkpoint.start,
             topic=checkpoint.topic,
         )
-        checkpoint.revive_offset = self._append(
-            checkpoint.revive_queue_id, CHECKPOINT_TAG, encode_body(body)
-        )
+        checkpoint.revive_offset = self._append(checkpoint.revive_queue_id, CHECKPOINT_TAG, body)
 
     def _note_unconfirmed(self, checkpoint: PopCheckpoint) -> None:
         """Note that progress moves with a checkpoint that may be cut with the end of the log."""
@@ -205,13 +196,11 @@ class PopRevive:
             queue = (checkpoint.group, checkpoint.topic, checkpoint.queue_id)
             self.unconfirmed.add(queue, checkpoint.start, log_end)
 
-    def _append(self, revive_queue_id: int, tag: str, body: bytes) -> int:
-        now_ms = self._clock.now_ms()
-        draft = Draft(
-            self._topic, revive_queue_id, body, revive_properties(tag, now_ms), CODES[tag]
-        )
+    def _append(self, queue_id: int, tag: str, body: AckBody | CheckpointBody) -> int:
+        now_ms, raw = self._clock.now_ms(), encode_body(body)
+        draft = Draft(self._topic, queue_id, raw, revive_properties(tag, now_ms), CODES[tag])
         offset = self._store.append(draft, now_ms).queue_offset
-        self._offsets.commit(NOTED_GROUP, self._topic, revive_queue_id, offset + 1)
+        self._offsets.commit(NOTED_GROUP, self._topic, queue_id, offset + 1)
         return offset
 
     # -- coming again ------------------------------------------------------------------------
@@ -397,28 +386,18 @@ class PopRevive:
         """Read it in steps, when a replica becomes the master; nothing is popped in between."""
         self.in_flight = OpenCheckpoints()
         for revive_queue_id in self._store.queue_ids(self._topic):
-            begin, end = self._store.bounds(self._topic, revive_queue_id)
+            begin, _ = self._store.bounds(self._topic, revive_queue_id)
             settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)
             noted = self._offsets.get(NOTED_GROUP, self._topic, revive_queue_id) or 0
             at = begin if settled is None else max(begin, settled + 1)
-            while at < end:
-                messages = self._store.read(
-                    self._topic,
-                    revive_queue_id,
-                    at,
-                    count_max=RESTORE_COUNT,
-                    bytes_max=RESTORE_BYTES,
-                )
-                unreadable = partial(self._unreadable, revive_queue_id)
-                for record in decode_records(messages.parts, unreadable):
+            unreadable = partial(self._set_aside.keep_raw, REVIVE, self._topic, revive_queue_id)
+            queue = (self._topic, revive_queue_id)
+            for records in steps_of(self._store, queue, at, unreadable):
+                for record in records:
                     self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
-                at = max(messages.next_offset, at + 1)
                 yield
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
-
-    def _unreadable(self, revive_queue_id: int, raw: bytes, error: RecordError) -> None:
-        self._set_aside.keep(REVIVE, location_in(raw, self._topic, revive_queue_id), error, raw)
 
     def retried(self, record: Record) -> None:
         """Take a record of the revive topic that had been set aside and was put back."""

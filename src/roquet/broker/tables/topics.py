@@ -208,7 +208,7 @@ class Topics(SavedTable[TopicTable]):
         """A topic of a group (retry or dead-letter), created if it does not exist."""
         config = self._configs.get(topic)
         if config is None:
-            config = _retry_topic(topic, queue_count, sys_flag)
+            config = _topic(topic, queue_count, sys_flag=sys_flag)
             self.put(config, now_ms)
         elif topic in self._provisional:
             self._save_provisional()
@@ -224,7 +224,7 @@ class Topics(SavedTable[TopicTable]):
         if not fresh:
             return
         for topic, count in fresh.items():
-            self._configs[topic] = _retry_topic(topic, count, 0)
+            self._configs[topic] = _topic(topic, count)
             self._identify(topic, now_ms)
         self._provisional.update(fresh)
         self.touch(now_ms)
@@ -359,13 +359,11 @@ def is_system_topic(topic: str, config: BrokerConfig) -> bool:
     )
 
 
-def _retry_topic(name: str, count: int, sys_flag: int) -> TopicConfig:
+def _topic(name: str, count: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
     return TopicConfig(
-        topic_name=name, read_queue_nums=count, write_queue_nums=count, topic_sys_flag=sys_flag
-    )
-
-
-def _topic(name: str, count: int, perm: int = READ_WRITE) -> TopicConfig:
-    return TopicConfig(
-        topic_name=name, read_queue_nums=count, write_queue_nums=count, perm=int(perm)
+        topic_name=name,
+        read_queue_nums=count,
+        write_queue_nums=count,
+        perm=int(perm),
+        topic_sys_flag=sys_flag,
     )

@@ -1,6 +1,5 @@
 from typing import Any
 
-import msgspec
 import pytest
 from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
@@ -84,15 +83,9 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     assert broker.log.store.bounds("orders", 1) == (4, 4)
     await broker.ask(CleanQueues())
     assert broker.log.store.bounds("orders", 1) == (4, 4), "its topic has it still"
-    config = not_none(broker.tables.topics.get("orders"))
-    broker.tables.topics.put(
-        msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0
-    )
+    broker.put_topic("orders", 1)
     await broker.ask(CleanQueues())
-    assert (broker.log.store.bounds("orders", 0), broker.log.store.bounds("orders", 1)) == (
-        (4, 4),
-        (0, 0),
-    )
+    assert [broker.log.store.bounds("orders", n) for n in (0, 1)] == [(4, 4), (0, 0)]
     assert broker.tables.offsets.get("billing", "orders", 0) == 4
     assert broker.tables.offsets.get("billing", "orders", 1) is None
     broker.tables.topics.remove("orders", 0)

@@ -10,7 +10,7 @@ from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.replica_copies import WAITERS_MAX
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.admin import inspection as calls
@@ -36,9 +36,7 @@ def shop(broker: LocalBroker) -> LocalBroker:
 
 @pytest.fixture
 def orders(broker: LocalBroker) -> LocalBroker:
-    broker.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
-    )
+    broker.put_topic("orders", 2)
     for _ in range(3):
         broker.log.ingest.append(make_send(properties="TAGS\x01new\x02"), 0, broker.peer)
     return broker

@@ -34,6 +34,8 @@ from roquet.wire.codes import Language, ResponseCode
 from roquet.wire.fastjson import codec
 
 COUNT = 10
+OUTSIDE = "not in consume queue range [0-10]"
+ERROR, NO_GROUP = ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @pytest.fixture(autouse=True)
@@ -97,22 +99,10 @@ async def test_one_queue_is_reset_to_a_time(broker: LocalBroker) -> None:
     ("fields", "code", "remark"),
     [
         ({"topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "Topic nothing does not exist"),
-        (
-            {"group": "nobody"},
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            "Group nobody does not exist",
-        ),
-        (
-            {"queue_id": 0, "offset": 12},
-            ResponseCode.SYSTEM_ERROR,
-            "Target offset 12 not in consume queue range [0-10]",
-        ),
-        (
-            {"queue_id": 0, "offset": -2},
-            ResponseCode.SYSTEM_ERROR,
-            "Target offset -2 not in consume queue range [0-10]",
-        ),
-        ({"queue_id": 4}, ResponseCode.SYSTEM_ERROR, "No queues to reset."),
+        ({"group": "nobody"}, NO_GROUP, "Group nobody does not exist"),
+        ({"queue_id": 0, "offset": 12}, ERROR, f"Target offset 12 {OUTSIDE}"),
+        ({"queue_id": 0, "offset": -2}, ERROR, f"Target offset -2 {OUTSIDE}"),
+        ({"queue_id": 4}, ERROR, "No queues to reset."),
     ],
 )
 async def test_an_invalid_reset_is_refused(
@@ -158,8 +148,7 @@ async def test_old_commits_are_ignored_until_the_reset_is_delivered(broker: Loca
 
 
 async def test_a_reset_frees_ordered_pops(broker: LocalBroker) -> None:
-    held = hold(None, [5], 1, 60_000, None)
-    broker.tables.ordered_pops.put("billing", "orders", 0, held)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [5], 1, 60_000, None))
     await broker.ask(asked(queue_id=0, offset=2))
     assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
 
@@ -171,12 +160,8 @@ async def test_a_reset_that_the_disk_refuses_changes_nothing(
         patch.setattr(broker.tables.offsets, "saved", failing(StoreFull("no room")))
         with pytest.raises(StoreFull):
             await broker.ask(asked(timestamp=0))
-    assert [broker.tables.offsets.get("billing", "orders", n) for n in range(4)] == [
-        5,
-        None,
-        None,
-        None,
-    ]
+    progress = [broker.tables.offsets.get("billing", "orders", queue_id) for queue_id in range(4)]
+    assert progress == [5, None, None, None]
     assert not broker.tables.offset_resets.pending
     assert wanted(broker).code == 0
 
@@ -195,7 +180,7 @@ async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(broker: Lo
 
 @pytest.fixture
 def by_members(broker: LocalBroker) -> None:
-    broker.control.settings.change({"useServerSideResetOffset": "false"}, 0)
+    broker.configure(useServerSideResetOffset="false")
 
 
 @pytest.mark.usefixtures("by_members")
@@ -248,12 +233,8 @@ class TestByMembers:
     @pytest.mark.parametrize(
         ("fields", "code", "remark"),
         [
-            ({"topic": "nothing"}, ResponseCode.SYSTEM_ERROR, "[reset-offset] reset offset failed"),
-            (
-                {"group": "nobody"},
-                ResponseCode.SYSTEM_ERROR,
-                "THe consumer group <nobody> not exist",
-            ),
+            ({"topic": "nothing"}, ERROR, "[reset-offset] reset offset failed"),
+            ({"group": "nobody"}, ERROR, "THe consumer group <nobody> not exist"),
             ({}, ResponseCode.CONSUMER_NOT_ONLINE, "Consumer not online, so can not reset offset"),
         ],
     )
@@ -288,8 +269,7 @@ def answering(peer: FakePeer, answer: Reply | Exception) -> None:
 
 
 async def status(broker: LocalBroker, **fields: Any) -> dict[str, dict[MessageQueue, int]]:
-    call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
-    answer = broker.ask(call)
+    answer = broker.ask(GetGroupStatus(**{"group": "billing", "topic": "orders", **fields}))
     assert isinstance(answer, Awaitable)
     return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 

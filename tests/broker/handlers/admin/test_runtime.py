@@ -7,7 +7,6 @@ from tests.broker.conftest import LocalBroker, make_send
 from roquet import __version__
 from roquet.broker.handlers.admin import runtime as handlers
 from roquet.broker.ingest.set_aside import RecordLocation
-from roquet.model.topic import TopicConfig
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.codes import VERSION
 
@@ -59,7 +58,7 @@ def test_our_version_has_apaches_name() -> None:
 
 
 async def test_stored_and_delivered_messages_are_counted(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     for _ in range(20):
         broker.log.ingest.append(make_send(), 0, broker.peer)
     broker.control.statistics.got("orders", "billing", 5, 500)
@@ -97,7 +96,7 @@ async def test_a_slow_request_is_reported(broker: LocalBroker) -> None:
 
 
 async def test_delay_levels_are_listed_once_they_are_used(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     broker.log.ingest.append(make_send(properties="DELAY\x013\x02"), 0, broker.peer)
     broker.tables.delay_offsets.advance(3, 1)
     assert (await info(broker))["scheduleMessageOffset_3"] == "1,1"

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from tests.broker.conftest import LocalBroker, heartbeat_of, make_pull, make_send, refuses
 
-from roquet.broker.handlers.admin.stats import StatsHandler
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import Subscription
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.wire.calls.admin import stats as calls
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
@@ -18,9 +17,7 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def orders(broker: LocalBroker) -> LocalBroker:
     """A topic of two queues: three messages in the first, of which billing has handled two."""
-    broker.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
-    )
+    broker.put_topic("orders", 2)
     broker.tables.groups.find("billing", 0)
     for _ in range(3):
         broker.log.ingest.append(make_send(), 0, broker.peer)
@@ -55,14 +52,12 @@ async def test_each_queue_of_a_topic_is_listed(orders: LocalBroker) -> None:
 async def test_an_unknown_topic_has_no_queues(
     broker: LocalBroker, call: calls.GetTopicStats | calls.GetTimeSpan
 ) -> None:
-    ask: Any = {"GetTopicStats": StatsHandler.topic_stats, "GetTimeSpan": StatsHandler.time_span}
     with refuses(ResponseCode.TOPIC_NOT_EXIST, r"topic\[x\] not exist$"):
-        broker.bind(ask[type(call).__name__])(call, broker.peer)
+        broker.ask(call)
 
 
 def spans(broker: LocalBroker, group: str) -> list[calls.TimeSpan]:
-    call = calls.GetTimeSpan(topic="orders", group=group)
-    reply = broker.ask(call)
+    reply = broker.ask(calls.GetTimeSpan(topic="orders", group=group))
     return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
@@ -90,8 +85,7 @@ async def test_a_group_without_progress_is_late_as_the_first_message(orders: Loc
 
 
 async def corrections(broker: LocalBroker, **fields: Any) -> dict[int, int]:
-    call = calls.GetCorrections(topic="orders", **fields)
-    reply = await broker.ask(call)
+    reply = await broker.ask(calls.GetCorrections(topic="orders", **fields))
     return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
 
 
@@ -139,8 +133,7 @@ async def test_an_unknown_statistic_is_refused(broker: LocalBroker, name: str, k
 
 
 async def all_progress(broker: LocalBroker, **fields: Any) -> calls.ConsumeStatsList:
-    call = calls.GetAllConsumeStats(**fields)
-    reply = await broker.ask(call)
+    reply = await broker.ask(calls.GetAllConsumeStats(**fields))
     return codec.loads(reply.body, calls.ConsumeStatsList)
 
 
@@ -158,9 +151,7 @@ async def test_the_progress_of_all_groups_is_listed(orders: LocalBroker) -> None
 
 async def test_only_ordered_topics_are_listed_on_request(orders: LocalBroker) -> None:
     assert (await all_progress(orders, is_order=True)).total_diff == 0
-    orders.tables.topics.put(
-        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2, order=True), 0
-    )
+    orders.put_topic("orders", 2, order=True)
     assert (await all_progress(orders, is_order=True)).total_diff == 1
 
 
@@ -184,8 +175,7 @@ async def test_other_tasks_run_while_thousands_of_groups_are_listed(orders: Loca
             turns += 1
 
     task = asyncio.create_task(other())
-    call = calls.GetAllConsumeStats()
-    reply = await orders.ask(call)
+    reply = await orders.ask(calls.GetAllConsumeStats())
     task.cancel()
     assert turns > 1_000
     assert reply.body.count(b'"brokerOffset"') == 2 * 2_001

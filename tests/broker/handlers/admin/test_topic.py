@@ -145,9 +145,7 @@ async def test_apache_tools_get_default_settings_of_an_unknown_group(broker: Loc
     reply = broker.ask(calls.GetGroup(group="gone"))
     assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
     assert broker.tables.groups.get("gone") is None, "a question makes no group"
-    broker.control.settings.change(
-        {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
-    )
+    broker.configure(autoCreateSubscriptionGroup="false")
     with refuses(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
         broker.ask(calls.GetGroup(group="gone"))
 
@@ -349,8 +347,7 @@ async def test_a_deleted_group_takes_its_holds_along(broker: LocalBroker) -> Non
 
 
 async def forbid(broker: LocalBroker, readable: bool | None) -> bool | None:
-    call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = await broker.ask(call)
+    reply = await broker.ask(ForbidGroup(group="billing", topic="orders", readable=readable))
     assert reply.code == 0
     return codec.loads(reply.body, GroupForbidden).readable
 
@@ -439,7 +436,7 @@ async def topics_page(broker: LocalBroker, **fields: Any) -> TopicsOfBroker:
 async def test_topics_come_with_ids_and_at_first_with_the_deleted(broker: LocalBroker) -> None:
     for topic in ("orders", "aaa"):
         broker.log.ingest.append(make_send(topic=topic), 0, broker.peer)
-        broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
+        broker.put_topic(topic)
     position = broker.log.store.end_position
     broker.make(TopicDeletion).delete(["orders"])
     whole = await topics_page(broker)

@@ -7,9 +7,9 @@ from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, not_none,
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel, Subscription
-from roquet.model.topic import TopicConfig
+from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments, RequestMode
-from roquet.wire.calls.heartbeat import ConsumersChanged, QueryAssignment, SetRequestMode
+from roquet.wire.calls.heartbeat import ConsumersChanged
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -17,7 +17,7 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def group(broker: LocalBroker) -> dict[str, Any]:
     """Three members that listen to a topic of eight queues; by their ids."""
-    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=8), 0)
+    broker.put_topic("orders", 8)
     return {client_id: join(broker, FakePeer(), client_id) for client_id in ("c1", "c2", "c3")}
 
 
@@ -84,7 +84,7 @@ class TestGenuineStrategies:
         assert await asked(broker, "c1", message_model=MessageModel.LITE_SELECTIVE) is None
 
     async def test_an_unreadable_topic_has_nothing_to_divide(self, broker: LocalBroker) -> None:
-        broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.put_topic("orders", perm=2)
         assert await asked(broker, "c1") == []
 
 
@@ -135,8 +135,7 @@ class TestPopping:
 
 
 async def test_a_group_can_be_told_to_pop_before_its_first_consumer(broker: LocalBroker) -> None:
-    now_ms = broker.control.clock.now_ms()
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), now_ms)
+    broker.put_topic("orders")
     body = b'{"topic":"orders","consumerGroup":"unborn","mode":"POP","popShareQueueNum":0}'
     assert (await broker.ask(SetRequestMode(body=body))).code == 0
     assert broker.tables.groups.get("unborn") is not None

@@ -203,8 +203,7 @@ def check(broker: LocalBroker, **subscription: Any) -> int:
     body = CheckClientBody(
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
-    call = CheckSubscription(body=codec.dumps(body))
-    return int(broker.ask(call).code)
+    return int(broker.ask(CheckSubscription(body=codec.dumps(body))).code)
 
 
 async def test_a_subscription_is_checked_before_it_is_used(broker: LocalBroker) -> None:
@@ -212,7 +211,7 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: LocalBroker) 
     assert check(broker, sub_string="a > 1", expression_type="SQL92") == 0
     with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at character 4 of 'a >'"):
         check(broker, sub_string="a >", expression_type="SQL92")
-    broker.control.settings.change({"property_filter": "false"}, 0)
+    broker.configure(property_filter="false")
     with refuses(ResponseCode.SYSTEM_ERROR, "filter message by SQL92"):
         check(broker, sub_string="a > 1", expression_type="SQL92")
     with refuses(ResponseCode.SUBSCRIPTION_PARSE_FAILED):
@@ -347,7 +346,6 @@ async def test_without_access_control_a_users_name_counts_for_nothing(broker: Lo
     first, second = FakePeer(), FakePeer()
     data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
     for peer, key in ((first, "old"), (second, "new")):
-        call = Heartbeat(body=codec.dumps(data), access_key=key)
-        broker.ask(call, peer)
+        broker.ask(Heartbeat(body=codec.dumps(data), access_key=key), peer)
     assert broker.tables.clients.user(second) == ""
     assert broker.tables.clients.producer("c1") is second

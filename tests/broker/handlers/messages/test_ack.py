@@ -3,11 +3,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_pop, not_none, refuses
+from tests.broker.conftest import LocalBroker, make_pop, refuses
 
 from roquet.model.errors import CallRefused
-from roquet.net.router import HandlerReply
-from roquet.wire.call import Reply
 from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, decode_receipt_handle
@@ -26,23 +24,30 @@ def popped(broker: LocalBroker, **fields: Any) -> ReceiptHandle:
     )
 
 
-def reply_to(answer: HandlerReply) -> Reply:
-    """The reply of a handler that does not wait."""
-    assert isinstance(answer, Reply)
-    return answer
-
-
-def acknowledge(broker: LocalBroker, handle: ReceiptHandle, **fields: Any) -> int:
+def acknowledge(broker: LocalBroker, handle: ReceiptHandle, **fields: Any) -> Any:
     arguments: dict[str, Any] = {
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return reply_to(broker.ask(Ack(**arguments))).code
+    return broker.ask(Ack(**arguments)).code
 
 
-def change(broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int) -> Any:
+def acked(handle: ReceiptHandle, bits: str) -> PopAck:
+    return PopAck(
+        group="g", topic="orders", retry="0", start=0, queue_id=0, bits=bits,
+        revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000,
+    )  # fmt: skip
+
+
+def acknowledge_all(broker: LocalBroker, *acks: PopAck) -> Any:
+    return broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[*acks])))).code
+
+
+def change(
+    broker: LocalBroker, handle: ReceiptHandle, invisible_ms: int, topic: str = "orders"
+) -> Any:
     call = ChangeInvisible(
-        consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
+        consumer_group="g", topic=topic, queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
     return broker.ask(call)
@@ -60,11 +65,7 @@ async def test_a_failed_message_is_settled_by_any_client(broker: LocalBroker, to
     (checkpoint,) = broker.delivery.revive.in_flight
     assert (checkpoint.topic, checkpoint.left) == ("%RETRY%g+orders", 0b100)
     last = decode_receipt_handle(texts[2])
-    late = ChangeInvisible(
-        consumer_group="g", topic=topic, queue_id=0, extra_info=last.text(), offset=2,
-        invisible_time=90_000,
-    )  # fmt: skip
-    assert reply_to(broker.ask(late)).code == 0
+    assert change(broker, last, 90_000, topic).code == 0
     (again,) = broker.delivery.revive.in_flight
     assert (again.topic, again.start, again.invisible_ms) == ("%RETRY%g+orders", 2, 90_000)
 
@@ -80,9 +81,7 @@ async def test_a_message_of_a_queue_removed_since_is_acknowledged(broker: LocalB
     for n in range(3):
         broker.send(b"%d" % n, queue_id=1)
     handle = popped(broker, queue_id=1)
-    topics = broker.tables.topics
-    orders = not_none(topics.get("orders"))
-    topics.put(replace(orders, read_queue_nums=1, write_queue_nums=1), 0)
+    broker.put_topic("orders", 1)
     for offset in range(3):
         assert acknowledge(broker, replace(handle, queue_id=1, offset=offset)) == 0
     assert len(broker.delivery.revive.in_flight) == 0
@@ -95,12 +94,8 @@ async def test_a_message_of_a_queue_removed_since_is_acknowledged(broker: LocalB
 )
 async def test_a_forged_handle_is_refused(broker: LocalBroker, forged: dict[str, Any]) -> None:
     handle = popped(broker)
-    call = Ack(
-        consumer_group="g", topic="orders", queue_id=0,
-        extra_info=replace(handle, **forged).text(), offset=0,
-    )  # fmt: skip
     with refuses(ResponseCode.INVALID_PARAMETER):
-        broker.ask(call)
+        acknowledge(broker, handle, extra_info=replace(handle, **forged).text())
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b111
 
@@ -172,22 +167,17 @@ async def test_an_expired_handle_is_refused_and_changes_nothing(broker: LocalBro
 
 async def test_a_batch_acknowledges_many_at_once(broker: LocalBroker) -> None:
     handle = popped(broker)
-    acked = PopAck(
-        group="g", topic="orders", retry="0", start=0, queue_id=0,
-        revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
-    )  # fmt: skip
+    good = acked(handle, "BQ==")
     changes: list[dict[str, Any]] = [
         {"start": 2**62}, {"start": 1}, {"group": "other"}, {"queue_id": 1}, {"topic": "nowhere"},
         {"pop_ms": handle.pop_ms + 1}, {"revive_queue": ORDER_QUEUE}, {"retry": "1"},
     ]  # fmt: skip
-    forged = [replace(acked, bits="////", **change) for change in changes]
-    body = encode_acks(AckBatch(acks=[*forged, acked]))
-    assert reply_to(broker.ask(BatchAck(body=body))).code == 0
+    forged = [replace(good, bits="////", **change) for change in changes]
+    assert acknowledge_all(broker, *forged, good) == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b010
     assert broker.tables.offsets.get("g", "orders", 0) == 3
-    empty = BatchAck(body=encode_acks(AckBatch()))
-    assert reply_to(broker.ask(empty)).code == ResponseCode.NO_MESSAGE
+    assert acknowledge_all(broker) == ResponseCode.NO_MESSAGE
 
 
 async def test_another_time_makes_another_handle(broker: LocalBroker) -> None:
@@ -221,23 +211,15 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(broker: L
     assert broker.tables.offsets.get("g", "orders", 0) == 2
     reply = change(broker, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
-    acked = PopAck(
-        group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
-        pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
-    )  # fmt: skip
-    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[acked]))))).code == 0
+    assert acknowledge_all(broker, acked(handle, "BA==")) == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
 
 async def test_expired_handles_of_an_ordered_batch_are_left_out(broker: LocalBroker) -> None:
     handle = popped(broker, order=True)
-    acked = PopAck(
-        group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
-        pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
-    )  # fmt: skip
-    stale = replace(acked, pop_ms=handle.pop_ms - 5)
-    assert reply_to(broker.ask(BatchAck(body=encode_acks(AckBatch(acks=[stale, acked]))))).code == 0
+    good = acked(handle, "Bw==")
+    assert acknowledge_all(broker, replace(good, pop_ms=handle.pop_ms - 5), good) == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 

@@ -3,11 +3,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import LocalBroker, make_pop, make_send, refuses
+from tests.broker.conftest import LocalBroker, make_pop, refuses
 
-from roquet.broker.handlers.messages.pop import PopHandler
 from roquet.model.names import INTERNAL_TOPICS
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.store.store import Draft
 from roquet.wire.calls.pop import Notification, Peek, PollingInfo, Pop, PopReply
 from roquet.wire.codes import ResponseCode
@@ -23,8 +22,14 @@ def bodies(reply: PopReply) -> list[bytes]:
 def stored(broker: LocalBroker, *tags: str) -> None:
     """Stores messages with these tags in queues 0, 1, 0 … of orders."""
     for n, tag in enumerate(tags):
-        call = make_send(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
-        broker.ask(call)
+        broker.send(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
+
+
+def watch(broker: LocalBroker, **fields: Any) -> Any:
+    """The answer to a question, asked now, whether there is something to pop."""
+    place = {"consumer_group": "billing", "topic": "orders", "queue_id": -1, "poll_time": 0}
+    now_ms = broker.control.clock.now_ms()
+    return broker.ask(Notification(**{**place, "born_time": now_ms, **fields}))
 
 
 async def test_a_pop_takes_from_all_queues_and_says_where_from(broker: LocalBroker) -> None:
@@ -85,18 +90,10 @@ async def test_a_peek_takes_nothing(broker: LocalBroker) -> None:
 
 async def test_a_notification_says_when_there_is_something(broker: LocalBroker) -> None:
     stored(broker, "a")
-
-    def watch(poll_time: int = 0) -> Any:
-        call = Notification(
-            consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
-            born_time=broker.control.clock.now_ms(),
-        )  # fmt: skip
-        return broker.ask(call)
-
-    assert watch().has_msg
+    assert watch(broker).has_msg
     broker.ask(make_pop())
-    assert not watch().has_msg
-    waiting = asyncio.ensure_future(watch(5_000))
+    assert not watch(broker).has_msg
+    waiting = asyncio.ensure_future(watch(broker, poll_time=5_000))
     await asyncio.sleep(0)
     stored(broker, "b")
     assert (await asyncio.wait_for(waiting, 2)).has_msg
@@ -125,7 +122,7 @@ async def test_bad_pops_are_refused(
 ) -> None:
     stored(broker, "a")
     broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
-    broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
+    broker.put_topic("secret", perm=2)
     with refuses(code):
         broker.ask(make_pop(**fields))
 
@@ -145,8 +142,7 @@ async def test_a_pop_that_says_no_born_time_is_born_now(broker: LocalBroker, bor
         + born
         + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
     )
-    call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
-    reply = broker.ask(call)
+    reply = broker.ask(decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop))
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 
@@ -155,19 +151,16 @@ async def test_internal_topics_are_popped_only_if_the_settings_allow_it(
     broker: LocalBroker, topic: str
 ) -> None:
     calls: list[Any] = [
-        (PopHandler.pop, make_pop(topic=topic)),
-        (PopHandler.peek, Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1)),
-        (
-            PopHandler.notification,
-            Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
-        ),
+        make_pop(topic=topic),
+        Peek(consumer_group="g", topic=topic, queue_id=-1, max_msg_nums=1),
+        Notification(consumer_group="g", topic=topic, queue_id=-1, poll_time=0),
     ]
-    for handler, call in calls:
+    for call in calls:
         with refuses(ResponseCode.NO_PERMISSION, "read_internal_topics=true"):
-            broker.bind(handler)(call, broker.peer)
-    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
-    for handler, call in calls:
-        broker.bind(handler)(call, broker.peer)
+            broker.ask(call)
+    broker.configure(read_internal_topics="true")
+    for call in calls:
+        broker.ask(call)
 
 
 async def test_a_waiting_pop_advances_past_unwanted_messages(
@@ -199,12 +192,8 @@ async def test_messages_left_by_a_pop_wake_waiting_pops(broker: LocalBroker) -> 
 async def test_a_notification_comes_once_an_ordered_queue_is_free(broker: LocalBroker) -> None:
     stored(broker, "a")
     broker.ask(make_pop(order=True, attempt_id="a", invisible_time=50))
-    call = Notification(
-        consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
-        born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
-    )  # fmt: skip
-    reply: Any = await asyncio.wait_for(broker.ask(call), 2)
-    assert reply.has_msg
+    waiting = watch(broker, queue_id=0, poll_time=5_000, order=True, attempt_id="b")
+    assert (await asyncio.wait_for(waiting, 2)).has_msg
 
 
 SQL: dict[str, Any] = {"exp_type": "SQL92", "exp": "TAGS IN ('a', 'b')"}
@@ -260,17 +249,9 @@ class TestBySql:
 
     async def test_a_notification_reports_matching_messages(self, broker: LocalBroker) -> None:
         stored(broker, "x", "x")
-
-        def watch(poll_ms: int, **fields: Any) -> Any:
-            call = Notification(
-                consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
-                born_time=broker.control.clock.now_ms(), **fields,
-            )  # fmt: skip
-            return broker.ask(call)
-
-        assert not watch(0, **SQL).has_msg
-        assert watch(0).has_msg
-        waiting = asyncio.ensure_future(watch(5_000, **SQL))
+        assert not watch(broker, **SQL).has_msg
+        assert watch(broker).has_msg
+        waiting = asyncio.ensure_future(watch(broker, poll_time=5_000, **SQL))
         await asyncio.sleep(0.01)
         stored(broker, "x")
         await asyncio.sleep(0.01)
@@ -280,8 +261,4 @@ class TestBySql:
 
     async def test_a_notification_does_not_scan_a_long_queue(self, broker: LocalBroker) -> None:
         stored(broker, *["x"] * 200)
-        call = Notification(
-            consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
-            born_time=broker.control.clock.now_ms(), **SQL,
-        )  # fmt: skip
-        assert broker.ask(call).has_msg, "there may be some: the pop will see"
+        assert watch(broker, queue_id=0, **SQL).has_msg, "there may be some: the pop will see"

@@ -152,7 +152,7 @@ async def test_a_query_finds_as_many_messages_as_with_apaches_broker(broker: Loc
     newest = [b"%d" % number for number in range(6, 70)]
     assert sorted(bodies(broker, ask("k", max_num=1_024))) == sorted(newest)
     assert await tagged(broker, "t", max_num=1_024) == newest
-    broker.control.settings.change({"maxMsgsNumBatch": "2"}, broker.control.clock.now_ms())
+    broker.configure(maxMsgsNumBatch="2")
     assert sorted(bodies(broker, ask("k", max_num=1_024))) == [b"68", b"69"]
 
 
@@ -164,7 +164,7 @@ async def test_a_half_message_is_found_by_its_position_alone(broker: LocalBroker
         broker.ask(call)
     assert bodies(broker, ask("k")) == []
     assert decode(broker.ask(ViewMessage(offset=0)).body).body == b"half"
-    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
+    broker.configure(read_internal_topics="true")
     assert bodies(broker, call) == [b"half"]
 
 

@@ -10,7 +10,6 @@ from tests.broker.conftest import LocalBroker, failing, not_none
 
 from roquet.broker.operations.progress import BrokerProgress
 from roquet.model.errors import StoreFailed, StoreFull
-from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
@@ -19,6 +18,7 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode
 
+PLACE: Any = {"producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1}
 BATCH = encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")])
 
 
@@ -40,10 +40,7 @@ async def test_a_message_is_stored_and_the_reply_has_queue_and_offset(broker: Lo
 
 
 async def test_the_long_names_mean_the_same(broker: LocalBroker) -> None:
-    call = SendLongNames(
-        producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
-    )
-    reply = broker.ask(call)
+    reply = broker.ask(SendLongNames(**{**PLACE, "queue_id": 1}, body=b"go"))
     assert (reply.code, reply.queue_id) == (0, 1)
     assert broker.log.store.bounds("orders", 1) == (0, 1)
 
@@ -63,19 +60,15 @@ async def test_a_negative_queue_means_any(broker: LocalBroker) -> None:
 async def test_a_batch_is_recognised_by_its_flag_whatever_its_code(
     broker: LocalBroker, kind: type[Send | SendLongNames]
 ) -> None:
-    fields: dict[str, Any] = {
-        "producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1,
-    }  # fmt: skip
-    reply = broker.ask(kind(**fields, body=BATCH, batch=True))
+    reply = broker.ask(kind(**PLACE, body=BATCH, batch=True))
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 0, 1)
-    reply = broker.ask(kind(**fields, body=BATCH))
+    reply = broker.ask(kind(**PLACE, body=BATCH))
     assert (reply.code, reply.queue_offset, reply.msg_id.count(",")) == (0, 2, 0)
     assert broker.log.store.bounds("orders", 0) == (0, 3)
 
 
 async def test_a_topic_that_shrinks_takes_what_was_on_its_way(broker: LocalBroker) -> None:
-    topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
-    broker.tables.topics.put(topic, 0)
+    broker.put_topic("orders", 8, write_queue_nums=4)
     assert broker.send(queue_id=7).code == 0
 
 
@@ -112,16 +105,13 @@ async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
 
 
 async def test_a_topic_without_queues_to_write_to_takes_nothing(broker: LocalBroker) -> None:
-    topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
-    broker.tables.topics.put(topic, 0)
+    broker.put_topic("orders", 0)
     assert broker.send(queue_id=-1).code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_batch_is_refused_like_a_message(broker: LocalBroker) -> None:
-    call = SendBatch(
-        batch=True, producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH
-    )
-    assert broker.ask(call).code == ResponseCode.INVALID_PARAMETER
+    reply = broker.ask(SendBatch(**{**PLACE, "topic": "a b"}, body=BATCH, batch=True))
+    assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_full_disk_is_answered_and_reads_go_on(
@@ -143,7 +133,7 @@ async def test_an_unknown_topic_is_answered_with_17(broker: LocalBroker) -> None
 
 @pytest.mark.parametrize("settings", [{"permission": 4}])
 async def test_a_broker_without_write_permission_refuses_messages(broker: LocalBroker) -> None:
-    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.put_topic("orders")
     assert broker.send().code == ResponseCode.NO_PERMISSION
 
 
@@ -212,12 +202,8 @@ class TestFailingDisk:
         assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
         assert "look at the disk, then restart" in replies[0].remark
         end = broker.log.store.end_position
-        for answer in (
-            broker.send(),
-            broker.send(BATCH, batch=True),
-            broker.send(properties="WAIT\x01false\x02"),
-        ):
-            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        for fields in ({}, {"body": BATCH, "batch": True}, {"properties": "WAIT\x01false\x02"}):
+            assert broker.send(**fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert broker.log.store.end_position == end
         assert broker.log.store.flushed_position == 0
         assert broker.log.store.read("orders", 0, 0).count == 0, "a restart may not find them"

@@ -4,7 +4,7 @@ import pytest
 from tests.broker.conftest import LocalBroker, failing, make_send, not_none
 
 from roquet.model.errors import CallRefused, StoreError
-from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.model.topic import SubscriptionGroup
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.wire.calls.send import SendBack
 from roquet.wire.codes import ResponseCode
@@ -26,8 +26,7 @@ def record(broker: LocalBroker, topic: str, queue_id: int, offset: int = 0) -> R
 
 
 def back(broker: LocalBroker, failed: Record, level: int = 0, **fields: Any) -> Any:
-    call = SendBack(offset=failed.position, group="g", delay_level=level, **fields)
-    return broker.ask(call)
+    return broker.ask(SendBack(offset=failed.position, group="g", delay_level=level, **fields))
 
 
 async def test_a_failed_message_waits_ten_seconds_for_its_second_try(broker: LocalBroker) -> None:
@@ -120,12 +119,7 @@ async def test_retries_are_spread_over_the_groups_queues(broker: LocalBroker) ->
     for _ in range(40):
         back(broker, failed)
     waiting = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
-    assert {decode_properties(retry.properties)["REAL_QID"] for retry in waiting} == {
-        "0",
-        "1",
-        "2",
-        "3",
-    }
+    assert {decode_properties(retry.properties)["REAL_QID"] for retry in waiting} == {*"0123"}
 
 
 def refusal(broker: LocalBroker, call: SendBack) -> int:
@@ -157,7 +151,7 @@ async def test_a_broker_that_is_only_read_takes_nothing_back(broker: LocalBroker
 
 async def test_a_retry_topic_that_is_only_read_takes_nothing_back(broker: LocalBroker) -> None:
     failed = stored(broker)
-    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4), 0)
+    broker.put_topic("%RETRY%g", perm=4)
     call = SendBack(offset=failed.position, group="g", delay_level=0)
     assert refusal(broker, call) == ResponseCode.NO_PERMISSION
 

@@ -18,6 +18,7 @@ from roquet.wire.records.record import Record, decode_many
 
 TIMER = "rmq_sys_wheel_timer"
 Later = Callable[..., SendReply]
+ILLEGAL = ResponseCode.ILLEGAL_OPERATION
 HOUR_MS = 3_600_000
 
 
@@ -85,9 +86,7 @@ def test_a_message_is_recalled_by_a_record_in_its_second(broker: LocalBroker, la
 
 
 def test_a_recall_names_its_topic_if_configured(broker: LocalBroker, later: Later) -> None:
-    broker.control.settings.change(
-        {"appendTopicForTimerDeleteKey": "true"}, broker.control.clock.now_ms()
-    )
+    broker.configure(appendTopicForTimerDeleteKey="true")
     assert answer(broker, broker.peer, later().recall_handle).code == 0
     properties = decode_properties(records(broker)[1].properties)
     assert (properties["TIMER_DEL_UNIQKEY"], properties["UNIQ_KEY"]) == ("orders+one", "one")
@@ -119,51 +118,39 @@ class TestRefused:
         assert handle
         return handle
 
-    def refused(
-        self, broker: LocalBroker, peer: FakePeer, handle: str, topic: str = "orders"
-    ) -> tuple[int, str | None]:
+    def check(
+        self, broker: LocalBroker, handle: str, code: int, why: str, topic: str = "orders"
+    ) -> None:
         before = broker.log.store.end_position
-        reply = answer(broker, peer, handle, topic)
-        assert reply.region == "DefaultRegion"
+        reply = answer(broker, broker.peer, handle, topic)
+        assert (reply.code, reply.remark, reply.region) == (code, why, "DefaultRegion")
         assert broker.log.store.end_position == before
-        return reply.code, reply.remark
 
     def test_a_malformed_recall_handle_is_refused(self, broker: LocalBroker) -> None:
         for handle in ("", "x", "djEgYQ=="):
-            assert self.refused(broker, broker.peer, handle) == (
-                ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid",
-            )  # fmt: skip
+            self.check(broker, handle, ILLEGAL, "recall handle is invalid")
 
     def test_a_topic_that_is_unknown_or_another(self, broker: LocalBroker, sent: str) -> None:
-        assert self.refused(broker, broker.peer, sent, "none") == (
-            ResponseCode.TOPIC_NOT_EXIST, "recall failed, the topic[none] not exist",
-        )  # fmt: skip
-        assert self.refused(broker, broker.peer, sent, "TBW102") == (
-            ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match",
-        )  # fmt: skip
+        why = "recall failed, the topic[none] not exist"
+        self.check(broker, sent, ResponseCode.TOPIC_NOT_EXIST, why, "none")
+        self.check(broker, sent, ILLEGAL, "recall failed, topic not match", "TBW102")
 
     def test_another_broker(self, broker: LocalBroker) -> None:
         at = broker.control.clock.now_ms() + HOUR_MS
         handle = RecallHandle("orders", "broker-b", at, "one").text()
-        assert self.refused(broker, broker.peer, handle) == (
-            ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available",
-        )  # fmt: skip
+        self.check(broker, handle, ILLEGAL, "recall failed, broker service not available")
 
     @pytest.mark.parametrize("left_ms", [0, -1, 3 * 24 * HOUR_MS + 1_000, 100 * 365 * 24 * HOUR_MS])
     def test_a_time_that_is_over_or_out_of_reach(self, broker: LocalBroker, left_ms: int) -> None:
         at = broker.control.clock.now_ms() + left_ms
         handle = RecallHandle("orders", "broker-a", at, "one").text()
-        assert self.refused(broker, broker.peer, handle) == (
-            ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid",
-        )  # fmt: skip
+        self.check(broker, handle, ILLEGAL, "recall failed, timestamp invalid")
 
     def test_a_disk_that_is_full(
         self, broker: LocalBroker, sent: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(broker.log.ingest, "reappend", failing(StoreFull("no room")))
-        assert self.refused(broker, broker.peer, sent) == (
-            ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room",
-        )  # fmt: skip
+        self.check(broker, sent, ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room")
 
 
 @pytest.mark.parametrize("settings", [{}])

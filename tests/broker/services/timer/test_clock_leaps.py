@@ -30,7 +30,7 @@ def _settle(harness: TimerHarness) -> None:
 
 
 @pytest.fixture
-def running() -> TimerHarness:
+def harness() -> TimerHarness:
     """A timer that has work, under a right clock."""
     harness = TimerHarness()
     harness.after(b"first", 500)
@@ -42,9 +42,8 @@ def running() -> TimerHarness:
 @pytest.mark.parametrize("delay", [5_000, 2 * DAY_MS + HOUR_MS], ids=str)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_delay_that_began_while_the_clock_was_ahead_lasts_no_longer(
-    running: TimerHarness, ahead: int, delay: int, restarted: bool
+    harness: TimerHarness, ahead: int, delay: int, restarted: bool
 ) -> None:
-    harness = running
     _set(harness, ahead)
     harness.wait(1_000)
     _delayed(harness, b"delayed", delay)
@@ -65,8 +64,7 @@ def test_a_delay_that_began_while_the_clock_was_ahead_lasts_no_longer(
     assert harness.timer.behind == harness.timings.total == 0
 
 
-def test_a_delivery_time_is_the_senders_whatever_the_clock_was(running: TimerHarness) -> None:
-    harness = running
+def test_a_delivery_time_is_the_senders_whatever_the_clock_was(harness: TimerHarness) -> None:
     at = harness.clock.now_ms() + 3 * HOUR_MS
     _set(harness, HOUR_MS)
     harness.wait(1_000)
@@ -80,9 +78,8 @@ def test_a_delivery_time_is_the_senders_whatever_the_clock_was(running: TimerHar
 
 
 def test_a_clock_that_is_wrongly_set_back_for_a_while_brings_nothing_early(
-    running: TimerHarness,
+    harness: TimerHarness,
 ) -> None:
-    harness = running
     _delayed(harness, b"delayed", HOUR_MS)
     wanted = harness.clock.now_ms() + HOUR_MS
     harness.wait(1_000)
@@ -95,9 +92,8 @@ def test_a_clock_that_is_wrongly_set_back_for_a_while_brings_nothing_early(
     assert harness.bodies() == [b"first", b"delayed"]
 
 
-def test_messages_before_the_leap_and_after_it_wait_as_they_should(running: TimerHarness) -> None:
+def test_messages_before_the_leap_and_after_it_wait_as_they_should(harness: TimerHarness) -> None:
     """Those of one second on the wheel, too."""
-    harness = running
     _delayed(harness, b"before", 3 * HOUR_MS)
     before = harness.clock.now_ms() + 3 * HOUR_MS
     harness.wait(1_000)
@@ -119,8 +115,7 @@ def test_messages_before_the_leap_and_after_it_wait_as_they_should(running: Time
     assert b"before" in harness.bodies()
 
 
-def test_a_recall_finds_a_message_that_was_written_again(running: TimerHarness) -> None:
-    harness = running
+def test_a_recall_finds_a_message_that_was_written_again(harness: TimerHarness) -> None:
     _set(harness, HOUR_MS)
     harness.wait(1_000)
     for body in (b"early", b"late"):
@@ -136,8 +131,7 @@ def test_a_recall_finds_a_message_that_was_written_again(running: TimerHarness) 
     assert harness.bodies() == [b"first"]
 
 
-def test_many_messages_are_written_again_in_small_steps(running: TimerHarness) -> None:
-    harness = running
+def test_many_messages_are_written_again_in_small_steps(harness: TimerHarness) -> None:
     _set(harness, DAY_MS)
     harness.wait(1_000)
     for number in range(300):
@@ -155,9 +149,8 @@ def test_many_messages_are_written_again_in_small_steps(running: TimerHarness) -
 
 
 def test_a_full_disk_is_waited_for_and_brings_nothing_twice(
-    running: TimerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = running
     _set(harness, HOUR_MS)
     harness.wait(1_000)
     for number in range(20):

@@ -126,8 +126,7 @@ def test_a_recalled_message_is_not_delivered_however_many_wait(harness: TimerHar
     harness.after(b"on the wheel", 5_000)
     harness.settle()
     harness.skip(3_999)
-    for number in range(500):
-        harness.after(b"%d" % number, 60_000)
+    harness.after_each(500, 60_000)
     harness.after(b"behind", 1_001)
     for body in (b"on the wheel", b"behind"):
         harness.recall(body, START + 4_001)
@@ -157,19 +156,17 @@ def test_under_a_flood_messages_are_late_by_what_waits_alone(harness: TimerHarne
 
 def test_a_normal_restart_delivers_nothing_twice_and_nothing_late() -> None:
     harness = TimerHarness(slots=256)
-    for number in range(20):
-        harness.after(b"%d" % number, 1_000 + 100 * number)
+    bodies = harness.after_each(20, 1_000, 100)
     for _ in range(12):
         harness.wait(170)
         harness.restart()
     harness.wait(2_000)
-    assert harness.bodies() == [b"%d" % number for number in range(20)]
+    assert harness.bodies() == bodies
 
 
 def test_a_kill_repeats_some_deliveries_and_loses_none() -> None:
     harness = TimerHarness(slots=256)
-    for number in range(20):
-        harness.after(b"%d" % number, 1_000 + 100 * number)
+    bodies = harness.after_each(20, 1_000, 100)
     harness.settle()
     for turn in range(15):
         harness.wait(190)
@@ -177,8 +174,7 @@ def test_a_kill_repeats_some_deliveries_and_loses_none() -> None:
             harness.save()
         harness.kill()
     harness.wait(2_000)
-    assert set(harness.bodies()) == {b"%d" % number for number in range(20)}
-    assert list(dict.fromkeys(harness.bodies())) == [b"%d" % number for number in range(20)]
+    assert list(dict.fromkeys(harness.bodies())) == bodies
 
 
 def test_a_far_message_is_written_again_on_its_way() -> None:

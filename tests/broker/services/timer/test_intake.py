@@ -35,8 +35,7 @@ def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: TimerHarn
 
 
 def test_a_step_takes_some_and_says_when_there_are_more(harness: TimerHarness) -> None:
-    for number in range(100):
-        harness.after(b"%d" % number, 5_000)
+    harness.after_each(100, 5_000)
     assert harness.timer.behind == 100
     assert harness.step() == harness.clock.now_ms()
     assert harness.timer.behind == 36
@@ -207,8 +206,7 @@ def test_a_lost_wheel_is_made_again_without_what_was_delivered(harness: TimerHar
 
 
 def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: TimerHarness) -> None:
-    for number in range(5):
-        harness.after(b"%d" % number, 30_000)
+    bodies = harness.after_each(5, 30_000)
     harness.settle()
     harness.save()
     path = next(path for path in harness.files.contents if path.name == "timercheck")
@@ -216,7 +214,7 @@ def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: Timer
     page[:] = CHECKPOINT.pack(START, 2 * 52, 4, 4, 0, 0, 0).ljust(4096, b"\0")
     harness.kill()
     harness.wait(30_000)
-    assert harness.bodies() == [b"%d" % number for number in range(5)]
+    assert harness.bodies() == bodies
 
 
 def test_progress_beyond_the_topic_begins_within_it(harness: TimerHarness) -> None:
@@ -353,8 +351,7 @@ def test_undeliverable_untaken_messages_are_set_aside(harness: TimerHarness) -> 
 def test_a_full_disk_delivers_no_untaken_message_twice(
     harness: TimerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(3):
-        harness.after(b"%d" % number, 1)
+    harness.after_each(3, 1)
     harness.wait(2_000)
     timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
     harness.timers.untaken, harness.timers.reached_ms = 0, START

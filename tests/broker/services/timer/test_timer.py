@@ -11,7 +11,7 @@ from tests.broker.services.conftest import TimerHarness
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.rules.delay.timer import floor_ms
-from roquet.store.timer.layout import TimerCheckpoint, TimerUnit
+from roquet.store.timer.layout import TimerUnit
 from roquet.testing.clock import in_virtual_time, this_loop
 
 START = 1_700_000_000_000
@@ -40,26 +40,35 @@ def test_a_day_of_delivery_times() -> None:
     assert harness.timer.behind == harness.timings.total == 0
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(seed: int) -> None:
-    harness, random = TimerHarness(slots=256), Random(seed)
+def live_through_kills(
+    random: Random, *, count: int, steps: int, saves: float, leaps: float = 0
+) -> None:
+    """Whatever was sent comes, and not early, though the process is killed at any step."""
+    harness = TimerHarness(slots=256)
     wanted: dict[bytes, int] = {}
-    for number in range(60):
+    for number in range(count):
         body, delay = b"%d" % number, random.randrange(1, 9_000)
         wanted[body] = harness.clock.now_ms() + delay
         harness.after(body, delay)
-        for _ in range(random.randrange(4)):
+        for _ in range(random.randrange(steps)):
             at = harness.step()
             if at is not None and at > harness.clock.now_ms():
                 harness.skip(random.randrange(1, 400))
-        if random.random() < 0.3:
+        if random.random() < saves:
             harness.save()
+        if random.random() < leaps:
+            harness.clock.shift_wall_time(random.choice((-1, 1)) * random.randrange(200_000))
         if random.random() < 0.25:
             harness.kill()
-    harness.wait(10_000)
+    harness.wait(2_000_000 if leaps else 10_000)
     records = harness.records()
     assert {record.body for record in records} == set(wanted)
     assert all(record.stored_ms >= wanted[record.body] for record in records)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(seed: int) -> None:
+    live_through_kills(Random(seed), count=60, steps=4, saves=0.3)
 
 
 HOUR_MS = 3_600_000
@@ -88,8 +97,7 @@ def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(ahead: 
 
 def test_a_message_delivered_under_a_fast_clock_does_not_come_again() -> None:
     harness = TimerHarness(slots=256)
-    for number in range(200):
-        harness.after(b"%d" % number, number * 500)
+    harness.after_each(200, 0, 500)
     harness.wait(80_200)
     assert len(harness.bodies()) == 161
     harness.clock.shift_wall_time(-70_000)
@@ -116,26 +124,7 @@ def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(seed: int) -> None:
-    harness, random = TimerHarness(slots=256), Random(seed)
-    wanted: dict[bytes, int] = {}
-    for number in range(80):
-        body, delay = b"%d" % number, random.randrange(1, 9_000)
-        wanted[body] = harness.clock.now_ms() + delay
-        harness.after(body, delay)
-        for _ in range(random.randrange(12)):
-            at = harness.step()
-            if at is not None and at > harness.clock.now_ms():
-                harness.skip(random.randrange(1, 400))
-        if random.random() < 0.4:
-            harness.save()
-        if random.random() < 0.2:
-            harness.clock.shift_wall_time(random.choice((-1, 1)) * random.randrange(200_000))
-        if random.random() < 0.25:
-            harness.kill()
-    harness.wait(2_000_000)
-    records = harness.records()
-    assert {record.body for record in records} == set(wanted)
-    assert all(record.stored_ms >= wanted[record.body] for record in records)
+    live_through_kills(Random(seed), count=80, steps=12, saves=0.4, leaps=0.2)
 
 
 class RunningTimer:
@@ -315,8 +304,7 @@ def test_a_replica_takes_over_where_its_master_was() -> None:
     harness.after(b"waits", 60_000)
     start = harness.clock.now_ms()
     harness.skip(30_000)
-    progress = TimerCheckpoint(read_ms=start + 30_500, master_offset=2)
-    asyncio.run(harness.timer.follow(progress))
+    harness.follow(2, start + 30_500)
     assert harness.bodies() == []
     assert harness.timer.behind == 0
     assert harness.timers.read_ms == (start + 30_500) // 1_000 * 1_000
@@ -327,23 +315,20 @@ def test_a_replica_takes_over_where_its_master_was() -> None:
 
 
 def test_a_replica_puts_nothing_on_the_wheel_that_its_master_has_not(harness: TimerHarness) -> None:
-    for number in range(100):
-        harness.after(b"%d" % number, 60_000)
-    read_ms = harness.clock.now_ms()
-    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=70)))
+    bodies = harness.after_each(100, 60_000)
+    harness.follow(70)
     assert harness.timers.offset == 70
     assert harness.timings.get("orders") == 0, "the master's counts are copied"
-    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=200)))
+    harness.follow(200)
     assert harness.timers.offset == 100
     harness.wait(61_000)
-    assert sorted(harness.bodies()) == sorted(b"%d" % number for number in range(100))
+    assert sorted(harness.bodies()) == sorted(bodies)
 
 
 def test_the_progress_of_a_master_is_saved_now_and_then(harness: TimerHarness) -> None:
     harness.after(b"one", 60_000)
     harness.skip(20_000)
-    progress = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
-    asyncio.run(harness.timer.follow(progress))
+    harness.follow(1)
     assert harness.timers.is_saved
     harness.kill()
     assert harness.timer.behind == 0
@@ -351,13 +336,11 @@ def test_the_progress_of_a_master_is_saved_now_and_then(harness: TimerHarness) -
 
 def test_what_was_delivered_comes_again_if_the_next_master_lacked_it(harness: TimerHarness) -> None:
     harness.skip(500)
-    for number in range(3):
-        harness.after(b"%d" % number, 1)
+    harness.after_each(3, 1)
     harness.after(b"waits", 60_000)
     harness.wait(2_000)
     assert harness.bodies() == [b"0", b"1", b"2"]
-    read_ms = harness.clock.now_ms()
-    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=1)))
+    harness.follow(1)
     assert len(harness.bodies()) == 3, "a replica delivers nothing"
     harness.wait(60_000)
     assert harness.bodies()[3:] == [b"1", b"2", b"waits"]
@@ -367,13 +350,12 @@ def test_that_is_remembered_if_the_process_is_killed_before_it_leads(harness: Ti
     harness.after(b"waits", 60_000)
     harness.settle()
     safe_ms = harness.clock.now_ms()
-    for number in range(3):
-        harness.after(b"%d" % number, 3_000)
+    harness.after_each(3, 3_000)
     harness.skip(5_000)
     harness.timers.advance_to(floor_ms(harness.clock.now_ms()))
     harness.settle()
     assert harness.bodies() == [b"0", b"1", b"2"], "they were taken late, and never on the wheel"
-    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=safe_ms, master_offset=2)))
+    harness.follow(2, safe_ms)
     harness.save()
     told = harness.timer.checkpoint
     assert (told.offset, told.master_offset) == (4, 2), "replicas are told of no more"
@@ -396,8 +378,7 @@ def test_what_waits_in_a_second_that_a_wrong_clock_had_passed_comes_if_nobody_ha
     harness.after(b"taken back", 10_000)
     harness.recall(b"taken back", wanted_ms)
     harness.settle()
-    safe = TimerCheckpoint(read_ms=harness.clock.now_ms() + ahead_ms, master_offset=1)
-    asyncio.run(harness.timer.follow(safe))
+    harness.follow(1, harness.clock.now_ms() + ahead_ms)
     harness.save()
     if is_killed:
         harness.kill()
@@ -411,12 +392,12 @@ def test_replicas_wait_for_what_was_stored_again_for_a_second_that_they_take_for
     harness = TimerHarness()
     harness.after(b"waits", 10_000)
     harness.settle()
-    ahead = TimerCheckpoint(read_ms=harness.clock.now_ms() + 80_000, master_offset=0)
-    asyncio.run(harness.timer.follow(ahead))
+    ahead_ms = harness.clock.now_ms() + 80_000
+    harness.follow(0, ahead_ms)
     while harness.timers.untaken is not None:
         harness.step()
     told = harness.timer.checkpoint
-    assert (told.master_offset, told.read_ms) == (1, floor_ms(ahead.read_ms))
+    assert (told.master_offset, told.read_ms) == (1, floor_ms(ahead_ms))
     harness.wait(1_000)
     replica = TimerHarness()
     replica.clock = harness.clock
@@ -452,7 +433,7 @@ def test_a_broker_that_leads_again_follows_no_clock_of_its_last_lead(harness: Ti
 def test_what_a_clock_that_was_ahead_delivered_comes_in_its_time(harness: TimerHarness) -> None:
     harness.after(b"first", 1_000)
     harness.wait(2_000)
-    safe = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
+    safe_ms = harness.clock.now_ms()
     harness.store.set_confirmed(harness.store.end_position)
     harness.after(b"early", 50_000)
     harness.skip(80_000)
@@ -461,7 +442,7 @@ def test_what_a_clock_that_was_ahead_delivered_comes_in_its_time(harness: TimerH
     harness.settle()
     harness.clock.shift_wall_time(-80_000)
     assert harness.bodies() == [b"first", b"early"]
-    asyncio.run(harness.timer.follow(safe))
+    harness.follow(1, safe_ms)
     harness.wait(49_999)
     assert harness.bodies() == [b"first", b"early"]
     harness.wait(2)
@@ -492,7 +473,7 @@ def test_messages_that_came_in_the_place_of_those_cut_wait_like_any(
         harness.kill()
     for number in range(3, 7):
         harness.after(b"new %d" % number, 90_000)
-    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=7)))
+    harness.follow(7, read_ms)
     assert harness.timer.checkpoint.master_offset == harness.timers.offset == 7
     harness.wait(60_000)
     assert sorted(harness.bodies()) == [b"old 0", b"old 1", b"old 2"]
@@ -528,8 +509,7 @@ def test_a_cut_behind_all_that_was_taken_changes_nothing(harness: TimerHarness) 
 
 @pytest.mark.parametrize("leads", [False, True])
 def test_what_was_taken_stays_so_while_it_is_not_shown(harness: TimerHarness, leads: bool) -> None:
-    for number in range(3):
-        harness.after(b"%d" % number, 60_000)
+    harness.after_each(3, 60_000)
     harness.settle()
     harness.save()
     harness.kill()
@@ -537,8 +517,7 @@ def test_what_was_taken_stays_so_while_it_is_not_shown(harness: TimerHarness, le
     if leads:
         assert harness.step() != harness.clock.now_ms(), "it waits until they are shown"
     else:
-        read_ms = harness.clock.now_ms()
-        asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=3)))
+        harness.follow(3)
     assert (harness.timers.offset, harness.timer.behind) == (3, 0)
     harness.store.set_confirmed(None)
     harness.wait(61_000)
@@ -546,8 +525,7 @@ def test_what_was_taken_stays_so_while_it_is_not_shown(harness: TimerHarness, le
 
 
 def test_a_topic_that_lost_its_end_goes_on_there(harness: TimerHarness) -> None:
-    for number in range(3):
-        harness.after(b"%d" % number, 1_000)
+    harness.after_each(3, 1_000)
     harness.wait(5_000)
     cut(harness, 1)
     harness.settle()

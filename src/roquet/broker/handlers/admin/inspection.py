@@ -97,10 +97,8 @@ class InspectionHandler(BrokerComponent, frozen=True):
     def subscription(self, call: calls.GetSubscription, _peer: Peer) -> Reply:
         """Return the subscription of an online group to a topic."""
         wish = self.tables.clients.subscription(call.group, call.topic)
-        answer = calls.SubscriptionAnswer(
-            group=call.group, topic=call.topic, subscription_data=wish
-        )
-        return Reply(body=codec.dumps(answer))
+        body = calls.SubscriptionAnswer(group=call.group, topic=call.topic, subscription_data=wish)
+        return Reply(body=codec.dumps(body))
 
     def system_topics(self, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
         """Return the system topics."""

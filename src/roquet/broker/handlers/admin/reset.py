@@ -146,9 +146,7 @@ class ResetHandler(BrokerComponent, frozen=True):
             _check_version(member.peer)
         name = self.control.config.broker_name
         # Encoded once for all members: there may be thousands, and as many queues.
-        bodies = {
-            as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)
-        }
+        bodies = {flag: _body(targets, topic, name, as_list=flag) for flag in (False, True)}
         for member in members:
             member.peer.oneway(
                 calls.ResetClientOffset(

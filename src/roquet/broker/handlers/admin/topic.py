@@ -227,10 +227,9 @@ class TopicHandler(BrokerComponent, frozen=True):
             )
         if topic.topic_filter_type not in FILTER_TYPES:
             raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
+        present = known.attributes if known else None
         try:
-            attributes = topic_attributes.apply_changes(
-                known.attributes if known else None, changes
-            )
+            attributes = topic_attributes.apply_changes(present, changes)
         except UsageError as error:
             raise _invalid(str(error)) from error
         return msgspec.structs.replace(topic, attributes=attributes)

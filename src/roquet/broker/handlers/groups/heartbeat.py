@@ -58,10 +58,9 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         self._check_counts(data, peer)
         if peer not in self.tables.clients:
             peer.on_close(self.coordination.forget)
-        limit_ms = self.control.config.client_silence
-        self.tables.clients.seen(
-            peer, LastSeen(seen_ms=self.control.clock.monotonic_ms(), limit_ms=limit_ms)
-        )
+        config, seen_ms = self.control.config, self.control.clock.monotonic_ms()
+        seen = LastSeen(seen_ms=seen_ms, limit_ms=config.client_silence)
+        self.tables.clients.seen(peer, seen)
         if data.without_sub:
             known = self.tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
             return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
@@ -69,10 +68,8 @@ class HeartbeatHandler(BrokerComponent, frozen=True):
         left = HEARTBEAT_SIZE_MAX
         for consumer in data.consumer_data_set:
             wishes = consumer.subscription_data_set
-            left = self.log.filters.precompile(
-                self.control.config, consumer.group_name, wishes, left
-            )
-        is_checked = self.control.config.authentication_enabled  # else anybody's word
+            left = self.log.filters.precompile(config, consumer.group_name, wishes, left)
+        is_checked = config.authentication_enabled  # else anybody's word
         user = call.access_key if is_checked and call.access_key else ""
         changed = self.tables.clients.beat(peer, data, user)
         for consumer in data.consumer_data_set:

@@ -81,19 +81,13 @@ class OffsetHandler(BrokerComponent, frozen=True):
                 f"neither can be negative, and no topic has more than {QUEUES_MAX} queues"
             )
         self.tables.topics.check_id(topic, call.topic_id)
-        former = self.tables.former_readers
-        if (
-            former.pending
-            and call.topic_id is None
-            and former.is_late(topic, group, call.queue_id, peer)
-        ):
+        former, resets = self.tables.former_readers, self.tables.offset_resets
+        may_be_late = former.pending and call.topic_id is None
+        if may_be_late and former.is_late(topic, group, call.queue_id, peer):
             return Reply(
                 remark="The topic was deleted and made anew: the offset is of the one before"
             )
-        if (
-            self.tables.offset_resets.pending
-            and self.tables.offset_resets.get(group, topic, call.queue_id) is not None
-        ):
+        if resets.pending and resets.get(group, topic, call.queue_id) is not None:
             return Reply(remark="Offset has been previously reset")
         is_replica = not self.replication.role.current.is_master
         place = (group, topic, call.queue_id)

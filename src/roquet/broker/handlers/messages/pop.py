@@ -47,10 +47,8 @@ class PopHandler(BrokerComponent, frozen=True):
     def pop(self, call: Pop, _peer: Peer) -> HandlerReply:
         """Return messages that are invisible to other members for a while, or wait for them."""
         # A born time of 0 or none is now, as in Apache's broker: peers that do not wait send none.
-        if (
-            call.born_time
-            and self.control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS
-        ):
+        late_ms = self.control.clock.now_ms() - call.born_time - call.poll_time
+        if call.born_time and late_ms > LATE_MS:
             return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
         request = self._pop_request(call)
         collector = self._collect(request)

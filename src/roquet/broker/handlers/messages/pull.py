@@ -217,11 +217,8 @@ class PullHandler(BrokerComponent, frozen=True):
         limits = self._limits(call, peer)
         at = call.queue_offset
         reply = await self._filtered_reply(call, wanted, limits, at)
-        if (
-            reply.code != NOT_FOUND
-            or not call.sys_flag & SUSPEND
-            or call.suspend_timeout_millis <= 0
-        ):
+        may_wait = call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0
+        if reply.code != NOT_FOUND or not may_wait:
             return reply
         deadline_ms, has_arrived = self._deadline_ms(call), True
         while has_arrived and reply.code in (NOT_FOUND, RETRY):
@@ -282,14 +279,11 @@ class PullHandler(BrokerComponent, frozen=True):
     def _subscription(self, call: Pull) -> Subscription:
         """The group's subscription to the topic. CallRefused without one."""
         members = self.tables.clients.consumers(call.consumer_group)
-        if members is None:
-            raise CallRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}"
-            )
-        subscription = members.subscriptions.get(call.topic)
+        subscription = members.subscriptions.get(call.topic) if members is not None else None
         if subscription is None:
+            absent = "group info" if members is None else "subscription"
             raise CallRefused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}"
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's {absent} not exist{HELP}"
             )
         return subscription
 

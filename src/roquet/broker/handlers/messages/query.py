@@ -130,10 +130,8 @@ async def _tagged(store: Store, topic: str, code: int) -> list[int]:
         least, end = store.bounds(topic, queue_id)
         least = max(least, end - TAG_LOOK_COUNT // len(queue_ids))
         for start in range(least, end, LOOK_COUNT):
-            entries = store.queue_stats.entries(
-                topic, queue_id, start, min(LOOK_COUNT, end - start)
-            )
-            positions += [position for position, _, tag_code in entries if tag_code == code]
+            found = store.queue_stats.entries(topic, queue_id, start, min(LOOK_COUNT, end - start))
+            positions += [position for position, _, tag_code in found if tag_code == code]
             await asyncio.sleep(0)
     return positions
 

@@ -66,7 +66,8 @@ class SendBackHandler(BrokerComponent, frozen=True):
         record = self._record(call.offset)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         level = next_level(call.delay_level, record.reconsume_times, limit)
-        held, own_id = _properties(record)
+        held = decode_properties(lossless_text(record.properties))
+        own_id = offset_message_id(record.store_host, record.position)
         origin = held.get(props.RETRY_TOPIC, record.topic)
         self.control.statistics.sent_back(origin, group.group_name)
         if level == DEAD_LETTER:
@@ -75,27 +76,14 @@ class SendBackHandler(BrokerComponent, frozen=True):
         else:
             topic = self.delivery.retry_topics.retry_topic(group, call.unit_mode)
             properties = retry_properties(held, record.topic, own_id, level)
-        times = times_after(record.reconsume_times)
         try:
-            appended = self.log.ingest.reappend(
-                record,
-                topic=topic.topic_name,
-                queue_id=self._queue(topic),
-                properties=properties,
-                reconsume_times=times,
-            )
+            appended = self._append(record, topic, properties)
         except MessageIllegal as error:  # no room for the properties of a retry: its own fit
             topic = self.delivery.retry_topics.dlq_topic(group.group_name)
             fields = {"topic": record.topic, "group": group.group_name}
             log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error, extra=fields)
             held.pop(props.DELAY, None)
-            appended = self.log.ingest.reappend(
-                record,
-                topic=topic.topic_name,
-                queue_id=self._queue(topic),
-                properties=held,
-                reconsume_times=times,
-            )
+            appended = self._append(record, topic, held)
             level = DEAD_LETTER
         if level == DEAD_LETTER:
             self.log.counts.dead_letters.add(group.group_name, origin)
@@ -111,13 +99,16 @@ class SendBackHandler(BrokerComponent, frozen=True):
             raise system_error(f"the message at {position} was not given to anybody")
         return record
 
-    def _queue(self, topic: TopicConfig) -> int:
+    def _append(
+        self, record: Record, topic: TopicConfig, properties: dict[str, str]
+    ) -> AppendResult:
         count = min(topic.write_queue_nums, topic.read_queue_nums)
         if not topic.writable or count <= 0:
             raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
-        return self.control.rng.randrange(count)
-
-
-def _properties(record: Record) -> tuple[dict[str, str], str]:
-    own_id = offset_message_id(record.store_host, record.position)
-    return decode_properties(lossless_text(record.properties)), own_id
+        return self.log.ingest.reappend(
+            record,
+            topic=topic.topic_name,
+            queue_id=self.control.rng.randrange(count),
+            properties=properties,
+            reconsume_times=times_after(record.reconsume_times),
+        )

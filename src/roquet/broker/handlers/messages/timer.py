@@ -76,10 +76,8 @@ class TimerHandler(BrokerComponent, frozen=True):
         elif handle.broker != config.broker_name:
             fault = "recall failed, broker service not available"
         else:
-            now_ms = self.control.clock.now_ms()
-            fault = self.delivery.timer.recall_fault(
-                handle.deliver_ms, now_ms, config.timer_max_delay
-            )
+            timer, now_ms = self.delivery.timer, self.control.clock.now_ms()
+            fault = timer.recall_fault(handle.deliver_ms, now_ms, config.timer_max_delay)
         if fault:
             raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
         return handle

@@ -87,14 +87,10 @@ class ClockLeaps:
     def done(self, set_back: ClockSetBack | None) -> None:
         """Note that the wheel has followed the clock; the rest of a leap may be set back later."""
         if set_back is not None:
-            before_ms = set_back.before_ms
-            ends = [
-                (begin, end) for begin, end in self._context.metrics.leaps if begin <= before_ms
-            ]
-            left = ((begin, end - set_back.by_ms) for begin, end in ends)
-            self._context.metrics.leapt(
-                tuple(begin for begin in left if begin[1] - begin[0] > BACK_MS)
-            )
+            metrics, before_ms = self._context.metrics, set_back.before_ms
+            earlier = [leap for leap in metrics.leaps if leap[0] <= before_ms]
+            left = ((begin, end - set_back.by_ms) for begin, end in earlier)
+            metrics.leapt(tuple(leap for leap in left if leap[1] - leap[0] > BACK_MS))
         self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         self.begin_anew()
 

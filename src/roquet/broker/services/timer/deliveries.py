@@ -11,7 +11,7 @@ import msgspec
 
 from roquet.broker.counts import DELAY
 from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
+from roquet.broker.ingest.set_aside import TIMER, SetAside
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import STEP_BYTES, STEP_COUNT
 from roquet.broker.tables.timer_metrics import TimerMetrics
@@ -191,8 +191,7 @@ class TimerDeliveries:
         try:
             self._message_due(second, unit, decode(raw), now_ms)
         except Exception as error:  # the others must not wait behind it
-            place = location_in(raw, names.TIMER_TOPIC, 0)
-            self._context.set_aside.keep(TIMER, place, error, raw)
+            self._context.set_aside.keep_raw(TIMER, names.TIMER_TOPIC, 0, raw, error)
 
     def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
         """Deliver a due message, roll it on, or skip it if it was recalled."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from roquet.broker.ingest.set_aside import TIMER, location_in
+from roquet.broker.ingest.set_aside import TIMER
 from roquet.broker.services.delayed_delivery import STEP_BYTES, STEP_COUNT, decode_records
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, out_of
 from roquet.log_records import logger
@@ -199,7 +199,7 @@ class TimerIntake:
             return True
 
     def _unreadable(self, raw: bytes, error: RecordError) -> None:
-        self._context.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
+        self._context.set_aside.keep_raw(TIMER, names.TIMER_TOPIC, 0, raw, error)
 
     def _take(self, record: Record, now_ms: int) -> bool:
         """Put one message on the wheel, or deliver it.

@@ -180,13 +180,11 @@ class HalfQueue:
 
     def _same(self, half: HalfMessage, topic: str) -> Iterator[Record]:
         """The messages of a topic with the unique key, body and row of a half message."""
-        if not half.unique_key:
+        if not (key := half.unique_key):
             return
         if not self._index():
             raise IndexBehind
-        matches = self._store.query(
-            topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
-        )
+        matches = self._store.query(topic, key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES)
         # Equal messages of a Spark sink differ in their row.
         row = half.properties.get(props.SINK_ROW)
         for raw in matches.records:

@@ -13,14 +13,15 @@ Memory holds a byte for each half message after the oldest open one, which moves
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from roquet.broker.ingest.destination import Destinations
-from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside, location_in
+from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.services.delayed_delivery import decode_records
+from roquet.broker.services.delayed_delivery import steps_of
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -28,7 +29,7 @@ from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
-from roquet.model.errors import RecordError, StoreError
+from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.net.clock import Clock
 from roquet.rules.transaction import (
@@ -51,10 +52,6 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 PENDING_MAX: Final = 100_000
 """Ends recorded in memory alone while the disk takes no op messages; then no end is accepted."""
-
-RESTORE_COUNT: Final = 64
-RESTORE_BYTES: Final = 1024 * 1024
-"""Records and bytes of the op queue that are read in one step of `restoring`: some milliseconds."""
 
 OP_PROPERTIES: Final = f"{props.TAGS}\x01{REMOVE_TAG}\x02{props.WAIT}\x01true\x02".encode()
 OP_CODE: Final = hash_code(REMOVE_TAG)
@@ -106,9 +103,8 @@ class Transactions:
         if not self.halves.is_ended(half.offset):
             return half
         newer = self.queue.put_back_since(half)
-        return next(
-            (copy for copy in reversed(newer) if not self.halves.is_ended(copy.offset)), None
-        )
+        open_ones = (copy for copy in reversed(newer) if not self.halves.is_ended(copy.offset))
+        return next(open_ones, None)
 
     def is_old(self, half: HalfMessage) -> bool:
         """Whether it was stored before this start: its end may not be recorded."""
@@ -159,8 +155,7 @@ class Transactions:
         messages = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         if messages.count:
             raw = bytes(messages.parts[0])
-            place = location_in(raw, names.HALF_TOPIC, 0)
-            self._set_aside.keep(TRANSACTIONS, place, error, raw)
+            self._set_aside.keep_raw(TRANSACTIONS, names.HALF_TOPIC, 0, raw, error)
         else:
             log.error("half message %d is lost: nothing can be read there", offset)
         self.end(offset)
@@ -240,13 +235,10 @@ class Transactions:
         op_least, op_end = self._store.bounds(names.OP_HALF_TOPIC, 0)
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
-        while at < op_end:
-            messages = self._store.read(
-                names.OP_HALF_TOPIC, 0, at, count_max=RESTORE_COUNT, bytes_max=RESTORE_BYTES
-            )
-            for record in decode_records(messages.parts, self._unreadable):
+        unreadable = partial(self._set_aside.keep_raw, TRANSACTIONS, names.OP_HALF_TOPIC, 0)
+        for records in steps_of(self._store, (names.OP_HALF_TOPIC, 0), at, unreadable):
+            for record in records:
                 self._take(record, end)
-            at = max(messages.next_offset, at + 1)
             yield
         self._is_restored = True
         if (start := self.halves.advance()) < end:
@@ -274,7 +266,3 @@ class Transactions:
     def retried(self, record: Record) -> None:
         """Take an op message that had been set aside and was put back."""
         self._take(record, self.queue.bounds()[1])
-
-    def _unreadable(self, raw: bytes, error: RecordError) -> None:
-        place = location_in(raw, names.OP_HALF_TOPIC, 0)
-        self._set_aside.keep(TRANSACTIONS, place, error, raw)
