@@ -27,6 +27,8 @@ from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 from roquet.wire.records.batch import encode_item
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 

@@ -16,12 +16,11 @@ from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, Message
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.property_text import decode_properties
 
 
-@in_virtual_time
 async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         receipt = await producer.send("t", b"hello", tag="new", keys="k1")
@@ -40,7 +39,6 @@ async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
         )
 
 
-@in_virtual_time
 async def test_a_ready_message_does_as_well() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send(Message("t", b"x" * 9_000, flag=4))
@@ -48,7 +46,6 @@ async def test_a_ready_message_does_as_well() -> None:
         assert (zlib.decompress(call.body), call.flag, call.sys_flag) == (b"x" * 9_000, 4, 0x301)
 
 
-@in_virtual_time
 async def test_one_key_one_queue_as_java_chooses_it() -> None:
     async with producing({"a": 4}) as (_cluster, producer):
         orders = ["XXX001", "XXX002", "XXX003"]
@@ -56,7 +53,6 @@ async def test_one_key_one_queue_as_java_chooses_it() -> None:
         assert [receipt.queue.queue_id for receipt in sent] == [3, 2, 1] * 2
 
 
-@in_virtual_time
 async def test_brokers_know_the_producer_until_it_leaves() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         async with producer_of(cluster) as producer:
@@ -68,7 +64,6 @@ async def test_brokers_know_the_producer_until_it_leaves() -> None:
         assert broker.left[0].client_id == producer.client_id
 
 
-@in_virtual_time
 async def test_a_send_waits_for_a_cluster_that_is_still_starting() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         cluster.unready = 5
@@ -76,7 +71,6 @@ async def test_a_send_waits_for_a_cluster_that_is_still_starting() -> None:
         assert 500 <= this_loop().clock.monotonic_ms() < 3_000
 
 
-@in_virtual_time
 async def test_without_a_cluster_a_send_fails_in_time_and_says_why() -> None:
     async with Producer("127.0.0.1:1", config=config_of(ProducerConfig)) as producer:
         with pytest.raises(ConnectFailed, match="is it running") as caught:
@@ -85,7 +79,6 @@ async def test_without_a_cluster_a_send_fails_in_time_and_says_why() -> None:
         assert this_loop().clock.monotonic_ms() == 2_000
 
 
-@in_virtual_time
 async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
     async with producing({"a": 4, "b": 2}) as (cluster, producer):
         await producer.send("t", b"x")
@@ -97,7 +90,6 @@ async def test_a_joining_broker_gets_its_share_within_a_route_refresh() -> None:
         assert len(new.sends) == 30
 
 
-@in_virtual_time
 async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
     async with producing({"a": 4}) as (cluster, producer):
         messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
@@ -110,7 +102,6 @@ async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
         assert receipt.offset_message_id == f"a-{queue}-0,a-{queue}-1,a-{queue}-2"
 
 
-@in_virtual_time
 async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
     async with producing({"a": 4}, body_size_max=2_000) as (cluster, producer):
         with pytest.raises(UsageError, match="at least one"):
@@ -124,7 +115,6 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
         assert not cluster.brokers["a"].sends
 
 
-@in_virtual_time
 async def test_a_key_is_not_overtaken_by_its_own_retry() -> None:
     async with producing({"a": 2, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
@@ -159,7 +149,6 @@ KEYED: dict[str, Callable[[Producer, bytes], Awaitable[SendReceipt]]] = {
 
 @pytest.mark.parametrize("way", KEYED)
 @pytest.mark.parametrize("is_known", [True, False])
-@in_virtual_time
 async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
     way: str, is_known: bool, created: Created
 ) -> None:
@@ -176,7 +165,6 @@ async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
         assert not len(key_orders[0])
 
 
-@in_virtual_time
 async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
@@ -186,7 +174,6 @@ async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
         assert this_loop().clock.monotonic_ms() - start < 1_100
 
 
-@in_virtual_time
 async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
@@ -198,7 +185,6 @@ async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
         assert this_loop().clock.monotonic_ms() - start < 2_100
 
 
-@in_virtual_time
 async def test_a_selector_chooses_the_queue() -> None:
     async with producing({"a": 4}, selector=lambda queues, _: queues[1]) as (cluster, producer):
         assert (await producer.send("t", b"x")).queue.queue_id == 1
@@ -218,7 +204,6 @@ async def test_a_selector_chooses_the_queue() -> None:
         assert len(cluster.brokers["a"].sends) == before
 
 
-@in_virtual_time
 async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         with pytest.raises(UsageError, match="cannot be in a batch"):
@@ -227,7 +212,6 @@ async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
         assert not any(call.batch for call in cluster.brokers["a"].sends)
 
 
-@in_virtual_time
 async def test_one_way_arrives() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send_oneway("t", b"x")
@@ -235,7 +219,6 @@ async def test_one_way_arrives() -> None:
         assert cluster.brokers["a"].bodies("t", 0) == [b"x"]
 
 
-@in_virtual_time
 async def test_a_producer_is_used_while_it_is_open() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         producer = producer_of(cluster)
@@ -258,7 +241,6 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
         Producer("127.0.0.1:1", group="a b")
 
 
-@in_virtual_time
 async def test_what_is_no_handle_is_refused_before_the_wire() -> None:
     async with producing({"a": 1}) as (_cluster, producer):
         with pytest.raises(UsageError, match="'nonsense' is not a recall handle"):
@@ -267,7 +249,6 @@ async def test_what_is_no_handle_is_refused_before_the_wire() -> None:
             await producer.recall("t", None)
 
 
-@in_virtual_time
 async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked() -> None:
     handle = RecallHandle("t", "gone", 1_900_000_000_000, "k").text()
     async with producing({"a": 1}) as (_cluster, producer):

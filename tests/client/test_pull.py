@@ -15,7 +15,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.records.record import encode_properties
 
@@ -27,7 +27,6 @@ def consumer_of(address: str, **settings: Any) -> PullConsumer:
     return PullConsumer(address, group="audit", config=config_of(ConsumerConfig, **settings))
 
 
-@in_virtual_time
 async def test_a_pull_gives_messages_and_where_to_go_on() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
@@ -39,7 +38,6 @@ async def test_a_pull_gives_messages_and_where_to_go_on() -> None:
         assert (result.next_offset, result.min_offset, result.max_offset) == (2, 0, 3)
 
 
-@in_virtual_time
 async def test_a_pull_ends_where_its_bodies_decompress_to_too_much() -> None:
     bomb = zlib.compress(bytes(20 * 1024 * 1024))
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
@@ -53,7 +51,6 @@ async def test_a_pull_ends_where_its_bodies_decompress_to_too_much() -> None:
         assert offsets == [2, 2, 1]
 
 
-@in_virtual_time
 async def test_a_body_that_cannot_be_restored_is_named_by_its_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
@@ -63,7 +60,6 @@ async def test_a_body_that_cannot_be_restored_is_named_by_its_offset() -> None:
         assert [m.body for m in (await consumer.pull(QUEUE, 2)).messages] == [b"z"]
 
 
-@in_virtual_time
 async def test_a_pull_of_an_unknown_queue_asks_where_it_is() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0)).status is PullStatus.NO_NEW
@@ -71,7 +67,6 @@ async def test_a_pull_of_an_unknown_queue_asks_where_it_is() -> None:
             await consumer.pull(MessageQueue("t", "zz", 0), 0)
 
 
-@in_virtual_time
 async def test_a_pull_may_wait_for_something_new() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0, wait_ms=2_000)).status is PullStatus.NO_NEW
@@ -83,7 +78,6 @@ async def test_a_pull_may_wait_for_something_new() -> None:
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_an_expired_offset_is_reported() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
@@ -92,7 +86,6 @@ async def test_an_expired_offset_is_reported() -> None:
         assert (result.status, result.next_offset) == (PullStatus.OFFSET_ILLEGAL, 10)
 
 
-@in_virtual_time
 async def test_only_wanted_tags_are_given() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for tag in ("Aa", "BB"):
@@ -103,7 +96,6 @@ async def test_only_wanted_tags_are_given() -> None:
         assert result.next_offset == 2
 
 
-@in_virtual_time
 async def test_bounds_times_and_progress_of_a_queue() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
@@ -116,7 +108,6 @@ async def test_bounds_times_and_progress_of_a_queue() -> None:
         assert await consumer.committed(QUEUE) == 11
 
 
-@in_virtual_time
 async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_it_is_asked_anew() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -132,7 +123,6 @@ async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_it_is_ask
         assert (await consumer.pull(QUEUE, await consumer.min_offset(QUEUE))).messages
 
 
-@in_virtual_time
 async def test_assigned_queues_are_read_from_the_progress_on() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -145,7 +135,6 @@ async def test_assigned_queues_are_read_from_the_progress_on() -> None:
         assert sorted(m.body for m in await consumer.fetch(3)) == [b"q", b"y", b"z"]
 
 
-@in_virtual_time
 async def test_offsets_are_committed_only_on_commit() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -160,7 +149,6 @@ async def test_offsets_are_committed_only_on_commit() -> None:
         assert broker.committed["audit", "t", 0] == 1
 
 
-@in_virtual_time
 async def test_a_seek_goes_anywhere() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(9)])
@@ -171,7 +159,6 @@ async def test_a_seek_goes_anywhere() -> None:
             assert message.queue_offset == offset
 
 
-@in_virtual_time
 async def test_another_assignment_takes_the_place_of_the_first() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
@@ -183,7 +170,6 @@ async def test_another_assignment_takes_the_place_of_the_first() -> None:
             await consumer.commit(QUEUE)
 
 
-@in_virtual_time
 async def test_brokers_know_its_subscriptions() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
@@ -193,7 +179,6 @@ async def test_brokers_know_its_subscriptions() -> None:
         assert [s.topic for s in data.subscription_data_set] == ["t"]
 
 
-@in_virtual_time
 async def test_a_topic_that_was_just_made_is_waited_for() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         asking = asyncio.create_task(consumer.queues("new"))
@@ -202,7 +187,6 @@ async def test_a_topic_that_was_just_made_is_waited_for() -> None:
         assert await asking == [MessageQueue("new", "a", 0)]
 
 
-@in_virtual_time
 async def test_an_unknown_topic_has_no_queues() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert await consumer.queues("other") == []
@@ -211,7 +195,6 @@ async def test_an_unknown_topic_has_no_queues() -> None:
             await consumer.queues("a b")
 
 
-@in_virtual_time
 async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
     created: Created,
 ) -> None:
@@ -231,7 +214,6 @@ async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
         assert broker.committed["audit", "t", 0] == 12
 
 
-@in_virtual_time
 async def test_auto_commit_saves_offsets_periodically() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         async with consumer_of(cluster.address, auto_commit=True) as consumer:
@@ -246,7 +228,6 @@ async def test_auto_commit_saves_offsets_periodically() -> None:
         assert broker.committed["audit", "t", 0] == 1  # the last poll may not have been handled
 
 
-@in_virtual_time
 async def test_members_that_subscribe_share_a_topic() -> None:
     async with (
         fake_cluster(t={"a": 2}, u={"a": 1}) as cluster,
@@ -265,7 +246,6 @@ async def test_members_that_subscribe_share_a_topic() -> None:
         assert second.assignment() == []
 
 
-@in_virtual_time
 async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[tuple[str, Any]] = []
@@ -281,7 +261,6 @@ async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues() -
         assert heard[1:] == [("went", (QUEUE, OTHER))]
 
 
-@in_virtual_time
 async def test_assigned_by_hand_means_no_group_assignment() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[object] = []
@@ -295,7 +274,6 @@ async def test_assigned_by_hand_means_no_group_assignment() -> None:
         assert heard == []
 
 
-@in_virtual_time
 async def test_a_commit_of_all_skips_queues_revoked_meanwhile(created: Created) -> None:
     assigned = created(AssignedQueues)
     async with fake_cluster(t={"a": 2}) as cluster:
@@ -318,7 +296,6 @@ async def test_a_commit_of_all_skips_queues_revoked_meanwhile(created: Created) 
             assert cluster.brokers["a"].committed == {("audit", "t", 0): 1}
 
 
-@in_virtual_time
 async def test_a_consumer_with_assigned_queues_cannot_subscribe() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])

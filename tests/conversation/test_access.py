@@ -53,6 +53,8 @@ from roquet.wire.command import Command, decode
 from roquet.wire.fastjson import codec
 from roquet.wire.signing import Credentials, Signer
 
+pytestmark = pytest.mark.real_time
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "auth"
 
 ROOT = Credentials(access_key="rootuser", secret_key="rootsecret")

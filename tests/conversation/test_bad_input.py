@@ -12,6 +12,8 @@ from roquet.broker.app import BrokerServer
 from roquet.rules.retention import DiskUsage
 from roquet.wire.codes import ResponseCode
 
+pytestmark = pytest.mark.real_time
+
 
 def frame(code: int, body: bytes = b"", *, opaque: int = 1, **fields: Any) -> bytes:
     """A request as any client might write it."""

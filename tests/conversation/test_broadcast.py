@@ -21,7 +21,6 @@ def member_of(running: Cluster, folder: Path, **settings: Any) -> PushConsumer:
     )
 
 
-@in_virtual_time
 async def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
     async with virtual_cluster() as running:
         await send(running, b"a", b"b")

@@ -11,7 +11,6 @@ from tests.conversation.conftest import consumer_of, puller_of, send, virtual_cl
 
 from roquet.client import MessageQueue, ReceivedMessage
 from roquet.rules.allocate import from_config
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 
 Handler = Callable[[ReceivedMessage], Any]
@@ -25,7 +24,6 @@ async def dead_letters(running: Cluster) -> list[bytes]:
         return found
 
 
-@in_virtual_time
 async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
     async with virtual_cluster(brokers=2) as running:
         await send(running, b"good", b"bad")
@@ -49,7 +47,6 @@ async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
         assert await dead_letters(running) == [b"bad"]
 
 
-@in_virtual_time
 async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
     async with virtual_cluster() as running:
         await send(running, b"late", b"dead")
@@ -71,7 +68,6 @@ async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
         assert 300 <= times[1] - times[0] < 302
 
 
-@in_virtual_time
 async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> None:
     async with virtual_cluster() as running:
         await send(running, b"x")
@@ -98,7 +94,6 @@ async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> No
         await asyncio.wait(tasks)
 
 
-@in_virtual_time
 async def test_tags_may_be_changed_while_it_runs() -> None:
     async with virtual_cluster() as running:
         await send(running, b"a", tag="A")
@@ -112,7 +107,6 @@ async def test_tags_may_be_changed_while_it_runs() -> None:
             assert [m.body for m in await consumer.fetch(2, 5_000)] == [b"b"]
 
 
-@in_virtual_time
 async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> None:
     for strategy in ("STICKY", "LAG_WEIGHTED", "AVG_BY_CIRCLE", "CONSISTENT_HASH"):
         async with virtual_cluster(brokers=2) as running:
@@ -136,7 +130,6 @@ async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> Non
                 await member.close()
 
 
-@in_virtual_time
 async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_the_retry_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -165,7 +158,6 @@ async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_th
         assert len(seen) == 3  # what failed under the first list has come again, too
 
 
-@in_virtual_time
 async def test_a_custom_strategy_assigns_a_topic_to_one_member() -> None:
     def pinned(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         return {members[-1]: queues}

@@ -8,7 +8,7 @@ from tests.conversation.conftest import producer_of, virtual_cluster
 from roquet.client import Producer
 from roquet.model.topic import READ_WRITE
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 
@@ -31,7 +31,6 @@ async def shares(producer: Producer, count: int) -> Counter[str]:
     return Counter(receipt.queue.broker_name for receipt in receipts)
 
 
-@in_virtual_time
 async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
     async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
@@ -39,7 +38,6 @@ async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() 
             assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
 
 
-@in_virtual_time
 async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
     async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
@@ -49,7 +47,6 @@ async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
             assert await shares(producer, 60) == {"broker-b": 60}
 
 
-@in_virtual_time
 async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
     async with virtual_cluster(brokers=2) as running:
         await create(running, "t", 4, 2)
@@ -61,7 +58,6 @@ async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> Non
             assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
 
 
-@in_virtual_time
 async def test_a_new_topic_gets_queues_on_every_broker() -> None:
     async with virtual_cluster(brokers=2) as running, producer_of(running) as producer:
         assert await shares(producer, 80) == {"broker-a": 40, "broker-b": 40}

@@ -14,6 +14,8 @@ from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbeat, Unregister
 from roquet.wire.fastjson import codec
 
+pytestmark = pytest.mark.real_time
+
 
 class NotificationRecorder:
     """A client's ear for the broker's notices."""

@@ -4,6 +4,7 @@ import asyncio
 import struct
 
 import msgspec
+import pytest
 from tests.conversation.conftest import broker_of
 from tests.conversation.test_access import SECURED, allow, make_user
 
@@ -27,6 +28,7 @@ async def answered(server: BrokerServer, user: Credentials, header: bytes) -> Co
     return reply
 
 
+@pytest.mark.real_time
 async def test_policies_on_addresses_go_by_the_client_behind_the_balancer() -> None:
     async with broker_of(**SECURED, proxy_protocol_from=("127.0.0.1",)) as server:
         entry = msgspec.structs.replace(allow("Topic:TBW102", "Get"), source_ips=["192.0.2.0/24"])

@@ -20,7 +20,7 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.client_forwarding import (
@@ -71,7 +71,6 @@ async def scene() -> AsyncIterator[OperatedCluster]:
         await pool.close()
 
 
-@in_virtual_time
 async def test_a_member_reports_its_status() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n) for n in range(40)])
@@ -98,7 +97,6 @@ async def test_a_member_reports_its_status() -> None:
             await running
 
 
-@in_virtual_time
 async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
     async with scene() as here:
         await here.producer.send("t", b"stuck")
@@ -117,7 +115,6 @@ async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
             await asyncio.wait([running])
 
 
-@in_virtual_time
 async def test_an_unknown_member_cannot_be_asked() -> None:
     async with scene() as here:
         with pytest.raises(CallRefused) as refusal:
@@ -126,7 +123,6 @@ async def test_an_unknown_member_cannot_be_asked() -> None:
         assert refusal.value.remark == "The Consumer <g> <nobody> not online"
 
 
-@in_virtual_time
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
 async def test_a_message_is_handled_directly_and_nothing_else_changes(
     kind: type[PushConsumer | PopConsumer],
@@ -162,7 +158,6 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(
             await running
 
 
-@in_virtual_time
 async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
     async with scene() as here:
         receipt = await here.producer.send("t", b"slow")
@@ -182,7 +177,6 @@ async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
             await running
 
 
-@in_virtual_time
 @pytest.mark.parametrize("message_id", ["", "xyz", "7F00000100002A9F00000000000F4240"])
 async def test_a_message_that_is_not_there_cannot_be_handled(message_id: str) -> None:
     async with scene() as here, here.consumer() as consumer:
@@ -192,7 +186,6 @@ async def test_a_message_that_is_not_there_cannot_be_handled(message_id: str) ->
         assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-@in_virtual_time
 async def test_a_member_without_a_handler_refuses() -> None:
     async with scene() as here, here.consumer() as consumer:
         receipt = await here.producer.send("t", b"x")
@@ -209,7 +202,6 @@ async def tell(here: OperatedCluster, call: ResetClientOffset) -> None:
         peer.oneway(call)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> None:
     async with scene() as here:
@@ -237,7 +229,6 @@ async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> Non
             await running
 
 
-@in_virtual_time
 async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n, order_key="k") for n in range(3)])
@@ -264,7 +255,6 @@ async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None
         assert broker.tables.offsets.get("g", "t", queue.queue_id) == 0
 
 
-@in_virtual_time
 async def test_a_reset_of_another_group_or_that_cannot_be_read_changes_nothing() -> None:
     async with scene() as here:
         await here.producer.send("t", b"x")

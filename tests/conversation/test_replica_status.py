@@ -18,7 +18,6 @@ async def seen(running: Group) -> list[str]:
     return problems(await operate(running, statuses))
 
 
-@in_virtual_time
 async def test_a_replica_that_a_master_with_a_fixed_role_needs_and_that_is_gone_is_amiss() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     clock = this_loop().clock
@@ -35,7 +34,6 @@ async def test_a_replica_that_a_master_with_a_fixed_role_needs_and_that_is_gone_
         assert line.startswith("broker-a: 1 log is in sync, and messages need 2 (inSyncReplicas")
 
 
-@in_virtual_time
 async def test_a_member_that_its_controller_misses_is_amiss_though_name_servers_forgot_it() -> None:
     async with group(3) as running:
         await running.settled(3)
@@ -50,7 +48,6 @@ async def test_a_member_that_its_controller_misses_is_amiss_though_name_servers_
         assert (gone.broker_id, gone.is_in_sync, gone.is_alive) == (3, False, False)
 
 
-@in_virtual_time
 async def test_a_controller_that_is_away_is_amiss() -> None:
     async with group(2) as running:
         await running.settled(2)

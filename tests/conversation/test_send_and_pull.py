@@ -19,6 +19,8 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode_many, to_message
 
+pytestmark = pytest.mark.real_time
+
 
 def bodies(reply: Reply) -> list[bytes]:
     return [record.body for record in decode_many(reply.body)]

@@ -17,7 +17,7 @@ from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.records.compression import Compression
@@ -59,14 +59,12 @@ async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[
     return found
 
 
-@in_virtual_time
 async def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
     async with started() as (_, producer):
         queues = [(await producer.send("t", b"x")).queue.queue_id for _ in range(10)]
         assert queues == [(queues[0] + n) % 4 for n in range(10)]
 
 
-@in_virtual_time
 async def test_orders_go_to_the_queues_that_java_chooses() -> None:
     async with started() as (_, producer):
         orders = ("XXX001", "XXX002", "XXX003")
@@ -77,7 +75,6 @@ async def test_orders_go_to_the_queues_that_java_chooses() -> None:
             assert [receipt.queue.queue_id for receipt in receipts] == [3, 2, 1]
 
 
-@in_virtual_time
 async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
     async with started(brokers=2) as (running, producer):
         sends = (producer.send("t", b"%d" % n, order_key=f"k{n % 9}") for n in range(300))
@@ -93,7 +90,6 @@ async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
         assert all(len(queues) == 1 for queues in homes.values())
 
 
-@in_virtual_time
 async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
     async with started(brokers=2) as (running, producer):
         await producer.send("t", b"x")
@@ -107,7 +103,6 @@ async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
         assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
 
 
-@in_virtual_time
 async def test_batched_sends_are_stored_once_each_with_their_properties() -> None:
     async with started(brokers=2, linger_ms=2) as (running, producer):
         sends = (
@@ -127,7 +122,6 @@ async def test_batched_sends_are_stored_once_each_with_their_properties() -> Non
 
 
 @pytest.mark.parametrize("kind", Compression)
-@in_virtual_time
 async def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
     async with started(compression=kind) as (running, producer):
         receipt = await producer.send("t", b"long " * 2_000)
@@ -136,7 +130,6 @@ async def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
         assert message.size < 1_000
 
 
-@in_virtual_time
 async def test_a_machine_room_uses_its_own_broker_until_that_stops() -> None:
     rooms = {"broker-a": "west", "broker-b": "east"}
     selector = MachineRoom("west", rooms.get, Random(1))
@@ -149,7 +142,6 @@ async def test_a_machine_room_uses_its_own_broker_until_that_stops() -> None:
         assert far.queue.broker_name == "broker-b"
 
 
-@in_virtual_time
 async def test_a_send_by_order_key_goes_to_no_other_queue_while_its_broker_is_down() -> None:
     async with started(brokers=2, send_timeout_ms=1_000) as (running, producer):
         queue = (await producer.send("t", b"1", order_key="k")).queue
@@ -161,7 +153,6 @@ async def test_a_send_by_order_key_goes_to_no_other_queue_while_its_broker_is_do
         assert "no other queue" in caught.value.__notes__[0]
 
 
-@in_virtual_time
 async def test_a_delay_level_reaches_the_broker() -> None:
     async with started() as (running, producer):
         receipt = await producer.send("t", b"later", delay_level=1)
@@ -172,7 +163,6 @@ async def test_a_delay_level_reaches_the_broker() -> None:
         assert message.body == b"later"
 
 
-@in_virtual_time
 async def test_delayed_messages_are_no_part_of_a_batch() -> None:
     async with started(linger_ms=1) as (running, producer):
         with pytest.raises(UsageError, match="cannot be in a batch"):

@@ -11,7 +11,6 @@ from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
 from roquet.model.route import BrokerData
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Call, R
 
 
@@ -38,7 +37,6 @@ async def beating(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, 
         yield cluster, session
 
 
-@in_virtual_time
 async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s() -> None:
     async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         a, b = cluster.brokers["a"], cluster.brokers["b"]
@@ -51,7 +49,6 @@ async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s() -> None:
         assert len(a.heartbeats) == before + 2
 
 
-@in_virtual_time
 async def test_heartbeats_go_out_in_the_order_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = {"t": dict.fromkeys("abcdef", 1)}
     async with beating(**topics) as (_cluster, session):
@@ -69,7 +66,6 @@ async def test_heartbeats_go_out_in_the_order_of_addresses(monkeypatch: pytest.M
         assert addresses == sorted(addresses)
 
 
-@in_virtual_time
 async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
     async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
@@ -80,7 +76,6 @@ async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
         assert new.heartbeats
 
 
-@in_virtual_time
 async def test_a_restarted_broker_gets_a_heartbeat_soon(caplog: pytest.LogCaptureFixture) -> None:
     async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
@@ -98,7 +93,6 @@ async def test_a_restarted_broker_gets_a_heartbeat_soon(caplog: pytest.LogCaptur
         assert caplog.text.count(f"heartbeat to 127.0.0.1:{port}") == 1
 
 
-@in_virtual_time
 async def test_members_come_from_any_broker_that_answers() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, session_of(cluster.address) as session:
         assert await session.membership.members("g", "t") == ()  # no broker is known
@@ -110,7 +104,6 @@ async def test_members_come_from_any_broker_that_answers() -> None:
         assert await session.membership.members("strangers", "t") == ()
 
 
-@in_virtual_time
 async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down() -> None:
     async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         await session.membership.send_heartbeats()
@@ -124,7 +117,6 @@ async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down() -> None:
         )
 
 
-@in_virtual_time
 @pytest.mark.parametrize("address", ["", "nowhere"])
 async def test_an_invalid_address_does_not_end_the_heartbeats(
     caplog: pytest.LogCaptureFixture, address: str
@@ -141,7 +133,6 @@ async def test_an_invalid_address_does_not_end_the_heartbeats(
         assert caplog.text.count("is not an address") == 1
 
 
-@in_virtual_time
 async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_alone() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
@@ -161,7 +152,6 @@ async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_al
         await producer.close()
 
 
-@in_virtual_time
 async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once() -> None:
     async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
@@ -171,7 +161,6 @@ async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once() -> None:
         assert replica.heartbeats
 
 
-@in_virtual_time
 async def test_members_come_from_a_replica_while_the_master_is_away() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, session_of(cluster.address) as session:
         await cluster.add_replica("a")

@@ -15,7 +15,6 @@ from roquet.model.errors import CallRefused, ConfigError
 from roquet.model.message import Message
 from roquet.net.router import Peer
 from roquet.net.tls import Tls
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.heartbeat import Heartbeat, HeartbeatReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
@@ -111,7 +110,6 @@ class AccessGuard:
             raise CallRefused(ResponseCode.NO_PERMISSION, "check signature failed.")
 
 
-@in_virtual_time
 async def test_every_request_of_every_client_is_signed() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.brokers["a"], lets_in=True)
@@ -128,7 +126,6 @@ async def test_every_request_of_every_client_is_signed() -> None:
         assert all(command.ext["Signature"] for command in guard.seen)
 
 
-@in_virtual_time
 async def test_a_producer_raises_the_brokers_refusal_of_its_keys() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.brokers["a"], lets_in=False)
@@ -141,7 +138,6 @@ async def test_a_producer_raises_the_brokers_refusal_of_its_keys() -> None:
         assert len(guard.seen) < 20
 
 
-@in_virtual_time
 async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -167,7 +163,6 @@ async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
     assert "group g: no broker grants access: code 16" in caplog.text
 
 
-@in_virtual_time
 async def test_a_consumer_that_had_access_waits_until_it_has_access_again() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]

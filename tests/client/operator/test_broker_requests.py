@@ -35,6 +35,8 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 

@@ -9,7 +9,7 @@ from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.admin import client_forwarding
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -20,7 +20,6 @@ def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
     return PushConsumer(cluster.address, group="g", topic="t", tags="A || B", config=config)
 
 
-@in_virtual_time
 async def test_running_info_has_cached_messages_and_times() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         consumer.subscribe("t")
@@ -38,7 +37,6 @@ async def test_running_info_has_cached_messages_and_times() -> None:
         assert (info.locked, info.droped) == (False, False)
 
 
-@in_virtual_time
 async def test_an_ordered_queue_is_locked() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster, ordered=True) as consumer:
         await asyncio.sleep(1)
@@ -48,7 +46,6 @@ async def test_an_ordered_queue_is_locked() -> None:
         assert info.jstack
 
 
-@in_virtual_time
 async def test_running_info_has_the_settings_without_secrets() -> None:
     started_ms = this_loop().clock.now_ms()
     async with (
@@ -66,7 +63,6 @@ async def test_running_info_has_the_settings_without_secrets() -> None:
         assert "accessKey" not in properties
 
 
-@in_virtual_time
 async def test_a_pop_consumers_running_info_names_the_popped_brokers() -> None:
     config = config_of(ConsumerConfig)
     async with (

@@ -93,7 +93,6 @@ def with_pop_loop(
     return check
 
 
-@in_virtual_time
 async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
     fake: Any = PoppingSession()

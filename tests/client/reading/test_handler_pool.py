@@ -29,6 +29,8 @@ from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
+pytestmark = pytest.mark.real_time
+
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 
 

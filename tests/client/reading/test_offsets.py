@@ -30,7 +30,6 @@ async def offsets_of(
         yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
 
 
-@in_virtual_time
 async def test_progress_is_kept_at_the_broker() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         assert await offsets.committed(QUEUE) is None
@@ -40,7 +39,6 @@ async def test_progress_is_kept_at_the_broker() -> None:
         assert await offsets.committed(QUEUE) == 13
 
 
-@in_virtual_time
 async def test_the_bounds_of_a_queue() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         cluster.brokers["a"].begins["t", 0] = 5
@@ -76,14 +74,12 @@ def test_a_new_group_begins_where_java_lets_it(
     assert begun() == expected
 
 
-@in_virtual_time
 async def test_a_group_goes_on_at_its_committed_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         cluster.brokers["a"].committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
-@in_virtual_time
 async def test_the_default_start_time_is_half_an_hour_ago() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -100,7 +96,6 @@ async def test_the_default_start_time_is_half_an_hour_ago() -> None:
         assert asked_ms == [1_700_000_000_000 - 1_800_000]
 
 
-@in_virtual_time
 async def test_an_unknown_broker_is_an_error() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
@@ -108,7 +103,6 @@ async def test_an_unknown_broker_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
-@in_virtual_time
 async def test_an_offset_belongs_to_the_topic_id_it_came_with(where: ConsumeFrom) -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -125,7 +119,6 @@ async def test_an_offset_belongs_to_the_topic_id_it_came_with(where: ConsumeFrom
         assert broker.commits[-1].topic_id == "1-1"
 
 
-@in_virtual_time
 async def test_a_recreated_topic_starts_at_its_first_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         broker = cluster.brokers["a"]
@@ -152,7 +145,6 @@ async def without_master(cluster: FakeCluster, *, is_in_route: bool) -> FakeBrok
 
 
 @pytest.mark.parametrize("is_in_route", [True, False])
-@in_virtual_time
 async def test_a_replica_keeps_offsets_while_the_master_is_away(is_in_route: bool) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await without_master(cluster, is_in_route=is_in_route)
@@ -164,7 +156,6 @@ async def test_a_replica_keeps_offsets_while_the_master_is_away(is_in_route: boo
             assert await offsets.committed(QUEUE) == 13
 
 
-@in_virtual_time
 async def test_offsets_are_kept_at_the_master_while_it_is_there() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
@@ -176,7 +167,6 @@ async def test_offsets_are_kept_at_the_master_while_it_is_there() -> None:
             assert not replica.commits
 
 
-@in_virtual_time
 async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         await without_master(cluster, is_in_route=True)
@@ -185,7 +175,6 @@ async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere()
                 await offsets.start_offset(QUEUE)
 
 
-@in_virtual_time
 async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.NO_PERMISSION, "no")
@@ -199,7 +188,6 @@ async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
         assert not replica.commits
 
 
-@in_virtual_time
 async def test_without_any_broker_a_commit_fails() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await cluster.brokers["a"].server.stop(0)
@@ -220,7 +208,6 @@ async def taken(committed: dict[int, int], **settings: Any) -> dict[int, int]:
         return {queue_id: offset for (_, _, queue_id), offset in broker.committed.items()}
 
 
-@in_virtual_time
 async def test_a_first_member_commits_where_the_group_starts_in_every_queue() -> None:
     assert await taken({}) == {0: 3, 1: 4}
     assert await taken({0: 1, 1: 0}) == {0: 1, 1: 0}, "it has offsets"
@@ -229,12 +216,10 @@ async def test_a_first_member_commits_where_the_group_starts_in_every_queue() ->
     assert await taken({}, consume_from=ConsumeFrom.FIRST) == {}
 
 
-@in_virtual_time
 async def test_a_group_with_offsets_elsewhere_starts_at_the_first_message_of_new_queues() -> None:
     assert await taken({0: 3}) == {0: 3, 1: 0}
 
 
-@in_virtual_time
 async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster) as offsets:
         broker = cluster.brokers["a"]
@@ -248,7 +233,6 @@ async def test_a_member_that_starts_while_another_commits_starts_where_that_one_
         assert not broker.commits
 
 
-@in_virtual_time
 async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed() -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
@@ -261,7 +245,6 @@ async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed(
         assert not broker.commits
 
 
-@in_virtual_time
 async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await offsets.take_start_offsets({}, is_start=True)
@@ -275,7 +258,6 @@ async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription() -
         assert broker.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
 
 
-@in_virtual_time
 async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_since(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -297,7 +279,6 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
         assert frozen.committed["g", "t", 0] == started_ms % 1_000
 
 
-@in_virtual_time
 async def test_queues_that_appear_later_begin_at_their_first_message_by_any_clock() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -323,7 +304,6 @@ async def test_queues_that_appear_later_begin_at_their_first_message_by_any_cloc
         assert len(broker.commits) == 3, "nothing is new"
 
 
-@in_virtual_time
 async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.SYSTEM_BUSY, "later")

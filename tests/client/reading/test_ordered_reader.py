@@ -9,7 +9,7 @@ from tests.client.conftest import fake_cluster, filled
 
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -18,7 +18,6 @@ consumer_of = partial(push_consumer_of, ordered=True)
 consuming = partial(consuming_queues, ordered=True)
 
 
-@in_virtual_time
 async def test_the_next_message_waits_for_the_one_before() -> None:
     async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 2, 0)
@@ -29,7 +28,6 @@ async def test_the_next_message_waits_for_the_one_before() -> None:
         assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"1"]
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
@@ -49,7 +47,6 @@ async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
         await running
 
 
-@in_virtual_time
 async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
     async with fake_cluster(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster:
         filled(cluster, 2)
@@ -75,7 +72,6 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
         await running
 
 
-@in_virtual_time
 async def test_a_lost_lock_stops_the_handing_out() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         broker = cluster.brokers["a"]
@@ -98,7 +94,6 @@ async def test_a_lost_lock_stops_the_handing_out() -> None:
         assert len(broker.commits) == commits
 
 
-@in_virtual_time
 async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         broker = cluster.brokers["a"]
@@ -128,7 +123,6 @@ async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
         assert broker.locked == {}
 
 
-@in_virtual_time
 async def test_a_seek_waits_for_the_message_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -140,7 +134,6 @@ async def test_a_seek_waits_for_the_message_in_hand() -> None:
         assert message.body == b"7"
 
 
-@in_virtual_time
 async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -153,7 +146,6 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
         assert message.body == b"1"
 
 
-@in_virtual_time
 async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
@@ -166,7 +158,6 @@ async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> N
         assert cluster.brokers["a"].committed["g", "t", 0] == 0
 
 
-@in_virtual_time
 async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         filled(cluster, 3)
@@ -187,7 +178,6 @@ async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> N
         assert cluster.brokers["a"].locked == {}
 
 
-@in_virtual_time
 async def test_many_seeks_wait_for_the_message_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -205,7 +195,6 @@ async def test_many_seeks_wait_for_the_message_in_hand() -> None:
         assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"2"]
 
 
-@in_virtual_time
 async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)

@@ -17,7 +17,7 @@ from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
 from roquet.rules.consumption.progress import ConsumeWindow
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties
 
@@ -51,7 +51,6 @@ async def reading(
         yield ReaderUnderTest(reader, inbox, session)
 
 
-@in_virtual_time
 async def test_messages_arrive_as_soon_as_they_are_stored() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         await asyncio.sleep(5)
@@ -61,14 +60,12 @@ async def test_messages_arrive_as_soon_as_they_are_stored() -> None:
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_an_idle_queue_is_asked_for_each_15_s() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster):
         await asyncio.sleep(61)
         assert len(cluster.brokers["a"].pulls) == 5
 
 
-@in_virtual_time
 async def test_progress_is_the_lowest_in_flight() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
@@ -79,7 +76,6 @@ async def test_progress_is_the_lowest_in_flight() -> None:
         assert r.reader.window.committable == 2
 
 
-@in_virtual_time
 async def test_each_pull_tells_the_progress_on_the_way() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
@@ -91,7 +87,6 @@ async def test_each_pull_tells_the_progress_on_the_way() -> None:
         assert r.reader.saved == 1
 
 
-@in_virtual_time
 async def test_no_more_than_a_thousand_are_in_flight() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -112,7 +107,6 @@ async def test_no_more_than_a_thousand_are_in_flight() -> None:
         assert bodies == [b"%d" % n for n in range(1, 30)]
 
 
-@in_virtual_time
 async def test_no_more_than_a_hundred_mebibytes_are_in_flight() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -123,7 +117,6 @@ async def test_no_more_than_a_hundred_mebibytes_are_in_flight() -> None:
         assert len(r.inbox) == 3
 
 
-@in_virtual_time
 async def test_tags_with_the_same_hash_are_told_apart() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="Aa") as r:
         broker = cluster.brokers["a"]
@@ -136,7 +129,6 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
         assert r.reader.window.committable == 3
 
 
-@in_virtual_time
 async def test_an_offset_that_is_gone_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         cluster.brokers["a"].begins["t", 0] = 100
@@ -147,7 +139,6 @@ async def test_an_offset_that_is_gone_is_corrected(caplog: pytest.LogCaptureFixt
             assert "going on at 100" in caplog.text
 
 
-@in_virtual_time
 async def test_a_broker_that_comes_back_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
@@ -165,7 +156,6 @@ async def test_a_broker_that_comes_back_is_read_on(caplog: pytest.LogCaptureFixt
         assert caplog.text.count("pull of t@a:0") == 1
 
 
-@in_virtual_time
 async def test_a_refused_pull_is_made_again_after_a_second() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
@@ -176,7 +166,6 @@ async def test_a_refused_pull_is_made_again_after_a_second() -> None:
             assert this_loop().clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_a_broker_that_holds_no_pull_is_not_flooded() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
@@ -186,7 +175,6 @@ async def test_a_broker_that_holds_no_pull_is_not_flooded() -> None:
             assert len(broker.pulls) <= 51
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_after_a_growing_pause() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
@@ -200,7 +188,6 @@ async def test_a_failed_message_comes_again_after_a_growing_pause() -> None:
         assert r.reader.window.committable == 0
 
 
-@in_virtual_time
 async def test_a_released_queue_gives_nothing_more() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y")
@@ -214,7 +201,6 @@ async def test_a_released_queue_gives_nothing_more() -> None:
         assert len(cluster.brokers["a"].pulls) == 2
 
 
-@in_virtual_time
 async def test_a_scan_without_a_match_goes_on_at_once() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
@@ -229,7 +215,6 @@ async def test_a_scan_without_a_match_goes_on_at_once() -> None:
             assert this_loop().clock.monotonic_ms() == 0
 
 
-@in_virtual_time
 async def test_a_fault_of_our_own_does_not_end_the_reading(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -259,7 +244,6 @@ class FaultyWindow(ConsumeWindow):
         super().take([], next_offset)
 
 
-@in_virtual_time
 async def test_messages_read_before_are_not_handed_out_twice() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
@@ -273,7 +257,6 @@ async def test_messages_read_before_are_not_handed_out_twice() -> None:
             assert len(r.inbox) == 0
 
 
-@in_virtual_time
 async def test_messages_in_flight_have_a_limited_span() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -289,7 +272,6 @@ async def test_messages_in_flight_have_a_limited_span() -> None:
         assert (await r.next()).queue_offset == 7
 
 
-@in_virtual_time
 async def test_a_paused_queue_is_not_pulled() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
@@ -306,7 +288,6 @@ async def test_a_paused_queue_is_not_pulled() -> None:
         assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
 
 
-@in_virtual_time
 async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
@@ -318,7 +299,6 @@ async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner(
         assert not r.reader.settling
 
 
-@in_virtual_time
 async def test_a_release_waits_only_for_running_handlers() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(3):
@@ -334,7 +314,6 @@ async def test_a_release_waits_only_for_running_handlers() -> None:
         assert r.reader.window.committable == 1
 
 
-@in_virtual_time
 async def test_a_failing_or_slow_handler_delays_no_release() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(2):
@@ -349,7 +328,6 @@ async def test_a_failing_or_slow_handler_delays_no_release() -> None:
         assert r.reader.window.committable == 0
 
 
-@in_virtual_time
 async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         broker = cluster.brokers["a"]
@@ -362,7 +340,6 @@ async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone(
         assert damaged.stored_body == (b"not zlib", 1)
 
 
-@in_virtual_time
 async def test_a_tag_that_is_not_utf_8_is_passed_over_unless_it_is_wanted() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="b") as r:
         for tag in (b"a", b"\xff", b"b"):

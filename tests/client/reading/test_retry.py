@@ -21,7 +21,6 @@ from roquet.client.reading.retry import (
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Reply
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.send import Send, SendReply
@@ -53,7 +52,6 @@ def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
     assert [delay_level(ms) for ms in delays] == [0, -1, 1, 1, 1, 2, 3, 5, 18]
 
 
-@in_virtual_time
 async def test_a_send_back_names_all_that_the_broker_needs() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster, retries_max=7) as back:
         sent: list[int] = []
@@ -68,7 +66,6 @@ async def test_a_send_back_names_all_that_the_broker_needs() -> None:
         assert sent == [1, 1]
 
 
-@in_virtual_time
 async def test_a_send_back_goes_to_another_broker_when_its_own_refuses() -> None:
     async with (
         fake_cluster(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
@@ -91,7 +88,6 @@ async def test_a_send_back_goes_to_another_broker_when_its_own_refuses() -> None
         assert (dead.reconsume_times, dead.max_reconsume_times) == (3, 0)
 
 
-@in_virtual_time
 async def test_a_message_stored_less_durably_than_promised_counts_once_readers_see_it() -> None:
     async with (
         fake_cluster(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
@@ -128,7 +124,6 @@ async def test_a_message_stored_less_durably_than_promised_counts_once_readers_s
         assert await failures.settle(message(), None) == 5_000, "another is in its place"
 
 
-@in_virtual_time
 async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -140,7 +135,6 @@ async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once
         assert caplog.text.count("failed messages are tried again here") == 1
 
 
-@in_virtual_time
 async def test_an_ordered_message_stays_in_its_place_until_its_last_try() -> None:
     async with (
         fake_cluster(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
@@ -158,14 +152,12 @@ async def test_an_ordered_message_stays_in_its_place_until_its_last_try() -> Non
         assert cluster.brokers["a"].sent_back[0].delay_level == -1
 
 
-@in_virtual_time
 async def test_a_broadcast_ordered_message_ends_with_its_last_try() -> None:
     failures = RetryOrdered(config_of(ConsumerConfig, retries_max=1), None)
     assert await failures.settle(message(0), None) == 1_000
     assert await failures.settle(message(1), None) is None
 
 
-@in_virtual_time
 async def test_without_a_group_it_is_tried_here_until_it_is_given_up() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster) as back:
         failures = RetryLocally(back)
@@ -176,12 +168,12 @@ async def test_without_a_group_it_is_tried_here_until_it_is_given_up() -> None:
         assert await failures.settle(message(), DEAD_LETTER) is None
 
 
+@pytest.mark.real_time
 async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureFixture) -> None:
     assert await DropFailed().settle(message(), None) is None
     assert "is dropped" in caplog.text
 
 
-@in_virtual_time
 async def test_the_log_names_the_fate_of_a_failed_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster, retries_max=2) as back:

@@ -13,7 +13,6 @@ from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
@@ -34,7 +33,6 @@ async def allocator_of(cluster: FakeCluster, **settings: Any) -> AsyncIterator[Q
         await session.close()
 
 
-@in_virtual_time
 async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, allocator_of(cluster) as allocator:
         assert await allocator.queues_of("t") == QUEUES
@@ -42,7 +40,6 @@ async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat() -> None:
             await allocator.queues_of("u")
 
 
-@in_virtual_time
 async def test_every_broadcasting_member_gets_all_queues() -> None:
     model = MessageModel.BROADCASTING
     async with (
@@ -64,7 +61,6 @@ async def test_every_broadcasting_member_gets_all_queues() -> None:
     ],
     ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
 )
-@in_virtual_time
 async def test_an_invalid_result_of_a_strategy_is_an_error(answer: Any) -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
@@ -74,7 +70,6 @@ async def test_an_invalid_result_of_a_strategy_is_an_error(answer: Any) -> None:
             await allocator.queues_of("t")
 
 
-@in_virtual_time
 async def test_the_first_broker_decides_when_asked_to() -> None:
     async with (
         fake_cluster(t={"b": 2, "a": 2}) as cluster,
@@ -99,7 +94,6 @@ async def test_the_first_broker_decides_when_asked_to() -> None:
         assert asked[0].client_id in cluster.brokers["a"].members["g"]
 
 
-@in_virtual_time
 async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us() -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
@@ -122,7 +116,6 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
 @pytest.mark.parametrize(
     "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
 )
-@in_virtual_time
 async def test_a_broker_without_the_strategy_fails_the_start(decides: Any) -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
@@ -133,7 +126,6 @@ async def test_a_broker_without_the_strategy_fails_the_start(decides: Any) -> No
             await allocator.check(["t", "%RETRY%g"])
 
 
-@in_virtual_time
 async def test_an_unreachable_cluster_does_not_fail_the_start() -> None:
     async with fake_cluster() as cluster, allocator_of(cluster, strategy="STICKY") as allocator:
         await allocator.check(["t"])  # raises nothing

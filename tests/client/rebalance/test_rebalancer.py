@@ -12,14 +12,12 @@ from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.model.errors import CallRefused, ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import GroupAssignment, average
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 from roquet.wire.codes import ResponseCode
 
 QUEUE = MessageQueue("t", "a", 0)
 
 
-@in_virtual_time
 async def test_the_retry_topic_is_read_but_not_shown() -> None:
     async with (
         fake_cluster(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
@@ -32,7 +30,6 @@ async def test_the_retry_topic_is_read_but_not_shown() -> None:
         assert consumer.subscriptions == {"t": "*"}
 
 
-@in_virtual_time
 async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -48,7 +45,6 @@ async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
     assert "a listener of revoked queues is still running after 5000 ms" in caplog.text
 
 
-@in_virtual_time
 async def test_a_retry_topic_that_comes_late_is_found() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         await asyncio.sleep(100)
@@ -59,7 +55,6 @@ async def test_a_retry_topic_that_comes_late_is_found() -> None:
         assert [m.body for m in await consumer.fetch(1, 21_000)] == [b"again"]
 
 
-@in_virtual_time
 async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,7 +74,6 @@ async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
         assert [m.body for m in await consumer.fetch(1)] == [b"x"]
 
 
-@in_virtual_time
 async def test_a_full_or_paused_queue_is_not_silent() -> None:
     async with consuming({"a": 2}, in_flight_max=2) as (cluster, consumer):
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
@@ -91,7 +85,6 @@ async def test_a_full_or_paused_queue_is_not_silent() -> None:
         assert revoked == []
 
 
-@in_virtual_time
 async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -117,7 +110,6 @@ async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_on
         assert len(consumer.assignment()) == 4
 
 
-@in_virtual_time
 async def test_a_failing_rebalance_is_logged_after_other_failures_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,7 +132,6 @@ async def test_a_failing_rebalance_is_logged_after_other_failures_too(
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
 
 
-@in_virtual_time
 async def test_locking_is_retried_after_half_a_second() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         cluster.brokers["a"].locked[QUEUE] = "other"
@@ -155,7 +146,6 @@ async def test_locking_is_retried_after_half_a_second() -> None:
             assert consumer.assignment() == [QUEUE]
 
 
-@in_virtual_time
 async def test_a_strategy_that_no_broker_supports_fails_the_start() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         consumer = consumer_of(cluster, strategy="STICKY")
@@ -166,7 +156,6 @@ async def test_a_strategy_that_no_broker_supports_fails_the_start() -> None:
         await consumer.close()
 
 
-@in_virtual_time
 async def test_the_brokers_decision_is_the_assignment() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
 
@@ -179,7 +168,6 @@ async def test_the_brokers_decision_is_the_assignment() -> None:
             assert consumer.assignment() == []
 
 
-@in_virtual_time
 async def test_concurrent_rebalances_assign_a_queue_once() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         heard: list[object] = []
@@ -191,7 +179,6 @@ async def test_concurrent_rebalances_assign_a_queue_once() -> None:
         assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"x"]
 
 
-@in_virtual_time
 async def test_a_rebalance_asked_for_by_a_listener_follows_later() -> None:
     async with consuming({"a": 1}) as (_cluster, consumer):
         results: list[bool] = []
@@ -208,7 +195,6 @@ async def test_a_rebalance_asked_for_by_a_listener_follows_later() -> None:
         assert consumer.assignment() == []
 
 
-@in_virtual_time
 async def test_unsubscribing_during_an_assignment_leaves_no_lock() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
         one.on_assigned(lambda queues: one.unsubscribe("t"))
@@ -217,7 +203,6 @@ async def test_unsubscribing_during_an_assignment_leaves_no_lock() -> None:
         assert cluster.brokers["a"].locked == {}
 
 
-@in_virtual_time
 async def test_a_queue_without_a_readable_offset_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -238,7 +223,6 @@ async def test_a_queue_without_a_readable_offset_delays_no_other(
         assert one.assignment() == [QUEUE, other]
 
 
-@in_virtual_time
 async def test_a_failed_rebalance_leaves_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
 
@@ -252,7 +236,6 @@ async def test_a_failed_rebalance_leaves_no_lock(monkeypatch: pytest.MonkeyPatch
         assert cluster.brokers["a"].locked == {}
 
 
-@in_virtual_time
 async def test_the_route_is_refreshed_when_another_broker_decides() -> None:
     async with fake_cluster(t={"b": 1}) as cluster:
 

@@ -23,7 +23,7 @@ from roquet.model.errors import (
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.records import record
 
 batching = partial(producing, linger_ms=5)
@@ -49,7 +49,6 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-@in_virtual_time
 async def test_each_message_of_a_batch_has_its_own_receipt() -> None:
     async with batching({"a": 4, "b": 4}) as (cluster, producer):
         receipts = await together(producer, numbers(300))
@@ -60,7 +59,6 @@ async def test_each_message_of_a_batch_has_its_own_receipt() -> None:
             assert held[receipt.queue_offset] == body
 
 
-@in_virtual_time
 async def test_batches_take_the_queues_in_turn() -> None:
     async with batching({"a": 4}) as (cluster, producer):
         for _ in range(8):
@@ -69,7 +67,6 @@ async def test_batches_take_the_queues_in_turn() -> None:
         assert sizes(cluster.brokers["a"]) == [10] * 8
 
 
-@in_virtual_time
 async def test_a_batch_waits_for_its_linger_time() -> None:
     async with batching({"a": 1}, linger_ms=50) as (cluster, producer):
         await producer.send("t", b"route")
@@ -82,7 +79,6 @@ async def test_a_batch_waits_for_its_linger_time() -> None:
         assert sizes(cluster.brokers["a"]) == [1, 2]
 
 
-@in_virtual_time
 async def test_without_linger_what_is_sent_at_one_moment_goes_together() -> None:
     async with batching({"a": 1}, linger_ms=0) as (cluster, producer):
         await together(producer, numbers(20))
@@ -90,7 +86,6 @@ async def test_without_linger_what_is_sent_at_one_moment_goes_together() -> None
         assert sizes(cluster.brokers["a"]) == [20, 1]
 
 
-@in_virtual_time
 async def test_a_full_batch_does_not_wait() -> None:
     async with batching({"a": 1}, linger_ms=1_000, batch_bytes=1_000) as (cluster, producer):
         await producer.send("t", b"route")
@@ -101,7 +96,6 @@ async def test_a_full_batch_does_not_wait() -> None:
         await asyncio.gather(*sends)
 
 
-@in_virtual_time
 async def test_a_key_keeps_its_order_through_batches_and_retries() -> None:
     async with batching({"a": 2, "b": 2}, linger_ms=1) as (cluster, producer):
         for broker in cluster.brokers.values():
@@ -122,7 +116,6 @@ async def test_a_key_keeps_its_order_through_batches_and_retries() -> None:
         assert sum(len(b.sends) for b in cluster.brokers.values()) < 200
 
 
-@in_virtual_time
 async def test_keys_keep_their_order_while_the_route_is_looked_for() -> None:
     async with batching({"a": 3}) as (cluster, producer):
         cluster.unready = 3
@@ -136,7 +129,6 @@ async def test_keys_keep_their_order_while_the_route_is_looked_for() -> None:
         assert offsets == list(range(60))
 
 
-@in_virtual_time
 async def test_unbatchable_messages_are_sent_alone() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         long = b"x" * 5_000
@@ -156,7 +148,6 @@ async def test_unbatchable_messages_are_sent_alone() -> None:
         assert sizes(cluster.brokers["a"])[-1] == 1
 
 
-@in_virtual_time
 async def test_messages_sent_alone_keep_the_order_of_their_key() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         cluster.brokers["a"].send_ms = 10
@@ -166,7 +157,6 @@ async def test_messages_sent_alone_keep_the_order_of_their_key() -> None:
         assert set(sizes(cluster.brokers["a"])) == {1}
 
 
-@in_virtual_time
 async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with batching({"a": 2}) as (cluster, producer):
         broker = cluster.brokers["a"]
@@ -185,7 +175,6 @@ async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.Mo
             assert "no sevens" in str(results[7])
 
 
-@in_virtual_time
 async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
@@ -197,7 +186,6 @@ async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None
         assert all(isinstance(one, SendReceipt) for one in await together(producer, numbers(5)))
 
 
-@in_virtual_time
 async def test_a_retried_batch_goes_to_another_broker() -> None:
     async with batching({"a": 2, "b": 2}) as (cluster, producer):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
@@ -206,7 +194,6 @@ async def test_a_retried_batch_goes_to_another_broker() -> None:
             assert {receipt.queue.broker_name for receipt in results} == {"b"}
 
 
-@in_virtual_time
 async def test_selectors_choose_for_each_message() -> None:
     def by_tag(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         chosen: MessageQueue = queues[int(message.tag or "0")]
@@ -221,7 +208,6 @@ async def test_selectors_choose_for_each_message() -> None:
         assert len({receipt.queue.queue_id for receipt in spread}) == 4
 
 
-@in_virtual_time
 async def test_a_cancelled_message_is_left_out_of_its_batch() -> None:
     async with batching({"a": 1}, linger_ms=100) as (cluster, producer):
         await producer.send("t", b"route")
@@ -232,7 +218,6 @@ async def test_a_cancelled_message_is_left_out_of_its_batch() -> None:
         assert cluster.brokers["a"].bodies("t", 0) == [b"route", b"0", b"2"]
 
 
-@in_virtual_time
 async def test_time_counts_from_the_send_and_each_has_its_own() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         await producer.send("t", b"route")
@@ -248,7 +233,6 @@ async def test_time_counts_from_the_send_and_each_has_its_own() -> None:
         assert (await patient).queue_offset == 2
 
 
-@in_virtual_time
 async def test_a_close_sends_lingering_messages() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         async with producer_of(cluster, linger_ms=60_000) as producer:
@@ -262,7 +246,6 @@ async def test_a_close_sends_lingering_messages() -> None:
         assert this_loop().clock.monotonic_ms() < 5_000
 
 
-@in_virtual_time
 async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
     async with batching({"a": 1}, linger_ms=60_000) as (cluster, producer):
         sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
@@ -277,7 +260,6 @@ async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
         assert later.done()
 
 
-@in_virtual_time
 async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         producer = producer_of(cluster, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000)
@@ -297,7 +279,6 @@ async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> Non
             await producer.send("t", b"late")
 
 
-@in_virtual_time
 async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         results = await together(producer, [b"1", b"", b"2"])
