@@ -84,7 +84,7 @@ async def test_messages_go_on_until_the_consumer_is_closed() -> None:
             if len(seen) == 3:
                 asyncio.get_running_loop().call_later(60, asyncio.ensure_future, consumer.close())
         assert seen == [b"0", b"1", b"2"]
-        assert cluster.brokers["a"].committed["g", "t", 0] == 3
+        assert cluster.a.committed["g", "t", 0] == 3
 
 
 async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
@@ -103,7 +103,7 @@ async def test_a_block_that_fails_sends_its_message_back() -> None:
             await attempt(consumer, ValueError("not yet"))
         assert await attempt(consumer, None) == 0
         assert await consumer.next(60_000) is None
-        assert [call.offset for call in cluster.brokers["a"].sent_back] == [0]
+        assert [call.offset for call in cluster.a.sent_back] == [0]
 
 
 async def test_run_hands_over_everything_and_acknowledges_it() -> None:
@@ -119,7 +119,7 @@ async def test_run_hands_over_everything_and_acknowledges_it() -> None:
             await asyncio.sleep(10)
         await running
         assert sorted(seen) == list(range(100))
-        assert cluster.brokers["a"].committed["g", "t", 0] == 100
+        assert cluster.a.committed["g", "t", 0] == 100
 
 
 async def test_a_failed_message_goes_back_to_its_broker() -> None:
@@ -135,12 +135,12 @@ async def test_a_failed_message_goes_back_to_its_broker() -> None:
         running = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(10)
         assert seen == [0, 1, 2]
-        (back,) = cluster.brokers["a"].sent_back
+        (back,) = cluster.a.sent_back
         assert (back.group, back.delay_level, back.origin_topic) == ("g", 0, "t")
         assert (back.offset, back.broker_name) == (100, "a")
         await consumer.close()
         await running
-        assert cluster.brokers["a"].committed["g", "t", 0] == 3
+        assert cluster.a.committed["g", "t", 0] == 3
 
 
 async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_progress(
@@ -148,7 +148,7 @@ async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_p
 ) -> None:
     assigned = created(AssignedQueues)
     async with consuming({"a": 1}) as (cluster, consumer):
-        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        cluster.a.back_faults = [CallRefused(1, "no")] * 2
         filled(cluster, 3)
         seen = []
 
@@ -180,8 +180,8 @@ async def test_a_close_waits_for_failed_messages_to_leave() -> None:
 
         await consumer.run(handler)
         await consumer.close()
-        assert len(cluster.brokers["a"].sent_back) == 3
-        assert cluster.brokers["a"].committed["g", "t", 0] == 3
+        assert len(cluster.a.sent_back) == 3
+        assert cluster.a.committed["g", "t", 0] == 3
 
 
 async def test_a_nack_in_a_handler_that_returns_is_a_nack() -> None:
@@ -193,7 +193,7 @@ async def test_a_nack_in_a_handler_that_returns_is_a_nack() -> None:
 
         running = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(1)
-        levels = [call.delay_level for call in cluster.brokers["a"].sent_back]
+        levels = [call.delay_level for call in cluster.a.sent_back]
         assert levels == [5, -1]
         await consumer.close()
         await running
@@ -213,7 +213,7 @@ async def test_a_close_lets_handlers_end_and_saves_what_they_did() -> None:
             await asyncio.sleep(1)
         await running
         assert sorted(ended) == [b"0", b"1"]
-        assert cluster.brokers["a"].committed["g", "t", 0] == 2
+        assert cluster.a.committed["g", "t", 0] == 2
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
@@ -231,7 +231,7 @@ async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
             await asyncio.sleep(1)
         assert this_loop().clock.monotonic_ms() == 8_000
         assert "handlers still at work after 7000 ms" in caplog.text
-        assert cluster.brokers["a"].committed["g", "t", 0] == 0
+        assert cluster.a.committed["g", "t", 0] == 0
         await asyncio.wait([running])
 
 
@@ -255,14 +255,13 @@ async def test_progress_is_saved_each_5_s_and_only_when_it_changed() -> None:
         cluster,
         consumer,
     ):
-        broker = cluster.brokers["a"]
         filled(cluster, 1)
         message = await next_of(consumer)
         await asyncio.sleep(6)
         await message.ack()
-        assert [call.commit_offset for call in broker.commits] == [0]
+        assert [call.commit_offset for call in cluster.a.commits] == [0]
         await asyncio.sleep(60)
-        assert [call.commit_offset for call in broker.commits] == [0, 1]
+        assert [call.commit_offset for call in cluster.a.commits] == [0, 1]
 
 
 @pytest.mark.real_time
@@ -358,8 +357,8 @@ async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed() -> None:
         consumer.pause(queue)
         consumer.pause(queue)
         assert consumer.paused() == [queue]
-        cluster.brokers["a"].put("t", 0, b"later")
-        cluster.brokers["a"].put("t", 1, b"other")
+        cluster.a.put("t", 0, b"later")
+        cluster.a.put("t", 1, b"other")
         assert [m.body for m in await consumer.fetch(5, 200_000)] == [b"other"]
         consumer.resume()
         assert [m.body for m in await consumer.fetch(4, 1_000)] == [b"0", b"1", b"2", b"later"]
@@ -382,7 +381,7 @@ async def test_a_seek_goes_anywhere() -> None:
             assert message.body == expected
         await consumer.seek_to_end(queue)
         assert await consumer.next(20_000) is None
-        cluster.brokers["a"].put("t", 0, b"new")
+        cluster.a.put("t", 0, b"new")
         assert [m.body for m in await consumer.fetch(1)] == [b"new"]
         with pytest.raises(UsageError, match="offset -1 is negative"):
             consumer.seek(queue, -1)
@@ -419,7 +418,7 @@ async def test_a_handler_may_stop_it() -> None:
             await consumer.run(handler)
             assert await consumer.next() is None
         assert len(seen) == 3
-        assert cluster.brokers["a"].committed["g", "t", 0] == 3
+        assert cluster.a.committed["g", "t", 0] == 3
 
 
 async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(

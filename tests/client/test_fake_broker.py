@@ -91,7 +91,7 @@ def lock_body(client_id: str) -> bytes:
 @asynccontextmanager
 async def fake_broker() -> AsyncIterator[str]:
     async with fake_cluster(t={"a": 2}) as cluster:
-        yield cluster.brokers["a"].address
+        yield cluster.a.address
 
 
 @asynccontextmanager

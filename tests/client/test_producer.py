@@ -24,7 +24,7 @@ from roquet.wire.records.property_text import decode_properties
 async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         receipt = await producer.send("t", b"hello", tag="new", keys="k1")
-        (call,) = cluster.brokers["a"].sends
+        (call,) = cluster.a.sends
         properties = decode_properties(call.properties)
         assert receipt.ok
         assert receipt.queue == MessageQueue("t", "a", 0)
@@ -42,7 +42,7 @@ async def test_a_message_is_stored_and_its_receipt_says_where() -> None:
 async def test_a_ready_message_does_as_well() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send(Message("t", b"x" * 9_000, flag=4))
-        (call,) = cluster.brokers["a"].sends
+        (call,) = cluster.a.sends
         assert (zlib.decompress(call.body), call.flag, call.sys_flag) == (b"x" * 9_000, 4, 0x301)
 
 
@@ -58,10 +58,9 @@ async def test_brokers_know_the_producer_until_it_leaves() -> None:
         async with producer_of(cluster) as producer:
             await producer.send("t", b"x")
             await asyncio.sleep(1)
-        broker = cluster.brokers["a"]
-        assert broker.heartbeats[0].producer_data_set[0].group_name == "shop"
-        assert broker.left[0].producer_group == "shop"
-        assert broker.left[0].client_id == producer.client_id
+        assert cluster.a.heartbeats[0].producer_data_set[0].group_name == "shop"
+        assert cluster.a.left[0].producer_group == "shop"
+        assert cluster.a.left[0].client_id == producer.client_id
 
 
 async def test_a_send_waits_for_a_cluster_that_is_still_starting() -> None:
@@ -94,10 +93,10 @@ async def test_a_batch_goes_to_one_queue_with_one_receipt() -> None:
     async with producing({"a": 4}) as (cluster, producer):
         messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
         receipt = await producer.send_batch(messages)
-        (call,) = cluster.brokers["a"].sends
+        (call,) = cluster.a.sends
         queue = receipt.queue.queue_id
         assert (call.code, call.batch, call.queue_id) == (320, True, queue)
-        assert cluster.brokers["a"].bodies("t", queue) == [b"0", b"1", b"2"]
+        assert cluster.a.bodies("t", queue) == [b"0", b"1", b"2"]
         assert len(receipt.message_id.split(",")) == 3
         assert receipt.offset_message_id == f"a-{queue}-0,a-{queue}-1,a-{queue}-2"
 
@@ -112,7 +111,7 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire() -> None:
             await producer.send_batch([Message("t", b"x", order_key=k) for k in "ab"])
         with pytest.raises(MessageIllegal, match=r"over the limit of 2000: send_many splits it"):
             await producer.send_batch([Message("t", b"x" * 1_000)] * 2)
-        assert not cluster.brokers["a"].sends
+        assert not cluster.a.sends
 
 
 async def test_a_key_is_not_overtaken_by_its_own_retry() -> None:
@@ -168,7 +167,7 @@ async def test_messages_bound_to_a_queue_keep_their_order_over_retries(
 async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
-        cluster.brokers["a"].send_ms = 1_000
+        cluster.a.send_ms = 1_000
         start, chance = this_loop().clock.monotonic_ms(), Chance(Random(5))
         await asyncio.gather(*(producer.send("t", b"x", selector=chance) for _ in range(20)))
         assert this_loop().clock.monotonic_ms() - start < 1_100
@@ -177,7 +176,7 @@ async def test_a_selector_that_spreads_does_not_serialize_sends() -> None:
 async def test_without_a_key_sends_do_not_wait_for_each_other() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send("t", b"x")
-        cluster.brokers["a"].send_ms = 1_000
+        cluster.a.send_ms = 1_000
         start = this_loop().clock.monotonic_ms()
         await asyncio.gather(*(producer.send("t", b"x") for _ in range(20)))
         keys = (producer.send("t", b"x", order_key=f"k{n}") for n in range(20))
@@ -197,11 +196,11 @@ async def test_a_selector_chooses_the_queue() -> None:
         assert batch.queue.queue_id == 0
         await producer.send_oneway("t", b"x", selector=lambda queues, _: queues[0])
         await asyncio.sleep(0.1)
-        assert len(cluster.brokers["a"].bodies("t", 0)) == 2
-        before = len(cluster.brokers["a"].sends)
+        assert len(cluster.a.bodies("t", 0)) == 2
+        before = len(cluster.a.sends)
         with pytest.raises(UsageError, match="none of the 4 queues"):
             await producer.send("t", b"x", selector=lambda queues, _: None)  # type: ignore[arg-type,return-value]
-        assert len(cluster.brokers["a"].sends) == before
+        assert len(cluster.a.sends) == before
 
 
 async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
@@ -209,14 +208,14 @@ async def test_a_delayed_message_is_no_part_of_a_batch() -> None:
         with pytest.raises(UsageError, match="cannot be in a batch"):
             await producer.send_batch([Message("t", b"x", delay_level=1), Message("t", b"y")])
         await producer.send_many(Message("t", b"x", delay_level=n % 2) for n in range(4))
-        assert not any(call.batch for call in cluster.brokers["a"].sends)
+        assert not any(call.batch for call in cluster.a.sends)
 
 
 async def test_one_way_arrives() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send_oneway("t", b"x")
         await asyncio.sleep(0.1)
-        assert cluster.brokers["a"].bodies("t", 0) == [b"x"]
+        assert cluster.a.bodies("t", 0) == [b"x"]
 
 
 async def test_a_producer_is_used_while_it_is_open() -> None:

@@ -54,7 +54,7 @@ async def test_members_that_come_and_go_share_at_the_brokers_notice() -> None:
 
 async def test_without_a_notice_members_look_every_20_s() -> None:
     async with fake_cluster(t={"a": 4}) as cluster:
-        cluster.brokers["a"].notifies = False
+        cluster.a.notifies = False
         first = await started(consumer_of(cluster))
         await asyncio.sleep(10)  # it looks for its retry topic, more often at first
         second = await started(consumer_of(cluster))
@@ -87,18 +87,17 @@ async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_
         await asyncio.sleep(1)
         revoked: list[object] = []
         consumer.on_revoked(revoked.append)
-        cluster.brokers["a"].members.clear()
+        cluster.a.members.clear()
         await asyncio.sleep(60)
-        assert cluster.brokers["a"].members["g"]
+        assert cluster.a.members["g"]
         assert ids(consumer) == [0, 1, 2, 3]
         assert not revoked
 
 
 async def test_the_next_owner_goes_on_where_the_former_stopped() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
-        broker = cluster.brokers["a"]
         for queue_id in (0, 1):
-            broker.put("t", queue_id, *[b"%d" % n for n in range(50)])
+            cluster.a.put("t", queue_id, *[b"%d" % n for n in range(50)])
         seen: list[tuple[int, bytes]] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -118,7 +117,7 @@ async def test_the_next_owner_goes_on_where_the_former_stopped() -> None:
         await asyncio.gather(*running)
         assert len(set(seen)) == 100
         assert len(seen) <= 101  # the one that was at work while its queue went
-        assert {broker.committed["g", "t", n] for n in (0, 1)} == {50}
+        assert {cluster.a.committed["g", "t", n] for n in (0, 1)} == {50}
 
 
 async def test_a_member_may_start_before_its_cluster(caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +143,7 @@ async def test_heartbeats_name_the_subscriptions() -> None:
         await asyncio.sleep(1)
         consumer.subscribe("t", "A || B")
         await asyncio.sleep(2)
-        (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+        (data,) = cluster.a.heartbeats[-1].consumer_data_set
         assert (data.group_name, data.consume_type) == ("g", ConsumeType.CONSUME_PASSIVELY)
         assert data.strategy == "AVG"
         retry, subscription = sorted(data.subscription_data_set, key=lambda one: one.topic)
@@ -161,7 +160,7 @@ async def test_only_wanted_tags_arrive() -> None:
         async with consumer:
             for tag in "ABC":
                 properties = encode_properties({"TAGS": tag})
-                cluster.brokers["a"].put("t", 0, tag.encode(), properties=properties)
+                cluster.a.put("t", 0, tag.encode(), properties=properties)
             assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"A", b"C"]
 
 
@@ -194,12 +193,12 @@ async def test_listeners_are_called_with_assigned_and_revoked_queues(
         await second.close()
         await asyncio.sleep(1)
         assert heard[2:] == [("came", 1)]
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         (message,) = await first.fetch(1)
         await message.ack()
         calls: list[tuple[Sequence[MessageQueue], int | None]] = []
         first.on_revoked(
-            lambda queues: calls.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
+            lambda queues: calls.append((queues, cluster.a.committed.get(("g", "t", 0))))
         )
         await first.close()
         assert heard[3:] == [("went", 2)]
@@ -220,9 +219,9 @@ async def test_the_group_is_left_in_good_order() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         async with consumer_of(cluster) as consumer:
             await asyncio.sleep(1)
-        (left,) = cluster.brokers["a"].left
+        (left,) = cluster.a.left
         assert (left.client_id, left.consumer_group) == (consumer.client_id, "g")
-        assert not cluster.brokers["a"].members["g"]
+        assert not cluster.a.members["g"]
         await consumer.close()  # twice is fine
 
 
@@ -243,7 +242,7 @@ async def test_the_log_names_joins_gained_queues_and_leaves(
             await asyncio.sleep(1)
             async with PushConsumer(cluster.address, group="g", topic="t", config=config):
                 await asyncio.sleep(30)
-        broker = cluster.brokers["a"].address
+        broker = cluster.a.address
     logged = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
     assert logged[:3] == [
         f"{one.client_id} joins group g, by name servers {cluster.address}",
@@ -256,7 +255,7 @@ async def test_the_log_names_joins_gained_queues_and_leaves(
 
 async def test_no_message_is_lost_or_skipped_while_replica_and_master_take_turns() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        master, replica = cluster.brokers["a"], await cluster.add_replica("a")
+        master, replica = cluster.a, await cluster.add_replica("a")
         seen: list[bytes] = []
         consumer = consumer_of(cluster, read_from=ReadFrom.REPLICA, save_period_ms=1_000)
 

@@ -367,7 +367,7 @@ def test_wrong_transaction_settings_are_refused() -> None:
 async def test_a_half_message_waits_for_the_next_master_within_the_timeout() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
-        for broker in (cluster.brokers["a"], replica):
+        for broker in (cluster.a, replica):
             broker.handlers[Send] = partial(send_with_position, broker)
         config = config_of(ProducerConfig)
         async with TransactionProducer(

@@ -39,7 +39,7 @@ async def beating(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, 
 
 async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s() -> None:
     async with beating(t={"a": 1, "b": 1}) as (cluster, session):
-        a, b = cluster.brokers["a"], cluster.brokers["b"]
+        a, b = cluster.a, cluster.brokers["b"]
         await asyncio.sleep(1)
         assert a.heartbeats
         assert b.heartbeats
@@ -79,8 +79,8 @@ async def test_a_new_broker_gets_a_heartbeat_at_once() -> None:
 async def test_a_restarted_broker_gets_a_heartbeat_soon(caplog: pytest.LogCaptureFixture) -> None:
     async with beating(t={"a": 1}) as (cluster, session):
         await asyncio.sleep(5)
-        port = cluster.brokers["a"].server.port
-        await cluster.brokers["a"].server.stop(0)
+        port = cluster.a.server.port
+        await cluster.a.server.stop(0)
         await asyncio.sleep(60)
         again = await cluster.add("a")
         await again.server.stop(0)
@@ -98,7 +98,7 @@ async def test_members_come_from_any_broker_that_answers() -> None:
         assert await session.membership.members("g", "t") == ()  # no broker is known
         await session.routes.refresh("t")
         await session.membership.send_heartbeats()
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         mine = [session.identity.client_id]
         assert [await session.membership.members("g", "t") for _ in range(9)] == [mine] * 9
         assert await session.membership.members("strangers", "t") == ()
@@ -107,7 +107,7 @@ async def test_members_come_from_any_broker_that_answers() -> None:
 async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down() -> None:
     async with beating(t={"a": 1, "b": 1}) as (cluster, session):
         await session.membership.send_heartbeats()
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         await session.membership.leave(consumer="g")
         (left,) = cluster.brokers["b"].left
         assert (left.client_id, left.consumer_group, left.producer_group) == (
@@ -127,9 +127,9 @@ async def test_an_invalid_address_does_not_end_the_heartbeats(
         ]
         await session.routes.refresh("t")
         assert not await session.membership.send_heartbeats()
-        before = len(cluster.brokers["a"].heartbeats)
+        before = len(cluster.a.heartbeats)
         await asyncio.sleep(61)
-        assert len(cluster.brokers["a"].heartbeats) >= before + 2
+        assert len(cluster.a.heartbeats) >= before + 2
         assert caplog.text.count("is not an address") == 1
 
 
@@ -141,7 +141,7 @@ async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_al
         producer.start(lambda: data)
         await producer.routes.refresh("t")
         await asyncio.sleep(1)
-        assert {beat.client_id for beat in cluster.brokers["a"].heartbeats} == {"p"}
+        assert {beat.client_id for beat in cluster.a.heartbeats} == {"p"}
         assert not replica.heartbeats
         async with session_of(cluster.address) as session:
             await session.routes.refresh("t")

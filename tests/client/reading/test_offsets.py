@@ -41,8 +41,8 @@ async def test_progress_is_kept_at_the_broker() -> None:
 
 async def test_the_bounds_of_a_queue() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        cluster.brokers["a"].begins["t", 0] = 5
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        cluster.a.begins["t", 0] = 5
+        cluster.a.put("t", 0, b"x", b"y")
         assert (await offsets.min_offset(QUEUE), await offsets.max_offset(QUEUE)) == (5, 7)
         assert await offsets.by_time(QUEUE, 123_456) == 456
 
@@ -68,7 +68,7 @@ def test_a_new_group_begins_where_java_lets_it(
             fake_cluster(t={"a": 1}) as cluster,
             offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
         ):
-            cluster.brokers["a"].put(queue.topic, 0, b"x", b"y")
+            cluster.a.put(queue.topic, 0, b"x", b"y")
             return await offsets.start_offset(queue)
 
     assert begun() == expected
@@ -76,7 +76,7 @@ def test_a_new_group_begins_where_java_lets_it(
 
 async def test_a_group_goes_on_at_its_committed_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        cluster.brokers["a"].committed["g", "t", 0] = 99
+        cluster.a.committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
@@ -91,7 +91,7 @@ async def test_the_default_start_time_is_half_an_hour_ago() -> None:
             asked_ms.append(call.timestamp)
             return OffsetReply(offset=5)
 
-        cluster.brokers["a"].handlers[OffsetByTime] = by_time
+        cluster.a.handlers[OffsetByTime] = by_time
         assert await offsets.start_offset(QUEUE) == 5
         assert asked_ms == [1_700_000_000_000 - 1_800_000]
 
@@ -108,28 +108,26 @@ async def test_an_offset_belongs_to_the_topic_id_it_came_with(where: ConsumeFrom
         fake_cluster(t={"a": 1}) as cluster,
         offsets_of(cluster, consume_from=where) as offsets,
     ):
-        broker = cluster.brokers["a"]
-        broker.topic_ids["t"] = "1-1"
+        cluster.a.topic_ids["t"] = "1-1"
         await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}
-        broker.topic_ids["t"] = "2-2"
+        cluster.a.topic_ids["t"] = "2-2"
         await offsets.max_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}, "nobody begins there"
         await offsets.commit(QUEUE, 5)
-        assert broker.commits[-1].topic_id == "1-1"
+        assert cluster.a.commits[-1].topic_id == "1-1"
 
 
 async def test_a_recreated_topic_starts_at_its_first_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        broker = cluster.brokers["a"]
         assert await offsets.restart_offset(QUEUE) is None, "nothing is known of it"
-        broker.topic_ids["t"] = "1-1"
+        cluster.a.topic_ids["t"] = "1-1"
         await offsets.start_offset(QUEUE)
         assert await offsets.restart_offset(QUEUE) is None, "it is the same"
-        broker.topic_ids["t"], broker.begins["t", 0] = "2-2", 3
+        cluster.a.topic_ids["t"], cluster.a.begins["t", 0] = "2-2", 3
         assert await offsets.restart_offset(QUEUE) == 3
         assert await offsets.restart_offset(QUEUE) is None, "it is known by now"
-        broker.topic_ids.clear()
+        cluster.a.topic_ids.clear()
         await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {}, "a broker that gives no ids"
 
@@ -138,7 +136,7 @@ async def without_master(cluster: FakeCluster, *, is_in_route: bool) -> FakeBrok
     """Stop the master of "a"; return its replica."""
     replica = await cluster.add_replica("a")
     if is_in_route:
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
     else:
         await cluster.lose_master("a")
     return replica
@@ -181,7 +179,7 @@ async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
 
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
-        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        cluster.a.handlers[UpdateOffset] = refuse
         async with offsets_of(cluster) as offsets:
             with pytest.raises(CallRefused):
                 await offsets.commit(QUEUE, 12)
@@ -190,7 +188,7 @@ async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
 
 async def test_without_any_broker_a_commit_fails() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         with pytest.raises(ConnectFailed):
             await offsets.commit_nowait(QUEUE, 12)
 
@@ -201,11 +199,10 @@ QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 async def taken(committed: dict[int, int], **settings: Any) -> dict[int, int]:
     """The offsets at the broker after a member's start, in a topic with ends 3 and 4."""
     async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster, **settings) as offsets:
-        broker = cluster.brokers["a"]
-        broker.begins = {("t", 0): 3, ("t", 1): 4}
-        broker.committed = {("g", "t", number): offset for number, offset in committed.items()}
+        cluster.a.begins = {("t", 0): 3, ("t", 1): 4}
+        cluster.a.committed = {("g", "t", number): offset for number, offset in committed.items()}
         await offsets.take_start_offsets({"t": 0, "%RETRY%g": 0}, is_start=True)
-        return {queue_id: offset for (_, _, queue_id), offset in broker.committed.items()}
+        return {queue_id: offset for (_, _, queue_id), offset in cluster.a.committed.items()}
 
 
 async def test_a_first_member_commits_where_the_group_starts_in_every_queue() -> None:
@@ -222,15 +219,14 @@ async def test_a_group_with_offsets_elsewhere_starts_at_the_first_message_of_new
 
 async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster) as offsets:
-        broker = cluster.brokers["a"]
-        broker.begins = {("t", 0): 3, ("t", 1): 4}
-        broker.committed["g", "t", 0] = 3
+        cluster.a.begins = {("t", 0): 3, ("t", 1): 4}
+        cluster.a.committed["g", "t", 0] = 3
         starting = asyncio.create_task(offsets.take_start_offsets({"t": 0}, is_start=True))
         await asyncio.sleep(0.5)
-        broker.committed["g", "t", 1] = 4
+        cluster.a.committed["g", "t", 1] = 4
         await starting
-        assert broker.committed == {("g", "t", 0): 3, ("g", "t", 1): 4}
-        assert not broker.commits
+        assert cluster.a.committed == {("g", "t", 0): 3, ("g", "t", 1): 4}
+        assert not cluster.a.commits
 
 
 async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed() -> None:
@@ -238,24 +234,22 @@ async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed(
         fake_cluster(t={"a": 2}) as cluster,
         offsets_of(cluster, commits_starts=False) as offsets,
     ):
-        broker = cluster.brokers["a"]
         await offsets.take_start_offsets({"t": 0}, is_start=True)
-        broker.put("t", 0, b"x", b"y")
+        cluster.a.put("t", 0, b"x", b"y")
         assert await offsets.start_offset(QUEUE) == 0
-        assert not broker.commits
+        assert not cluster.a.commits
 
 
 async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await offsets.take_start_offsets({}, is_start=True)
-        broker = cluster.brokers["a"]
-        broker.begins["t", 0] = 900
+        cluster.a.begins["t", 0] = 900
         await offsets.take_start_offsets({"t": 1_700_000_000_456})
-        assert broker.committed["g", "t", 0] == 456
+        assert cluster.a.committed["g", "t", 0] == 456
         await offsets.take_start_offsets({})
-        broker.committed.clear()
+        cluster.a.committed.clear()
         await offsets.take_start_offsets({"t": 1_700_000_000_789})
-        assert broker.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
+        assert cluster.a.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
 
 
 async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_since(
@@ -263,7 +257,7 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
 ) -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, offsets_of(cluster) as offsets:
         started_ms = this_loop().clock.now_ms()
-        frozen, other = cluster.brokers["b"], cluster.brokers["a"]
+        frozen, other = cluster.brokers["b"], cluster.a
         query = frozen.handlers.pop(QueryOffset)
 
         async def hang(call: QueryOffset, peer: Peer) -> None:
@@ -292,16 +286,15 @@ async def test_queues_that_appear_later_begin_at_their_first_message_by_any_cloc
             asked_ms.append(call.timestamp)
             return OffsetReply(offset=5)
 
-        broker = cluster.brokers["a"]
-        broker.handlers[OffsetByTime] = by_time
+        cluster.a.handlers[OffsetByTime] = by_time
         await offsets.take_start_offsets({"t": 0, "u": 0}, is_start=True)
         cluster.topics.update(t={"a": 2}, u={"a": 1})
         await asyncio.gather(*map(session.routes.refresh, "tu"))
         await offsets.take_start_offsets({"t": 0, "u": 0})
         assert asked_ms == [0, 0]
-        assert broker.committed == {("g", "t", 0): 0, ("g", "t", 1): 5, ("g", "u", 0): 5}
+        assert cluster.a.committed == {("g", "t", 0): 0, ("g", "t", 1): 5, ("g", "u", 0): 5}
         await offsets.take_start_offsets({"t": 0, "u": 0})
-        assert len(broker.commits) == 3, "nothing is new"
+        assert len(cluster.a.commits) == 3, "nothing is new"
 
 
 async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None:
@@ -314,8 +307,7 @@ async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None
     ):
         config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
-        broker = cluster.brokers["a"]
-        broker.begins["t", 0], broker.handlers[UpdateOffset] = 999, refuse
+        cluster.a.begins["t", 0], cluster.a.handlers[UpdateOffset] = 999, refuse
         await offsets.take_start_offsets({"t": 0}, is_start=True)
         assert await offsets.start_offset(QUEUE) == 999
         began_ms = session.started_ms

@@ -86,7 +86,7 @@ async def test_brokers_check_whether_they_support_an_expression() -> None:
     )
     elsewhere = SubscriptionFilter.from_user("unknown", "*", "a > 5", config)
     async with fake_cluster(t={"a": 1}) as cluster:
-        cluster.brokers["a"].router.add(CheckSubscription, answer)
+        cluster.a.router.add(CheckSubscription, answer)
         session = Session(cluster.address, config)
         session.start(lambda: HeartbeatData(client_id="me"))
         await check_filters(session, "g", [tags, message_filter, elsewhere])
@@ -115,10 +115,10 @@ async def test_a_pull_names_its_filter() -> None:
         await session.routes.refresh("t")
         puller = Puller(session, config, "g", saves_progress=True)
         message_filter = SubscriptionFilter.by_tags("t", "TagA", 7)
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         await puller.pull(QUEUE, 0, message_filter, count=9)
         await puller.pull(QUEUE, 1, message_filter, count=9, suspend_ms=700, progress=1)
-        plain, held = cluster.brokers["a"].pulls
+        plain, held = cluster.a.pulls
         assert (plain.sys_flag, plain.commit_offset, plain.max_msg_nums) == (4, 0, 9)
         assert (held.sys_flag, held.commit_offset, held.suspend_timeout_millis) == (7, 1, 700)
         assert (held.subscription, held.expression_type, held.sub_version) == ("TagA", "TAG", 7)
@@ -137,7 +137,7 @@ class Reader:
 
     @property
     def master(self) -> FakeBroker:
-        return self.cluster.brokers["a"]
+        return self.cluster.a
 
     @property
     def replica(self) -> FakeBroker:

@@ -58,7 +58,7 @@ async def test_a_send_back_names_all_that_the_broker_needs() -> None:
         failures = RetryByBroker(back, lambda: sent.append(1))
         assert await failures.settle(message(), None) is None
         assert await failures.settle(message(), DEAD_LETTER) is None
-        first, last = cluster.brokers["a"].sent_back
+        first, last = cluster.a.sent_back
         assert (first.offset, first.group, first.delay_level) == (4096, "g", 0)
         assert (first.origin_msg_id, first.origin_topic) == ("ID", "t")
         assert (first.max_reconsume_times, first.broker_name) == (7, "a")
@@ -71,7 +71,7 @@ async def test_a_send_back_goes_to_another_broker_when_its_own_refuses() -> None
         fake_cluster(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
         back_of(cluster) as back,
     ):
-        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        cluster.a.back_faults = [CallRefused(1, "no")] * 2
         failures = RetryByBroker(back, lambda: None)
         failed = message(2, TRAN_MSG="true", KEYS="k", DELAY="9", WAIT="false")
         assert await failures.settle(failed, None) is None
@@ -93,33 +93,32 @@ async def test_a_message_stored_less_durably_than_promised_counts_once_readers_s
         fake_cluster(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
         back_of(cluster) as back,
     ):
-        broker = cluster.brokers["a"]
-        send, shown = broker.send, list[bytes]()
+        send, shown = cluster.a.send, list[bytes]()
 
         async def send_less_durably(call: Send, peer: Peer) -> SendReply:
             await send(call, peer)
-            text = offset_message_id(HOST, 100 * (len(broker.queues[RETRY, 0]) - 1))
+            text = offset_message_id(HOST, 100 * (len(cluster.a.queues[RETRY, 0]) - 1))
             return SendReply(code=ResponseCode.FLUSH_SLAVE_TIMEOUT, msg_id=text)
 
         def view(call: ViewMessage, _peer: Peer) -> Reply:
             assert call.topic is None, "the retry topic is not the group's to look at"
             if not shown:
                 raise CallRefused(ResponseCode.SYSTEM_ERROR, "can not find message")
-            return Reply(body=shown[0] if call.offset == 0 else broker.queues[RETRY, 0][-1])
+            return Reply(body=shown[0] if call.offset == 0 else cluster.a.queues[RETRY, 0][-1])
 
-        broker.handlers[Send] = send_less_durably
-        broker.handlers[ViewMessage] = view
-        broker.router.add(ViewMessage, view)
-        broker.back_faults = [CallRefused(1, "no")] * 3
+        cluster.a.handlers[Send] = send_less_durably
+        cluster.a.handlers[ViewMessage] = view
+        cluster.a.router.add(ViewMessage, view)
+        cluster.a.back_faults = [CallRefused(1, "no")] * 3
         failures = RetryByBroker(back, lambda: None)
         assert await failures.settle(message(), None) == 5_000, "nobody sees it"
-        shown += [broker.queues[RETRY, 0][0]]
+        shown += [cluster.a.queues[RETRY, 0][0]]
         assert await failures.settle(message(), None) is None
         other = record.pack(
             0, 0, 0, 0, 0, 1, HOST, 2, HOST, 0, 0, b"x", b"t",
             record.encode_properties({"UNIQ_KEY": "OTHER"}),
         )  # fmt: skip
-        broker.queues[RETRY, 0].clear()
+        cluster.a.queues[RETRY, 0].clear()
         shown[0] = other
         assert await failures.settle(message(), None) == 5_000, "another is in its place"
 
@@ -128,7 +127,7 @@ async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_cluster(t={"a": 1}) as cluster, back_of(cluster) as back:
-        cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
+        cluster.a.back_faults = [CallRefused(1, "no")] * 2
         failures = RetryByBroker(back, lambda: None)
         assert await failures.settle(message(), None) == 5_000
         assert await failures.settle(message(), 100) == 5_000
@@ -144,12 +143,12 @@ async def test_an_ordered_message_stays_in_its_place_until_its_last_try() -> Non
         failures = RetryOrdered(config, back)
         assert await failures.settle(message(2), None) == 1_000
         assert await failures.settle(message(2), 77) == 77
-        cluster.brokers["a"].faults = [CallRefused(1, "no")]
+        cluster.a.faults = [CallRefused(1, "no")]
         assert await failures.settle(message(3), None) == 1_000
         assert await failures.settle(message(3), None) is None
-        assert cluster.brokers["a"].sends[-1].reconsume_times == 3
+        assert cluster.a.sends[-1].reconsume_times == 3
         assert await failures.settle(message(0), DEAD_LETTER) is None
-        assert cluster.brokers["a"].sent_back[0].delay_level == -1
+        assert cluster.a.sent_back[0].delay_level == -1
 
 
 async def test_a_broadcast_ordered_message_ends_with_its_last_try() -> None:
@@ -163,7 +162,7 @@ async def test_without_a_group_it_is_tried_here_until_it_is_given_up() -> None:
         failures = RetryLocally(back)
         assert await failures.settle(message(2), None) == 4_000
         assert await failures.settle(message(2), 5) == 5
-        cluster.brokers["a"].back_faults = [CallRefused(1, "no")]
+        cluster.a.back_faults = [CallRefused(1, "no")]
         assert await failures.settle(message(), DEAD_LETTER) == 5_000
         assert await failures.settle(message(), DEAD_LETTER) is None
 

@@ -83,7 +83,7 @@ async def test_the_first_broker_decides_when_asked_to() -> None:
             assignments = [QueueAssignment(message_queue=queue) for queue in (QUEUES[1], other)]
             return QueueAssignments(message_queue_assignments=assignments)
 
-        cluster.brokers["a"].decides = decide
+        cluster.a.decides = decide
         await allocator.check(["t"])
         assert await allocator.queues_of("t") == [QUEUES[1]]
         assert (asked[0].strategy_name, asked[0].topic, asked[0].consumer_group) == (
@@ -91,7 +91,7 @@ async def test_the_first_broker_decides_when_asked_to() -> None:
             "t",
             "g",
         )
-        assert asked[0].client_id in cluster.brokers["a"].members["g"]
+        assert asked[0].client_id in cluster.a.members["g"]
 
 
 async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us() -> None:
@@ -99,16 +99,15 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
         fake_cluster(t={"a": 2}) as cluster,
         allocator_of(cluster, strategy="STICKY") as allocator,
     ):
-        broker = cluster.brokers["a"]
 
         def decide(query: AssignmentQuery) -> QueueAssignments:
-            known = query.client_id in broker.members.get("g", {})
+            known = query.client_id in cluster.a.members.get("g", {})
             assignments = [QueueAssignment(message_queue=QUEUES[0])] if known else []
             return QueueAssignments(message_queue_assignments=assignments)
 
-        broker.decides = decide
+        cluster.a.decides = decide
         assert await allocator.queues_of("t") == [QUEUES[0]]
-        broker.decides = lambda query: QueueAssignments()
+        cluster.a.decides = lambda query: QueueAssignments()
         with pytest.raises(UsageError, match="broker a has no allocation yet"):
             await allocator.queues_of("t")
 
@@ -121,7 +120,7 @@ async def test_a_broker_without_the_strategy_fails_the_start(decides: Any) -> No
         fake_cluster(t={"a": 2}) as cluster,
         allocator_of(cluster, strategy="LAG_WEIGHTED") as allocator,
     ):
-        cluster.brokers["a"].decides = decides
+        cluster.a.decides = decides
         with pytest.raises(ConfigError, match="broker a does not support LAG_WEIGHTED"):
             await allocator.check(["t", "%RETRY%g"])
 

@@ -49,7 +49,7 @@ async def assigned_queues_of(
     ):
         context = reader_context(session, config, inbox, saves_progress=False)
         queues = AssignedQueues(context, GroupOffsets(session, config, "g"), config)
-        yield cluster.brokers["a"], queues, inbox
+        yield cluster.a, queues, inbox
 
 
 async def test_an_offset_is_committed_once_for_each_change() -> None:
@@ -233,7 +233,7 @@ async def test_a_running_handler_ends_before_its_message_comes_again(
         at_work.remove(message.body)
 
     async with consuming({"a": 1}, ordered=ordered) as (cluster, consumer):
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         work = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(2)
         began = this_loop().time()
@@ -253,7 +253,7 @@ async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(created: Crea
 
     for ordered in (False, True):
         async with consuming({"a": 1}, ordered=ordered, close_timeout_ms=1) as (cluster, consumer):
-            cluster.brokers["a"].put("t", 0, b"x")
+            cluster.a.put("t", 0, b"x")
             work = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(2)
             began = this_loop().time()
@@ -267,7 +267,7 @@ async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(created: Crea
 async def test_a_paused_queue_stays_paused(created: Created) -> None:
     rebalancers = created(Rebalancer)
     async with consuming({"a": 1}) as (cluster, consumer):
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        cluster.a.put("t", 0, b"x", b"y")
         await asyncio.sleep(1)
         consumer.pause()
         await rebalancers[-1].reset({QUEUE: 1})
@@ -281,13 +281,13 @@ async def test_a_paused_queue_stays_paused(created: Created) -> None:
 async def test_a_reset_goes_on_when_its_commit_fails(created: Created) -> None:
     rebalancers = created(Rebalancer)
     async with consuming({"a": 1}) as (cluster, consumer):
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         assert await consumer.next() is not None
 
         def refuse(call: UpdateOffset, peer: Peer) -> None:
             raise CallRefused(1, "no")
 
-        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        cluster.a.handlers[UpdateOffset] = refuse
         await rebalancers[-1].reset({QUEUE: 0, MessageQueue("t", "z", 9): 0})
         again = await next_of(consumer, 1_000)
         assert again.body == b"x"

@@ -30,7 +30,7 @@ async def test_only_free_queues_are_locked() -> None:
         assert await locks.lock(QUEUES) == {QUEUES[0]}
         assert locks.held == [QUEUES[0]]
         await locks.unlock([*QUEUES, MessageQueue("t", "zz", 0)])
-        assert cluster.brokers["a"].locked == {}
+        assert cluster.a.locked == {}
         assert cluster.brokers["b"].locked == {QUEUES[1]: "other"}
 
 
@@ -38,9 +38,9 @@ async def test_locks_are_renewed_each_20_s() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         await locks.lock(QUEUES[:1])
         await asyncio.sleep(0.1)
-        before = cluster.brokers["a"].lock_calls
+        before = cluster.a.lock_calls
         await asyncio.sleep(101)
-        assert cluster.brokers["a"].lock_calls - before == 5
+        assert cluster.a.lock_calls - before == 5
 
 
 async def test_a_lock_that_another_member_has_is_lost() -> None:
@@ -75,5 +75,5 @@ async def test_a_short_failure_of_the_broker_costs_no_lock() -> None:
 
 async def test_an_unanswered_lock_request_locks_nothing() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
-        cluster.brokers["a"].lock_faults = [CallRefused(2, "busy")]
+        cluster.a.lock_faults = [CallRefused(2, "busy")]
         assert await locks.lock(QUEUES) == {QUEUES[1]}

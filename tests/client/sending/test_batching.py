@@ -63,8 +63,8 @@ async def test_batches_take_the_queues_in_turn() -> None:
     async with batching({"a": 4}) as (cluster, producer):
         for _ in range(8):
             await together(producer, numbers(10))
-        assert {len(held) for held in cluster.brokers["a"].queues.values()} == {20}
-        assert sizes(cluster.brokers["a"]) == [10] * 8
+        assert {len(held) for held in cluster.a.queues.values()} == {20}
+        assert sizes(cluster.a) == [10] * 8
 
 
 async def test_a_batch_waits_for_its_linger_time() -> None:
@@ -76,14 +76,14 @@ async def test_a_batch_waits_for_its_linger_time() -> None:
         await producer.send("t", b"2")
         assert first.done()
         assert 50 <= this_loop().clock.monotonic_ms() - start < 60
-        assert sizes(cluster.brokers["a"]) == [1, 2]
+        assert sizes(cluster.a) == [1, 2]
 
 
 async def test_without_linger_what_is_sent_at_one_moment_goes_together() -> None:
     async with batching({"a": 1}, linger_ms=0) as (cluster, producer):
         await together(producer, numbers(20))
         await producer.send("t", b"alone")
-        assert sizes(cluster.brokers["a"]) == [20, 1]
+        assert sizes(cluster.a) == [20, 1]
 
 
 async def test_a_full_batch_does_not_wait() -> None:
@@ -92,7 +92,7 @@ async def test_a_full_batch_does_not_wait() -> None:
         sends = [asyncio.ensure_future(producer.send("t", b"x" * 200)) for _ in range(20)]
         await asyncio.sleep(0.1)
         assert sum(send.done() for send in sends) >= 15
-        assert all(len(call.body) <= 1_000 for call in cluster.brokers["a"].sends)
+        assert all(len(call.body) <= 1_000 for call in cluster.a.sends)
         await asyncio.gather(*sends)
 
 
@@ -139,35 +139,34 @@ async def test_unbatchable_messages_are_sent_alone() -> None:
             producer.send("t", long),
             producer.send("t", b"4"),
         )
-        calls = cluster.brokers["a"].sends
-        assert sorted(sizes(cluster.brokers["a"])) == [1, 1, 1, 2]
+        calls = cluster.a.sends
+        assert sorted(sizes(cluster.a)) == [1, 1, 1, 2]
         (compressed,) = [call for call in calls if call.sys_flag]
         assert zlib.decompress(compressed.body) == long
         await producer.send_oneway("t", b"5")
         await asyncio.sleep(0.1)
-        assert sizes(cluster.brokers["a"])[-1] == 1
+        assert sizes(cluster.a)[-1] == 1
 
 
 async def test_messages_sent_alone_keep_the_order_of_their_key() -> None:
     async with batching({"a": 1}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 10
+        cluster.a.send_ms = 10
         messages = [Message("t", b"%d" % n, order_key="k", delay_level=n % 3) for n in range(12)]
         receipts = await asyncio.gather(*(producer.send(message) for message in messages))
         assert [receipt.queue_offset for receipt in receipts] == list(range(12))
-        assert set(sizes(cluster.brokers["a"])) == {1}
+        assert set(sizes(cluster.a)) == {1}
 
 
 async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     async with batching({"a": 2}) as (cluster, producer):
-        broker = cluster.brokers["a"]
-        take = broker.take
+        take = cluster.a.take
 
         async def picky(call: Any, items: Any) -> Any:
             if any(body == b"7" for body, _, _ in items):
                 raise MessageIllegal("no sevens")
             return await take(call, items)
 
-        monkeypatch.setattr(broker, "take", picky)
+        monkeypatch.setattr(cluster.a, "take", picky)
         for fields in ({}, {"order_key": "k"}):
             results = await together(producer, numbers(20), **fields)
             assert [n for n, one in enumerate(results) if not isinstance(one, SendReceipt)] == [7]
@@ -177,7 +176,7 @@ async def test_a_refused_message_does_not_spoil_its_batch(monkeypatch: pytest.Mo
 
 async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None:
     async with batching({"a": 1}) as (cluster, producer):
-        cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
+        cluster.a.faults += [CallRefused(2, "busy")] * 3
         results = await together(producer, numbers(5))
         assert len({id(error) for error in results}) == 5
         assert {(type(e), str(e), e.code, e.definite) for e in results} == {
@@ -188,7 +187,7 @@ async def test_when_a_batch_fails_each_message_has_an_error_of_its_own() -> None
 
 async def test_a_retried_batch_goes_to_another_broker() -> None:
     async with batching({"a": 2, "b": 2}) as (cluster, producer):
-        cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
+        cluster.a.faults += [CallRefused(2, "busy")] * 9
         for _ in range(3):
             results = await together(producer, numbers(10))
             assert {receipt.queue.broker_name for receipt in results} == {"b"}
@@ -203,7 +202,7 @@ async def test_selectors_choose_for_each_message() -> None:
         sends = (producer.send("t", b"x", tag=str(number % 4)) for number in range(40))
         receipts = await asyncio.gather(*sends)
         assert [receipt.queue.queue_id for receipt in receipts] == [0, 1, 2, 3] * 10
-        assert sorted(sizes(cluster.brokers["a"])) == [10] * 4
+        assert sorted(sizes(cluster.a)) == [10] * 4
         spread = await together(producer, numbers(40), selector=Chance())
         assert len({receipt.queue.queue_id for receipt in spread}) == 4
 
@@ -215,13 +214,13 @@ async def test_a_cancelled_message_is_left_out_of_its_batch() -> None:
         await asyncio.sleep(0.01)
         sends[1].cancel()
         await asyncio.wait(sends)
-        assert cluster.brokers["a"].bodies("t", 0) == [b"route", b"0", b"2"]
+        assert cluster.a.bodies("t", 0) == [b"route", b"0", b"2"]
 
 
 async def test_time_counts_from_the_send_and_each_has_its_own() -> None:
     async with batching({"a": 1}) as (cluster, producer):
         await producer.send("t", b"route")
-        cluster.brokers["a"].send_ms = 2_000
+        cluster.a.send_ms = 2_000
         first = asyncio.ensure_future(producer.send("t", b"1", order_key="k"))
         await asyncio.sleep(0.1)
         hasty = asyncio.ensure_future(producer.send("t", b"2", order_key="k", timeout_ms=500))
@@ -253,7 +252,7 @@ async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
         assert await producer.flush()
         assert all(send.done() for send in sends)
         later = asyncio.ensure_future(producer.send("t", b"later"))
-        cluster.brokers["a"].send_ms = 2_000
+        cluster.a.send_ms = 2_000
         await asyncio.sleep(0.1)
         assert not await producer.flush(timeout_ms=500)
         assert await producer.flush()
@@ -263,7 +262,7 @@ async def test_a_flush_waits_for_the_sends_made_before_it() -> None:
 async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         producer = producer_of(cluster, linger_ms=1, close_timeout_ms=500, send_timeout_ms=60_000)
-        cluster.brokers["a"].send_ms = 10_000
+        cluster.a.send_ms = 10_000
         async with producer:
             sends = [
                 asyncio.ensure_future(producer.send("t", body, order_key="k"))
@@ -274,7 +273,7 @@ async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite() -> Non
         *sent, behind = await asyncio.gather(*sends, return_exceptions=True)
         assert [fate(error) for error in sent] == [(ConnectionLost, False)] * 3
         assert fate(behind) == (ConnectFailed, True), "it never left"
-        assert cluster.brokers["a"].bodies("t", 0) == []
+        assert cluster.a.bodies("t", 0) == []
         with pytest.raises(UsageError, match="closed"):
             await producer.send("t", b"late")
 
@@ -283,4 +282,4 @@ async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins() -> Non
     async with batching({"a": 1}) as (cluster, producer):
         results = await together(producer, [b"1", b"", b"2"])
         assert isinstance(results[1], MessageIllegal)
-        assert sizes(cluster.brokers["a"]) == [2]
+        assert sizes(cluster.a) == [2]

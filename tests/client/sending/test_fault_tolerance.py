@@ -99,7 +99,7 @@ async def test_a_broker_that_left_is_forgotten() -> None:
 async def test_without_fault_tolerance_no_faults_are_kept(created: Created) -> None:
     tolerances = created(FaultTolerance)
     async with producing({"a": 1, "b": 1}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 2_900
+        cluster.a.send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
         assert seen == {"a": 5, "b": 5}
         assert tolerances[0].faults == {}
@@ -121,7 +121,7 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 @pytest.mark.parametrize("tasks", [1, 8])
 async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks: int) -> None:
     async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
-        slow, quick = cluster.brokers["a"], cluster.brokers["b"]
+        slow, quick = cluster.a, cluster.brokers["b"]
         slow.send_ms, quick.send_ms = 1_900, 20
         seen = await send_for(producer, 30, tasks)
         assert 0 < seen["a"] / seen.total() < 0.02, seen
@@ -133,7 +133,7 @@ async def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(tasks
 
 async def test_a_broker_that_fails_is_left_alone_while_another_serves() -> None:
     async with producing({"a": 4, "b": 4}, fault_tolerance=True) as (cluster, producer):
-        broken, sound = cluster.brokers["a"], cluster.brokers["b"]
+        broken, sound = cluster.a, cluster.brokers["b"]
         broken.faults += [CallRefused(2, "busy")] * 999
         sound.send_ms = 10
         seen = await send_for(producer, 9, 1)
@@ -157,7 +157,7 @@ async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(created: Cre
     ):
         cluster.brokers["b"].send_ms = 100
         await send_for(producer, 1, 1)
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         # Half a minute: three times as long as an error counts.
         tries = [(await producer.send("t", b"x")).tries for _ in range(300)]
         assert sum(count > 1 for count in tries) <= 1

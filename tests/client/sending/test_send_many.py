@@ -82,7 +82,7 @@ async def test_batches_form_and_keep_the_order_of_each_key() -> None:
 
 async def test_receipts_can_be_had_as_they_come() -> None:
     async with producing({"a": 2}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 5
+        cluster.a.send_ms = 5
         seen = 0
         async for receipt in producer.send_many(numbered(3_000), in_flight=500):
             assert receipt.ok
@@ -93,7 +93,7 @@ async def test_receipts_can_be_had_as_they_come() -> None:
 
 async def test_no_more_are_under_way_than_allowed() -> None:
     async with producing({"a": 2}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 1_000
+        cluster.a.send_ms = 1_000
         read = 0
 
         def source() -> Iterator[Message]:
@@ -129,7 +129,7 @@ async def test_an_async_source_does_not_hold_receipts_back() -> None:
 async def test_a_batch_is_never_longer_than_brokers_take() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send_many([Message("t", b"x" * 100_000)] * 20 + [Message("t", b"y")] * 4_000)
-        sizes = [len(call.body) for call in cluster.brokers["a"].sends]
+        sizes = [len(call.body) for call in cluster.a.sends]
         assert max(sizes) <= 256 * 1024
         assert count(cluster) == 4_020
         assert BATCH_COUNT_MAX == 500
@@ -138,7 +138,7 @@ async def test_a_batch_is_never_longer_than_brokers_take() -> None:
 async def test_a_retry_keeps_the_order() -> None:
     async with producing({"a": 2, "b": 2}) as (cluster, producer):
         busy = CallRefused(2, "busy")
-        cluster.brokers["a"].faults += [busy, busy]
+        cluster.a.faults += [busy, busy]
         cluster.brokers["b"].late_faults += [busy]  # stored, and yet refused: it comes twice
         await producer.send_many(numbered(2_000), in_flight=300)
         assert len(set(stored(cluster))) == 2_000
@@ -148,7 +148,7 @@ async def test_a_retry_keeps_the_order() -> None:
 async def test_without_keys_a_batch_may_go_elsewhere() -> None:
     async with producing({"a": 2, "b": 2}) as (cluster, producer):
         await producer.send("t", b"first")
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         receipts = await producer.send_many(Message("t", b"x") for _ in range(1_000))
         assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
         assert len(receipts) == 1_000
@@ -156,7 +156,7 @@ async def test_without_keys_a_batch_may_go_elsewhere() -> None:
 
 async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages() -> None:
     async with producing({"a": 4}) as (cluster, producer):
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
         seen: list[SendReceipt] = []
         with pytest.raises(CallRefused, match="no") as caught:
             await drain(producer.send_many(numbered(100_000), in_flight=1_000), seen)
@@ -175,7 +175,7 @@ async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> Non
 
 async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
     async with producing({"a": 4}) as (cluster, producer):
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
 
         async def silent() -> AsyncIterator[Message]:
             yield Message("t", b"x")
@@ -188,7 +188,7 @@ async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
 async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created: Created) -> None:
     routes = created(Routes)
     async with producing({"a": 3}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 50
+        cluster.a.send_ms = 50
 
         async def source() -> AsyncIterator[Message]:
             for number, message in enumerate(numbered(600)):
@@ -199,7 +199,7 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created:
 
         order = [receipt async for receipt in producer.send_many(source(), in_flight=50)]
         assert len(order) == 600
-        early = {int(b.split()[1]) for q in (3, 4) for b in cluster.brokers["a"].bodies("t", q)}
+        early = {int(b.split()[1]) for q in (3, 4) for b in cluster.a.bodies("t", q)}
         assert min(early) >= 300
 
 
@@ -228,7 +228,7 @@ async def test_a_failure_stops_sending_even_without_a_reader() -> None:
 
         sending = producer.send_many(slowly()).__aiter__()
         await sending.__anext__()
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
         await asyncio.sleep(10)
         assert stored(cluster) == [b"k 0"]
         with pytest.raises(CallRefused, match="no"):
@@ -261,6 +261,6 @@ async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours() -> N
         receipts = await producer.send_many(
             Message("t", b"x", order_key="k", delay_level=level) for level in levels
         )
-        sends = cluster.brokers["a"].sends
+        sends = cluster.a.sends
         assert [len(decode_batch(call.body)) if call.batch else 1 for call in sends] == [3, 1, 2]
         assert len(receipts) == len(levels)
