@@ -143,7 +143,7 @@ async def test_a_failed_message_goes_back_to_its_broker() -> None:
         assert cluster.a.committed["g", "t", 0] == 3
 
 
-async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_progress(
+async def test_a_message_that_is_not_sent_back_is_retried_and_holds_progress(
     created: Created,
 ) -> None:
     assigned = created(AssignedQueues)
@@ -217,7 +217,7 @@ async def test_a_close_lets_handlers_end_and_saves_what_they_did() -> None:
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
-async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
+async def test_a_hanging_handler_delays_a_close_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
@@ -421,9 +421,7 @@ async def test_a_handler_may_stop_it() -> None:
         assert cluster.a.committed["g", "t", 0] == 3
 
 
-async def test_a_consumer_whose_tasks_were_cancelled_by_others_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_consumer_says_that_others_cancelled_it(caplog: pytest.LogCaptureFixture) -> None:
     async with consuming({"a": 1}) as (_cluster, consumer):
         await asyncio.sleep(1)
         ours = {task for task in asyncio.all_tasks() if "g" in task.get_name().split()}
@@ -446,9 +444,7 @@ async def test_a_close_is_no_cancellation_by_others(caplog: pytest.LogCaptureFix
     assert "cancelled" not in caplog.text
 
 
-async def test_a_read_without_a_subscription_is_warned_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_reads_without_a_subscription_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         filled(cluster, 1)
         config = config_of(ConsumerConfig, consume_from=ConsumeFrom.FIRST)

@@ -110,7 +110,7 @@ async def test_changed_tags_hold_no_message_back(tags: str) -> None:
             assert [message.tag for message in messages] == ["b"] * 3
 
 
-async def test_messages_popped_during_a_close_go_to_others_at_once(
+async def test_what_is_popped_during_a_close_goes_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with virtual_cluster() as running:
@@ -158,9 +158,7 @@ async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> Non
             assert message.tag == "c"
 
 
-async def test_a_route_that_cannot_be_read_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unreadable_route_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
         taker = taker_of(running)

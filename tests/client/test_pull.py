@@ -192,9 +192,7 @@ async def test_an_unknown_topic_has_no_queues() -> None:
             await consumer.queues("a b")
 
 
-async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
-    created: Created,
-) -> None:
+async def test_a_poll_returns_waiting_messages_and_settles_the_last_poll(created: Created) -> None:
     assigned = created(AssignedQueues)
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         cluster.a.committed["audit", "t", 0] = 0

@@ -173,9 +173,7 @@ async def test_a_topic_may_be_left_and_another_one_taken() -> None:
         assert consumer.assignment() == [MessageQueue("u", "a", 0)]
 
 
-async def test_listeners_are_called_with_assigned_and_revoked_queues(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_listeners_get_assigned_and_revoked_queues(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[tuple[str, int]] = []
         first = consumer_of(cluster)
@@ -232,9 +230,7 @@ def test_a_wrong_topic_or_expression_is_refused_at_once() -> None:
         PushConsumer("127.0.0.1:1", group="g", topic="t", tags="||")
 
 
-async def test_the_log_names_joins_gained_queues_and_leaves(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_log_names_joins_new_queues_and_leaves(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "roquet.client")
     async with fake_cluster(t={"a": 4}) as cluster:
         config = config_of(ConsumerConfig)

@@ -265,7 +265,7 @@ async def test_a_commit_that_can_never_be_is_an_error() -> None:
                 pass
 
 
-async def test_a_roll_back_that_cannot_be_sent_hides_no_error(
+async def test_a_roll_back_that_is_not_sent_hides_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with producing() as (_, producer, pool_calls):
@@ -323,9 +323,7 @@ async def test_a_new_broker_learns_of_an_older_producer() -> None:
             assert len(broker.broker.tables.clients.producers("pg")) == 1
 
 
-async def test_a_name_server_that_is_away_at_first_is_asked_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_name_server_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
     async with TransactionProducer("127.0.0.1:9", group="pg", check=check, config=config):
         await asyncio.sleep(10)

@@ -278,18 +278,14 @@ async def test_every_code_is_refused_to_strangers(secured: BrokerServer) -> None
     await client.close()
 
 
-async def test_a_normal_user_without_policies_may_do_nothing_with_resources(
-    secured: BrokerServer,
-) -> None:
+async def test_a_user_without_policies_may_do_nothing_with_resources(secured: BrokerServer) -> None:
     bob = await make_user(secured, "bob")
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     assert "Topic:orders" in await refusal(secured, bob, send)
     assert "Cluster:DefaultCluster" in await refusal(secured, bob, GetSettings())
 
 
-async def test_nobody_reads_a_message_by_its_position_or_by_sending_it_back(
-    secured: BrokerServer,
-) -> None:
+async def test_nobody_reads_a_message_by_position_or_a_send_back(secured: BrokerServer) -> None:
     send = Send(producer_group="pg", topic="secret", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)
     spy = await make_user(secured, "spy", allow("Topic:own", "All"), allow("Group:own", "All"))
@@ -356,9 +352,7 @@ async def test_nobody_takes_the_replies_of_another_users_client(secured: BrokerS
     await own.close()
 
 
-async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
-    secured: BrokerServer,
-) -> None:
+async def test_a_waiting_pull_gets_nothing_once_its_user_is_disabled(secured: BrokerServer) -> None:
     bob = await make_user(secured, "bob", allow("Topic:orders", "All"), allow("Group:g", "Sub"))
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)

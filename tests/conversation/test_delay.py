@@ -94,9 +94,7 @@ async def test_a_consumer_that_waits_is_woken() -> None:
 
 
 @pytest.mark.parametrize("stop_s", [0.5, 15])
-async def test_delayed_messages_are_delivered_after_a_restart(
-    stop_s: float, tmp_path: Path
-) -> None:
+async def test_delayed_messages_are_delivered_after_restarts(stop_s: float, tmp_path: Path) -> None:
     begun = this_loop().clock.now_ms()
     async with started(store_dir=tmp_path) as server:
         for number in range(5):

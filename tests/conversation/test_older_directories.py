@@ -21,7 +21,7 @@ def log_bytes(running: Group, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("is_restored", [True, False])
-async def test_a_master_restored_from_before_its_epoch_does_not_lead_that_again(
+async def test_a_master_restored_from_before_its_epoch_does_not_lead_it_again(
     *, is_restored: bool
 ) -> None:
     async with group() as running:
@@ -47,9 +47,7 @@ async def test_a_master_restored_from_before_its_epoch_does_not_lead_that_again(
 
 
 @pytest.mark.parametrize("damage", [b"1\n2\n3", None])
-async def test_a_copy_of_a_damaged_epoch_file_tells_diverged_logs_apart(
-    damage: bytes | None,
-) -> None:
+async def test_a_copy_of_a_damaged_epoch_file_tells_logs_apart(damage: bytes | None) -> None:
     async with group() as running:
         await running.settled(3)
         await running.send_on(["a"])

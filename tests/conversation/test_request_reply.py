@@ -132,9 +132,7 @@ async def test_a_member_that_pops_answers_as_well() -> None:
         assert (await producer.request("t", b"pop", timeout_ms=10_000)).body == b"POP"
 
 
-async def test_an_unanswered_request_ends_with_its_timeout(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_unanswered_request_ends_at_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
     late: list[bool] = []
 
     async def slowly(message: ReceivedMessage) -> None:

@@ -207,9 +207,7 @@ async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
     assert attributes(sent)["error.type"]
 
 
-async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
-    recorder: Recorder,
-) -> None:
+async def test_a_batch_without_room_for_contexts_is_sent_without_them(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with producer_of(running, tracing=recorder.provider) as producer:
             # Properties take most of the rest.
@@ -220,9 +218,7 @@ async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
         assert recorder.one("send t").status.status_code is StatusCode.UNSET
 
 
-async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
-    recorder: Recorder,
-) -> None:
+async def test_messages_of_batches_have_spans_that_sends_are_linked_to(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with producer_of(running, tracing=recorder.provider) as producer:
             with recorder.provider.get_tracer("test").start_as_current_span("request") as request:

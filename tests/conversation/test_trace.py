@@ -83,9 +83,7 @@ async def test_a_message_leaves_three_records() -> None:
         assert second.took_ms >= 250
 
 
-async def test_batches_and_delays_are_traced_message_by_message(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_batches_and_delays_are_traced_by_message(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual_cluster(trace_topic=True) as running:
         async with producer_of(running, trace=True) as producer:
             await producer.send_many([Message("t", b"%d" % n, keys=(f"n{n}",)) for n in range(250)])
@@ -127,9 +125,7 @@ async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
         ] * 2
 
 
-async def test_no_send_fails_or_waits_when_no_trace_can_be_written(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_no_send_fails_or_waits_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual_cluster() as running:
         config = config_of(ProducerConfig, trace=True, trace_topic="SELF_TEST_TOPIC")
         loop = asyncio.get_running_loop()

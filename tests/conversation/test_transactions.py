@@ -149,7 +149,7 @@ async def test_an_undecided_producer_is_checked_after_a_while_and_again() -> Non
 
 
 @pytest.mark.parametrize("answer", ["raises", "nonsense", "plain", "roll back"])
-async def test_a_check_without_a_decision_is_repeated(
+async def test_checks_without_a_decision_repeat(
     caplog: pytest.LogCaptureFixture, answer: str
 ) -> None:
     asked: list[StoredMessage] = []

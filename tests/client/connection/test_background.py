@@ -104,7 +104,7 @@ async def test_a_background_task_may_cancel_all_others() -> None:
     assert background.is_idle
 
 
-async def test_a_loop_that_fails_is_restarted_and_logged_once(
+async def test_a_failing_loop_is_restarted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     background, rounds = BackgroundTasks(), 0

@@ -169,7 +169,7 @@ async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) 
         keeping.cancel()
 
 
-async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
+async def test_an_unreadable_route_changes_and_delays_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):

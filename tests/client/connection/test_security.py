@@ -138,9 +138,7 @@ async def test_a_producer_raises_the_brokers_refusal_of_its_keys() -> None:
         assert len(guard.seen) < 20
 
 
-async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_consumer_without_access_ends_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         guard = AccessGuard(cluster.a, lets_in=False)
         config = config_of(ConsumerConfig)

@@ -85,7 +85,7 @@ def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-async def test_a_failed_write_loses_no_noted_offset(
+async def test_a_failed_write_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = opened(tmp_path)

@@ -210,9 +210,7 @@ async def test_a_scan_without_a_match_goes_on_at_once() -> None:
             assert this_loop().clock.monotonic_ms() == 0
 
 
-async def test_a_fault_of_our_own_does_not_end_the_reading(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_fault_of_our_own_does_not_end_reading(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         take, faults = r.reader.window.take, [KeyError("ours")]
 

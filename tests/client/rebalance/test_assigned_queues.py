@@ -153,9 +153,7 @@ async def test_a_queue_that_is_held_twice_is_read_once() -> None:
         assert len(inbox) == 1
 
 
-async def test_an_unreadable_reply_does_not_stop_other_commits(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_unreadable_reply_stops_no_other_commit(caplog: pytest.LogCaptureFixture) -> None:
     async with assigned_queues_of() as (broker, assigned_queues, _):
         offsets, commit, tell = (
             assigned_queues.offsets,
@@ -183,9 +181,7 @@ async def test_an_unreadable_reply_does_not_stop_other_commits(
         assert "progress of t@a:0 is not saved" in caplog.text
 
 
-async def test_a_recreated_topic_is_read_from_its_beginning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_recreated_topic_is_read_from_its_start(caplog: pytest.LogCaptureFixture) -> None:
     async with assigned_queues_of() as (broker, assigned_queues, inbox):
         broker.topic_ids["t"] = "1-1"
         broker.committed["g", "t", 0] = 0
@@ -219,7 +215,7 @@ async def test_a_missing_topic_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_running_handler_ends_before_its_message_comes_again(
+async def test_a_handler_ends_before_its_message_comes_again(
     created: Created, ordered: bool
 ) -> None:
     rebalancers = created(Rebalancer)

@@ -30,7 +30,7 @@ async def test_the_retry_topic_is_read_but_not_shown() -> None:
         assert consumer.subscriptions == {"t": "*"}
 
 
-async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
+async def test_a_hanging_listener_delays_a_close_up_to_a_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def hangs(queues: Sequence[MessageQueue]) -> None:
@@ -203,9 +203,7 @@ async def test_unsubscribing_during_an_assignment_leaves_no_lock() -> None:
         assert cluster.a.locked == {}
 
 
-async def test_a_queue_without_a_readable_offset_delays_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_queue_without_an_offset_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster, ordered=True) as one:
         other, start_offset = MessageQueue("t", "a", 1), GroupOffsets.start_offset
 

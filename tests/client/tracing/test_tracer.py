@@ -148,9 +148,7 @@ async def test_records_that_no_broker_takes_are_lost_and_later_ones_are_sent() -
     assert len(delivery.records) == 1
 
 
-async def test_a_close_waits_for_the_trace_up_to_its_limit(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_close_waits_for_the_trace_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     tracer, delivery = tracer_of()
     delivery.takes_s = 100
     sends(tracer, 250)
@@ -211,7 +209,7 @@ async def test_a_message_whose_properties_are_not_utf_8_is_traced() -> None:
     assert begun.keys == "\ufffd a"
 
 
-async def test_a_message_that_fails_to_convert_does_not_stop_the_trace(
+async def test_an_unconvertible_message_does_not_stop_traces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tracer, delivery = tracer_of()
