@@ -11,6 +11,7 @@ from tests.conversation.conftest import (
     Connect,
     ask,
     consumer_of,
+    handling,
     producer_of,
     pull_of,
     virtual_cluster,
@@ -58,8 +59,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
         async def handler(message: ReceivedMessage) -> None:
             seen[message.body] += 1
 
-        async with consumer_of(running) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running) as consumer, handling(consumer, handler):
             await asyncio.sleep(30)
             assert set(seen.values()) == {1}
             reply = await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
@@ -67,7 +67,6 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
             await asyncio.sleep(60)
             assert len(seen) == 20
             assert set(seen.values()) == {2}
-        await task
         broker = running.brokers[0].broker
         found = [broker.tables.offsets.get("g", "t", n) or 0 for n in range(8)]
         assert found == [broker.log.store.bounds("t", n)[1] for n in range(8)]

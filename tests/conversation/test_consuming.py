@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import consumer_of, puller_of, send, virtual_cluster
+from tests.conversation.conftest import consumer_of, handling, puller_of, send, virtual_cluster
 
 from roquet.client import MessageQueue, ReceivedMessage
 from roquet.rules.allocate import from_config
@@ -35,10 +35,8 @@ async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
             if message.body == b"bad":
                 raise ValueError("always")
 
-        async with consumer_of(running, retries_max=3) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running, retries_max=3) as consumer, handling(consumer, handler):
             await asyncio.sleep(300)
-        await task
         bad = [one for one in seen if one[0] == b"bad"]
         assert [(topic, times) for _, topic, times, _ in bad] == [("t", n) for n in range(4)]
         gaps = [b[3] - a[3] for a, b in pairwise(bad)]
@@ -60,10 +58,8 @@ async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
             if message.tries == 0:
                 await message.nack(300_000)
 
-        async with consumer_of(running) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running) as consumer, handling(consumer, handler):
             await asyncio.sleep(400)
-        await task
         assert await dead_letters(running) == [b"dead"]
         assert 300 <= times[1] - times[0] < 302
 
@@ -146,13 +142,14 @@ async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_th
                 if message.tries == 0:
                     raise ValueError("once")
 
-            async with consumer_of(running, strategy=from_config(listed)) as consumer:
-                task = asyncio.create_task(consumer.run(handler))
+            async with (
+                consumer_of(running, strategy=from_config(listed)) as consumer,
+                handling(consumer, handler),
+            ):
                 await asyncio.sleep(25)
                 assert len(seen) >= tries
                 if tries == 1:
                     assert len(seen) == 1
-            await task
             told = caplog.text.count("the list of CONFIG has no queue of %RETRY%g")
             assert told == (tries == 1)
         assert len(seen) == 3  # what failed under the first list has come again, too

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from tests.conversation.conftest import config_of, producer_of, virtual_cluster
+from tests.conversation.conftest import config_of, handling, producer_of, virtual_cluster
 
 from roquet.client import (
     ConsumerConfig,
@@ -80,8 +80,7 @@ async def test_a_member_reports_its_status() -> None:
             if message.body == b"7":
                 await release.wait()
 
-        async with here.consumer() as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer() as consumer, handling(consumer, handler):
             await asyncio.sleep(35)
             info = await here.info(consumer.client_id)
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -93,8 +92,6 @@ async def test_a_member_reports_its_status() -> None:
             assert info.status_table["t"].handled > 0.5
             assert info.jstack is None
             release.set()
-            consumer.stop()
-            await running
 
 
 async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
@@ -140,8 +137,7 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(
             if len(seen) > 3 and message.body == b"later":
                 await message.nack()
 
-        async with here.consumer(kind) as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer(kind) as consumer, handling(consumer, handler):
             await asyncio.sleep(2)
             assert len(seen) == 3
             first = await here.handle(consumer.client_id, receipt.offset_message_id)
@@ -154,8 +150,6 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(
             assert again.consume_result is ConsumeResult.CR_LATER
             await asyncio.sleep(100)
             assert len(seen) == 6, "what failed directly comes not again"
-            consumer.stop()
-            await running
 
 
 async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
@@ -165,16 +159,13 @@ async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
         async def handler(message: ReceivedMessage) -> None:
             await asyncio.sleep(11)
 
-        async with here.consumer() as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer() as consumer, handling(consumer, handler):
             await asyncio.sleep(20)
             with pytest.raises(CallRefused) as refusal:
                 await here.handle(consumer.client_id, receipt.offset_message_id)
             assert refusal.value.code == ResponseCode.CONSUME_MSG_TIMEOUT
             expected = f"consumer <g> <{consumer.client_id}> Timeout: "
             assert (refusal.value.remark or "").startswith(expected)
-            consumer.stop()
-            await running
 
 
 @pytest.mark.parametrize("message_id", ["", "xyz", "7F00000100002A9F00000000000F4240"])
@@ -212,8 +203,7 @@ async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> Non
             await asyncio.sleep(0.1)
             seen.append(message.body)
 
-        async with here.consumer(ordered=ordered) as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer(ordered=ordered) as consumer, handling(consumer, handler):
             await asyncio.sleep(5)
             assert sorted(seen) == [b"%d" % n for n in range(9)]
             broker = here.running.brokers[0].broker
@@ -225,8 +215,6 @@ async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> Non
             await asyncio.sleep(1)
             assert sorted(seen[9:]) == [b"6", b"7", b"8"]
             assert len(consumer.assignment()) == 4
-            consumer.stop()
-            await running
 
 
 async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None:

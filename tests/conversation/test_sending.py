@@ -8,18 +8,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import config_of, producer_of, virtual_cluster
+from tests.conversation.conftest import config_of, producer_of, put_topic, virtual_cluster
 
 from roquet.client import Message, Producer, PullConsumer
 from roquet.client.config import ConsumerConfig
 from roquet.client.sending.selectors import KeyHash, MachineRoom
 from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import READ_WRITE
-from roquet.net.pool import ChannelPool
-from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
-from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.records.compression import Compression
 
 
@@ -27,22 +23,9 @@ from roquet.wire.records.compression import Compression
 async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster with topic t, four queues on each broker, and a producer."""
     async with virtual_cluster(brokers=brokers) as running:
-        await put_topic(running, queues=4)
+        await put_topic(running, *[4] * len(running.brokers))
         async with producer_of(running, **settings) as producer:
             yield running, producer
-
-
-async def put_topic(running: Cluster, queues: int) -> None:
-    """Topic t on every broker, made or changed."""
-    pool = ChannelPool(clock=this_loop().clock)
-    for broker in running.brokers:
-        await pool.call(
-            broker.address,
-            CreateTopic(
-                topic="t", read_queue_nums=queues, write_queue_nums=queues, perm=READ_WRITE
-            ),
-        )
-    await pool.close()
 
 
 async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[Any]]:
@@ -93,13 +76,13 @@ async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
 async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
     async with started(brokers=2) as (running, producer):
         await producer.send("t", b"x")
-        await put_topic(running, queues=1)
+        await put_topic(running, *[1] * len(running.brokers))
         places = [(await producer.send("t", b"x")).queue for _ in range(6)]
         assert {queue.queue_id for queue in places} == {0}
-        await put_topic(running, queues=4)
+        await put_topic(running, *[4] * len(running.brokers))
         await asyncio.sleep(60)
         assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
-        await put_topic(running, queues=2)
+        await put_topic(running, *[2] * len(running.brokers))
         assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
 
 
@@ -175,18 +158,6 @@ async def test_delayed_messages_are_no_part_of_a_batch() -> None:
         assert sorted(bodies) == sorted([m.body for m in messages] * 2)
 
 
-async def create(running: Cluster, topic: str, *queues: int) -> None:
-    """A topic with so many queues on each broker."""
-    pool = ChannelPool(clock=this_loop().clock)
-    for broker, count in zip(running.brokers[-len(queues) :], queues, strict=True):
-        call = CreateTopic(
-            topic=topic, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE
-        )
-        await pool.call(broker.address, call)
-    await pool.close()
-    await asyncio.sleep(1)  # the name server is told of it beside
-
-
 async def shares(producer: Producer, count: int) -> Counter[str]:
     """How many of so many sends each broker got."""
     receipts = [await producer.send("t", b"x") for _ in range(count)]
@@ -195,14 +166,14 @@ async def shares(producer: Producer, count: int) -> Counter[str]:
 
 async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
     async with virtual_cluster(brokers=2) as running:
-        await create(running, "t", 4, 2)
+        await put_topic(running, 4, 2)
         async with producer_of(running) as producer:
             assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
 
 
 async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
     async with virtual_cluster(brokers=2) as running:
-        await create(running, "t", 4, 2)
+        await put_topic(running, 4, 2)
         async with producer_of(running) as producer:
             await producer.send("t", b"x")
             await running.stop_broker(0)
@@ -211,11 +182,11 @@ async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
 
 async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
     async with virtual_cluster(brokers=2) as running:
-        await create(running, "t", 4, 2)
+        await put_topic(running, 4, 2)
         async with producer_of(running) as producer:
             await producer.send("t", b"x")
             await running.add_broker()
-            await create(running, "t", 4)
+            await put_topic(running, 4)
             await asyncio.sleep(31)
             assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
 
