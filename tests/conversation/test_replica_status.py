@@ -11,7 +11,7 @@ from roquet.admin.client import AdminClient
 from roquet.admin.replicas import problems, statuses
 from roquet.client.config import ClientConfig
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 
 async def seen(running: Group) -> list[str]:
@@ -59,16 +59,12 @@ async def test_a_controller_that_is_away_is_amiss() -> None:
 
 
 @pytest.mark.parametrize("seconds", [10, 12])
-def test_a_replica_that_is_stopped_does_not_complain_of_copies_that_it_gives_up(
+async def test_a_replica_that_is_stopped_does_not_complain_of_copies_that_it_gives_up(
     seconds: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        async with group_of_brokers() as running:
-            await running.add_replica()
-            this_loop().network.delay(300, 500)
-            await this_loop().clock.sleep(seconds * 1_000)
-            await running.stop_broker(1)
-
-    run()
+    async with group_of_brokers() as running:
+        await running.add_replica()
+        this_loop().network.delay(300, 500)
+        await this_loop().clock.sleep(seconds * 1_000)
+        await running.stop_broker(1)
     assert "no copy of" not in caplog.text

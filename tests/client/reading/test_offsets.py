@@ -13,7 +13,7 @@ from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply, QueryOffset, UpdateOffset
 from roquet.wire.codes import ResponseCode
 
@@ -59,19 +59,15 @@ async def test_the_bounds_of_a_queue() -> None:
     ],
     ids=range(6),
 )
-def test_a_new_group_begins_where_java_lets_it(
+async def test_a_new_group_begins_where_java_lets_it(
     where: ConsumeFrom, queue: MessageQueue, expected: int
 ) -> None:
-    @in_virtual_time
-    async def begun() -> int:
-        async with (
-            fake_cluster(t={"a": 1}) as cluster,
-            offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
-        ):
-            cluster.a.put(queue.topic, 0, b"x", b"y")
-            return await offsets.start_offset(queue)
-
-    assert begun() == expected
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
+    ):
+        cluster.a.put(queue.topic, 0, b"x", b"y")
+        assert await offsets.start_offset(queue) == expected
 
 
 async def test_a_group_goes_on_at_its_committed_offset() -> None:
