@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from tests.virtual_time import pytest_pycollect_makeitem  # noqa: F401 - a hook
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.connection.session import Session
@@ -351,6 +352,11 @@ class FakeCluster:
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
 
+    @property
+    def a(self) -> FakeBroker:
+        """The broker named `a`, the only one of most tests."""
+        return self.brokers["a"]
+
     async def answer_route(self, call: GetRoute, peer: Peer) -> Reply:
         if self.answer_ms:
             await asyncio.sleep(self.answer_ms / 1000)
@@ -507,7 +513,7 @@ async def consuming(
 
 def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
     """Store messages with the bodies 0, 1, 2 and so on at broker `a`."""
-    cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])
+    cluster.a.put("t", queue_id, *[b"%d" % n for n in range(count)])
 
 
 async def next_of(consumer: Consumer, timeout_ms: int | None = None) -> ReceivedMessage:

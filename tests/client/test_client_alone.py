@@ -39,9 +39,7 @@ assert not BLOCKED & set(sys.modules)
 """
 
 
-def test_it_sends_and_consumes_without_the_command_lines_packages(
-    roquet_cluster: BlockingCluster,
-) -> None:
+def test_it_works_without_the_packages_of_the_command_line(roquet_cluster: BlockingCluster) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, roquet_cluster.namesrv_addr],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},

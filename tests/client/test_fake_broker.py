@@ -33,6 +33,8 @@ from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 from roquet.wire.records.batch import encode_item
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 
@@ -95,7 +97,7 @@ def lock_body(client_id: str) -> bytes:
 @asynccontextmanager
 async def fake_broker() -> AsyncIterator[str]:
     async with fake_cluster(t={"a": 2}) as cluster:
-        yield cluster.brokers["a"].address
+        yield cluster.a.address
 
 
 @asynccontextmanager

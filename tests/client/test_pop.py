@@ -28,7 +28,7 @@ from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import BlockingCluster, Cluster
 from roquet.wire.call import Call, R
 from roquet.wire.calls.pop import Pop
@@ -66,7 +66,6 @@ def test_unsupported_settings_are_refused_at_once(settings: dict[str, Any]) -> N
         PopConsumer("127.0.0.1:1", group="g", config=ConsumerConfig(**settings))
 
 
-@in_virtual_time
 async def test_topics_come_and_go_while_it_runs() -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a", "b")
@@ -96,7 +95,6 @@ async def test_topics_come_and_go_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("tags", ["b || c", "*"])
-@in_virtual_time
 async def test_changed_tags_hold_no_message_back(tags: str) -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
@@ -112,8 +110,7 @@ async def test_changed_tags_hold_no_message_back(tags: str) -> None:
             assert [message.tag for message in messages] == ["b"] * 3
 
 
-@in_virtual_time
-async def test_messages_popped_during_a_close_go_to_others_at_once(
+async def test_what_is_popped_during_a_close_goes_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with virtual_cluster() as running:
@@ -141,7 +138,6 @@ async def test_messages_popped_during_a_close_go_to_others_at_once(
             assert passed_on.tag == "b"
 
 
-@in_virtual_time
 async def test_a_topic_that_is_created_later_is_found() -> None:
     async with virtual_cluster() as running, taker_of(running) as taker:
         await asyncio.sleep(5)
@@ -149,7 +145,6 @@ async def test_a_topic_that_is_created_later_is_found() -> None:
         assert await taker.next(5_000) is not None
 
 
-@in_virtual_time
 async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a", "b")
@@ -163,10 +158,7 @@ async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> Non
             assert message.tag == "c"
 
 
-@in_virtual_time
-async def test_a_route_that_cannot_be_read_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unreadable_route_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
         taker = taker_of(running)
@@ -183,7 +175,6 @@ async def test_a_route_that_cannot_be_read_is_asked_for_again(
             assert not faults
 
 
-@in_virtual_time
 async def test_a_paused_consumer_pops_nothing() -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
@@ -197,7 +188,6 @@ async def test_a_paused_consumer_pops_nothing() -> None:
                 taker.pause(MessageQueue("t", "broker-a", 0))
 
 
-@in_virtual_time
 async def test_the_lag_counts_messages_that_were_not_popped() -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", *"abcdef")
@@ -211,7 +201,6 @@ async def test_the_lag_counts_messages_that_were_not_popped() -> None:
             assert sum((await taker.lag()).values()) == 0
 
 
-@in_virtual_time
 async def test_the_broker_lists_it_as_a_pop_member() -> None:
     async with virtual_cluster() as running:
         await send(running.namesrv_addr, "t", "a")
@@ -223,7 +212,6 @@ async def test_the_broker_lists_it_as_a_pop_member() -> None:
             assert members.client_ids == [taker.client_id]
 
 
-@in_virtual_time
 async def test_a_stopped_consumer_releases_its_buffer_and_pops_no_more(
     monkeypatch: pytest.MonkeyPatch, created: Created
 ) -> None:

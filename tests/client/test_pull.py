@@ -15,7 +15,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.records.record import encode_properties
 
@@ -27,10 +27,9 @@ def consumer_of(address: str, **settings: Any) -> PullConsumer:
     return PullConsumer(address, group="audit", config=config_of(ConsumerConfig, **settings))
 
 
-@in_virtual_time
 async def test_a_pull_gives_messages_and_where_to_go_on() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
-        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        cluster.a.put("t", 0, b"x", b"y", b"z")
         assert await consumer.queues("t") == [QUEUE, OTHER]
         result = await consumer.pull(QUEUE, 0, 2)
         assert result.status is PullStatus.FOUND
@@ -39,12 +38,11 @@ async def test_a_pull_gives_messages_and_where_to_go_on() -> None:
         assert (result.next_offset, result.min_offset, result.max_offset) == (2, 0, 3)
 
 
-@in_virtual_time
 async def test_a_pull_ends_where_its_bodies_decompress_to_too_much() -> None:
     bomb = zlib.compress(bytes(20 * 1024 * 1024))
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for _ in range(5):
-            cluster.brokers["a"].store("t", 0, bomb, b"", 1)
+            cluster.a.store("t", 0, bomb, b"", 1)
         offsets: list[int] = []
         while (result := await consumer.pull(QUEUE, sum(offsets))).messages:
             assert {len(message.body) for message in result.messages} == {20 * 1024 * 1024}
@@ -53,17 +51,15 @@ async def test_a_pull_ends_where_its_bodies_decompress_to_too_much() -> None:
         assert offsets == [2, 2, 1]
 
 
-@in_virtual_time
 async def test_a_body_that_cannot_be_restored_is_named_by_its_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
-            cluster.brokers["a"].store("t", 0, body, b"", sys_flag)
+            cluster.a.store("t", 0, body, b"", sys_flag)
         with pytest.raises(RecordError, match="t@a:0 offset 1: body is not zlib"):
             await consumer.pull(QUEUE, 0)
         assert [m.body for m in (await consumer.pull(QUEUE, 2)).messages] == [b"z"]
 
 
-@in_virtual_time
 async def test_a_pull_of_an_unknown_queue_asks_where_it_is() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0)).status is PullStatus.NO_NEW
@@ -71,43 +67,39 @@ async def test_a_pull_of_an_unknown_queue_asks_where_it_is() -> None:
             await consumer.pull(MessageQueue("t", "zz", 0), 0)
 
 
-@in_virtual_time
 async def test_a_pull_may_wait_for_something_new() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0, wait_ms=2_000)).status is PullStatus.NO_NEW
         assert this_loop().clock.monotonic_ms() == 2_000
         pulling = asyncio.create_task(consumer.pull(QUEUE, 0, wait_ms=9_000))
         await asyncio.sleep(3)
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         assert (await pulling).messages[0].body == b"x"
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_an_expired_offset_is_reported() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        cluster.brokers["a"].begins["t", 0] = 10
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.begins["t", 0] = 10
+        cluster.a.put("t", 0, b"x")
         result = await consumer.pull(QUEUE, 3)
         assert (result.status, result.next_offset) == (PullStatus.OFFSET_ILLEGAL, 10)
 
 
-@in_virtual_time
 async def test_only_wanted_tags_are_given() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         for tag in ("Aa", "BB"):
             properties = encode_properties({"TAGS": tag})
-            cluster.brokers["a"].put("t", 0, tag.encode(), properties=properties)
+            cluster.a.put("t", 0, tag.encode(), properties=properties)
         result = await consumer.pull(QUEUE, 0, tags="BB")
         assert [m.body for m in result.messages] == [b"BB"]
         assert result.next_offset == 2
 
 
-@in_virtual_time
 async def test_bounds_times_and_progress_of_a_queue() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        cluster.brokers["a"].begins["t", 0] = 10
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.begins["t", 0] = 10
+        cluster.a.put("t", 0, b"x")
         assert await consumer.min_offset(QUEUE) == 10
         assert await consumer.max_offset(QUEUE) == 11
         assert await consumer.offset_by_time(QUEUE, 1_003) == 3
@@ -116,54 +108,47 @@ async def test_bounds_times_and_progress_of_a_queue() -> None:
         assert await consumer.committed(QUEUE) == 11
 
 
-@in_virtual_time
 async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_it_is_asked_anew() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x", b"y")
-        broker.topic_ids["t"] = "1-1"
+        cluster.a.put("t", 0, b"x", b"y")
+        cluster.a.topic_ids["t"] = "1-1"
         offset = await consumer.min_offset(QUEUE) + 1
         assert (await consumer.pull(QUEUE, offset)).status is PullStatus.FOUND
-        broker.topic_ids["t"] = "2-2"
+        cluster.a.topic_ids["t"] = "2-2"
         with pytest.raises(CallRefused):
             await consumer.pull(QUEUE, offset)
         await consumer.commit(QUEUE, offset)
-        assert broker.commits[-1].topic_id == "1-1", "the broker refuses it, too"
+        assert cluster.a.commits[-1].topic_id == "1-1", "the broker refuses it, too"
         assert (await consumer.pull(QUEUE, await consumer.min_offset(QUEUE))).messages
 
 
-@in_virtual_time
 async def test_assigned_queues_are_read_from_the_progress_on() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x", b"y", b"z")
-        broker.put("t", 1, b"q")
-        broker.committed["audit", "t", 0] = 1
-        broker.committed["audit", "t", 1] = 0
+        cluster.a.put("t", 0, b"x", b"y", b"z")
+        cluster.a.put("t", 1, b"q")
+        cluster.a.committed["audit", "t", 0] = 1
+        cluster.a.committed["audit", "t", 1] = 0
         await consumer.assign([QUEUE, OTHER])
         assert consumer.assignment() == [QUEUE, OTHER]
         assert sorted(m.body for m in await consumer.fetch(3)) == [b"q", b"y", b"z"]
 
 
-@in_virtual_time
 async def test_offsets_are_committed_only_on_commit() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x", b"y")
-        broker.committed["audit", "t", 0] = 0
+        cluster.a.put("t", 0, b"x", b"y")
+        cluster.a.committed["audit", "t", 0] = 0
         await consumer.assign([QUEUE])
         first, _ = await consumer.fetch(2)
         await first.ack()
         await asyncio.sleep(60)
-        assert broker.committed["audit", "t", 0] == 0
+        assert cluster.a.committed["audit", "t", 0] == 0
         await consumer.commit()
-        assert broker.committed["audit", "t", 0] == 1
+        assert cluster.a.committed["audit", "t", 0] == 1
 
 
-@in_virtual_time
 async def test_a_seek_goes_anywhere() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(9)])
+        cluster.a.put("t", 0, *[b"%d" % n for n in range(9)])
         await consumer.assign([QUEUE])
         for offset in (7, 2, 8):
             consumer.seek(QUEUE, offset)
@@ -171,7 +156,6 @@ async def test_a_seek_goes_anywhere() -> None:
             assert message.queue_offset == offset
 
 
-@in_virtual_time
 async def test_another_assignment_takes_the_place_of_the_first() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
@@ -183,17 +167,15 @@ async def test_another_assignment_takes_the_place_of_the_first() -> None:
             await consumer.commit(QUEUE)
 
 
-@in_virtual_time
 async def test_brokers_know_its_subscriptions() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])
         await asyncio.sleep(2)
-        (data,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+        (data,) = cluster.a.heartbeats[-1].consumer_data_set
         assert (data.group_name, data.consume_type) == ("audit", ConsumeType.CONSUME_ACTIVELY)
         assert [s.topic for s in data.subscription_data_set] == ["t"]
 
 
-@in_virtual_time
 async def test_a_topic_that_was_just_made_is_waited_for() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         asking = asyncio.create_task(consumer.queues("new"))
@@ -202,7 +184,6 @@ async def test_a_topic_that_was_just_made_is_waited_for() -> None:
         assert await asking == [MessageQueue("new", "a", 0)]
 
 
-@in_virtual_time
 async def test_an_unknown_topic_has_no_queues() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
         assert await consumer.queues("other") == []
@@ -211,42 +192,35 @@ async def test_an_unknown_topic_has_no_queues() -> None:
             await consumer.queues("a b")
 
 
-@in_virtual_time
-async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
-    created: Created,
-) -> None:
+async def test_a_poll_returns_waiting_messages_and_settles_the_last_poll(created: Created) -> None:
     assigned = created(AssignedQueues)
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster.address) as consumer:
-        broker = cluster.brokers["a"]
-        broker.committed["audit", "t", 0] = 0
+        cluster.a.committed["audit", "t", 0] = 0
         await consumer.assign([QUEUE])
         assert await consumer.poll(timeout_ms=500) == []
-        broker.put("t", 0, *[b"%d" % n for n in range(12)])
+        cluster.a.put("t", 0, *[b"%d" % n for n in range(12)])
         assert [m.body for m in await consumer.poll()] == [b"%d" % n for n in range(10)]
         assert assigned[0].reader(QUEUE).window.committable == 0
         last = await consumer.poll()
         assert [m.body for m in last] == [b"10", b"11"]
         assert assigned[0].reader(QUEUE).window.committable == 10
         await consumer.commit()
-        assert broker.committed["audit", "t", 0] == 12
+        assert cluster.a.committed["audit", "t", 0] == 12
 
 
-@in_virtual_time
 async def test_auto_commit_saves_offsets_periodically() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         async with consumer_of(cluster.address, auto_commit=True) as consumer:
-            broker = cluster.brokers["a"]
-            broker.committed["audit", "t", 0] = 0
-            broker.put("t", 0, b"x", b"y")
+            cluster.a.committed["audit", "t", 0] = 0
+            cluster.a.put("t", 0, b"x", b"y")
             await consumer.assign([QUEUE])
             await consumer.poll(1)
             await consumer.poll(1)
             await asyncio.sleep(21)
-            assert broker.committed["audit", "t", 0] == 1
-        assert broker.committed["audit", "t", 0] == 1  # the last poll may not have been handled
+            assert cluster.a.committed["audit", "t", 0] == 1
+        assert cluster.a.committed["audit", "t", 0] == 1  # the last poll may not have been handled
 
 
-@in_virtual_time
 async def test_members_that_subscribe_share_a_topic() -> None:
     async with (
         fake_cluster(t={"a": 2}, u={"a": 1}) as cluster,
@@ -265,7 +239,6 @@ async def test_members_that_subscribe_share_a_topic() -> None:
         assert second.assignment() == []
 
 
-@in_virtual_time
 async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[tuple[str, Any]] = []
@@ -276,12 +249,11 @@ async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues() -
             await consumer.subscribe("t")
             await asyncio.sleep(2)
             assert heard == [("came", (QUEUE, OTHER))]
-            (said,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+            (said,) = cluster.a.heartbeats[-1].consumer_data_set
             assert said.strategy == "AVG"
         assert heard[1:] == [("went", (QUEUE, OTHER))]
 
 
-@in_virtual_time
 async def test_assigned_by_hand_means_no_group_assignment() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         heard: list[object] = []
@@ -290,12 +262,11 @@ async def test_assigned_by_hand_means_no_group_assignment() -> None:
         async with consumer:
             await consumer.assign([QUEUE])
             await asyncio.sleep(1)
-            (said,) = cluster.brokers["a"].heartbeats[-1].consumer_data_set
+            (said,) = cluster.a.heartbeats[-1].consumer_data_set
             assert said.strategy is None
         assert heard == []
 
 
-@in_virtual_time
 async def test_a_commit_of_all_skips_queues_revoked_meanwhile(created: Created) -> None:
     assigned = created(AssignedQueues)
     async with fake_cluster(t={"a": 2}) as cluster:
@@ -303,22 +274,21 @@ async def test_a_commit_of_all_skips_queues_revoked_meanwhile(created: Created) 
         async with consumer_of(cluster.address, **config) as first:
             await first.subscribe("t")
             for number in (0, 1):
-                cluster.brokers["a"].put("t", number, b"x")
+                cluster.a.put("t", number, b"x")
             await asyncio.sleep(2)
             assert len(await first.poll()) == 2
-            update = cluster.brokers["a"].update_offset
+            update = cluster.a.update_offset
 
             def slowly(call: UpdateOffset, peer: Peer) -> None:
                 update(call, peer)
                 if call.queue_id == 0:  # another member takes a queue
                     assigned[0].drop([OTHER])
 
-            cluster.brokers["a"].handlers[UpdateOffset] = slowly
+            cluster.a.handlers[UpdateOffset] = slowly
             await first.commit()
-            assert cluster.brokers["a"].committed == {("audit", "t", 0): 1}
+            assert cluster.a.committed == {("audit", "t", 0): 1}
 
 
-@in_virtual_time
 async def test_a_consumer_with_assigned_queues_cannot_subscribe() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, consumer_of(cluster.address) as consumer:
         await consumer.assign([QUEUE])

@@ -20,6 +20,8 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.records.record import pack
 
+pytestmark = pytest.mark.real_time
+
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
@@ -53,9 +55,7 @@ async def answered(check: Callable[[StoredMessage], Any], **fields: Any) -> list
     ("state", "number"),
     [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12), (TransactionState.UNKNOWN, 0)],
 )
-async def test_the_answer_repeats_what_the_broker_wants_to_know(
-    state: TransactionState, number: int
-) -> None:
+async def test_the_answer_repeats_what_a_broker_asks(state: TransactionState, number: int) -> None:
     seen: list[StoredMessage] = []
 
     async def check(message: StoredMessage) -> TransactionState:
@@ -103,9 +103,7 @@ async def test_a_check_that_raises_has_not_answered(caplog: pytest.LogCaptureFix
     assert "which order?" in caplog.text
 
 
-async def test_questions_for_others_and_damaged_ones_are_not_answered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_questions_for_others_are_not_answered(caplog: pytest.LogCaptureFixture) -> None:
     def check(_: StoredMessage) -> TransactionState:
         raise AssertionError
 
@@ -144,9 +142,7 @@ async def test_only_so_many_are_answered_at_one_time_and_only_so_many_wait(
 
 
 @in_virtual_time
-async def test_checks_that_hang_do_not_keep_others_from_being_made(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_checks_that_hang_do_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
     hanging = iter([True] * transaction_check.CONCURRENT_CHECKS_MAX)
 
     async def check(_: StoredMessage) -> TransactionState:

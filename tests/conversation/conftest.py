@@ -1,10 +1,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
 from random import Random
 from typing import Any, Self, TypeVar
 
 import pytest
+from tests.virtual_time import pytest_pycollect_makeitem  # noqa: F401 - a hook
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -20,13 +22,16 @@ from roquet.client import (
     ReceivedMessage,
 )
 from roquet.client.consumer import Consumer
+from roquet.client.reading.handler_pool import AsyncMessageHandler
 from roquet.model.subscription import ALL
+from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Router
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.call import Call
+from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.send import Send
 from roquet.wire.records.record import Record, decode_many
@@ -94,6 +99,15 @@ async def next_of(consumer: Consumer, timeout_ms: int = 60_000) -> ReceivedMessa
     message = await consumer.next(timeout_ms)
     assert isinstance(message, ReceivedMessage)
     return message
+
+
+@asynccontextmanager
+async def handling(consumer: Consumer, handler: AsyncMessageHandler) -> AsyncIterator[None]:
+    """Run a handler until the end of the block, and until its last call has ended."""
+    task = asyncio.create_task(consumer.run(handler))
+    yield
+    consumer.stop()
+    await task
 
 
 class Member:
@@ -201,6 +215,16 @@ def send_of(body: bytes, queue_id: int = 0, **fields: Any) -> Send:
     """A send to topic `flights`."""
     given = {"topic": "flights", "born_timestamp": 1_700_000_000_000, **fields}
     return Send(producer_group="pg", queue_id=queue_id, body=body, **given)
+
+
+async def put_topic(running: Cluster, *queues: int, topic: str = "t") -> None:
+    """A topic with so many queues on each of the last brokers, made or changed."""
+    for broker, number in zip(running.brokers[-len(queues) :], queues, strict=True):
+        call = CreateTopic(
+            topic=topic, read_queue_nums=number, write_queue_nums=number, perm=READ_WRITE
+        )
+        await ask(broker, call)
+    await asyncio.sleep(1)  # the name server is told of it beside
 
 
 def pull_of(offset: int, queue_id: int = 0, **fields: Any) -> Pull:

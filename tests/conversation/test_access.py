@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from tests.conversation.conftest import SMALL, broker_of, next_of, pull_of, virtual_cluster
 
@@ -44,6 +45,7 @@ from roquet.wire.calls.access import (
 from roquet.wire.calls.access import PolicyEntryInfo as Entry
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBack
@@ -51,7 +53,10 @@ from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode
 from roquet.wire.fastjson import codec
+from roquet.wire.proxy_protocol import SIGNATURE
 from roquet.wire.signing import Credentials, Signer
+
+pytestmark = pytest.mark.real_time
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "auth"
 
@@ -276,18 +281,14 @@ async def test_every_code_is_refused_to_strangers(secured: BrokerServer) -> None
     await client.close()
 
 
-async def test_a_normal_user_without_policies_may_do_nothing_with_resources(
-    secured: BrokerServer,
-) -> None:
+async def test_a_user_without_policies_may_do_nothing_with_resources(secured: BrokerServer) -> None:
     bob = await make_user(secured, "bob")
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     assert "Topic:orders" in await refusal(secured, bob, send)
     assert "Cluster:DefaultCluster" in await refusal(secured, bob, GetSettings())
 
 
-async def test_nobody_reads_a_message_by_its_position_or_by_sending_it_back(
-    secured: BrokerServer,
-) -> None:
+async def test_nobody_reads_a_message_by_position_or_a_send_back(secured: BrokerServer) -> None:
     send = Send(producer_group="pg", topic="secret", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)
     spy = await make_user(secured, "spy", allow("Topic:own", "All"), allow("Group:own", "All"))
@@ -354,9 +355,7 @@ async def test_nobody_takes_the_replies_of_another_users_client(secured: BrokerS
     await own.close()
 
 
-async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
-    secured: BrokerServer,
-) -> None:
+async def test_a_waiting_pull_gets_nothing_once_its_user_is_disabled(secured: BrokerServer) -> None:
     bob = await make_user(secured, "bob", allow("Topic:orders", "All"), allow("Group:g", "Sub"))
     send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
     await call_as(secured, ROOT, send)
@@ -536,3 +535,33 @@ async def test_a_replica_follows_its_master_as_the_inner_user() -> None:
         assert replica.broker.tables.topics.get("orders") is not None
         assert replica.broker.log.store.end_position > 0
         assert await refusal(replica, bob, GetSettings()) == "User:bob is not found."
+
+
+ASK = MaxOffset(topic="TBW102", queue_id=0)
+
+
+async def answered(server: BrokerServer, user: Credentials, header: bytes) -> Command:
+    """The answer to a signed request behind a PROXY header."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(header + Signer(user).encode_call(ASK, opaque=1))
+    (size,) = struct.unpack(">I", await reader.readexactly(4))
+    reply = decode(await reader.readexactly(size))
+    writer.close()
+    return reply
+
+
+@pytest.mark.real_time
+async def test_policies_on_addresses_go_by_the_client_behind_the_balancer() -> None:
+    async with broker_of(**SECURED, proxy_protocol_from=("127.0.0.1",)) as server:
+        entry = msgspec.structs.replace(allow("Topic:TBW102", "Get"), source_ips=["192.0.2.0/24"])
+        ann = await make_user(server, "ann", entry)
+        inside, outside = (
+            b"PROXY TCP4 %s 10.0.0.1 56324 10911\r\n" % ip for ip in (b"192.0.2.7", b"198.51.100.7")
+        )
+        binary = SIGNATURE + b"\x21\x11\0\x0c" + bytes([192, 0, 2, 8, 10, 0, 0, 1, 0, 7, 0, 9])
+        for header in (inside, binary):
+            assert (await answered(server, ann, header)).code == ResponseCode.SUCCESS
+        for header, ip in ((outside, "198.51.100.7"), (b"", "127.0.0.1")):
+            reply = await answered(server, ann, header)
+            assert reply.code == ResponseCode.NO_PERMISSION
+            assert f"from {ip}" in (reply.remark or "")

@@ -15,7 +15,7 @@ from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
 from roquet.net.clock import Clock
 from roquet.net.router import Peer, Router
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.bodies import AssignmentQuery, LockBody, LockedQueues, QueueAssignments
@@ -127,7 +127,6 @@ async def shares(members: list[Member], strategy: str) -> list[set[MessageQueue]
     return [share for share, _ in found]
 
 
-@in_virtual_time
 async def test_a_group_is_divided_over_the_queues_of_all_brokers() -> None:
     async with orders(4, 4) as running:
         members = [await Member.of(running.brokers[0], f"c{n}") for n in range(3)]
@@ -146,7 +145,6 @@ async def test_a_group_is_divided_over_the_queues_of_all_brokers() -> None:
         assert all(early <= late for early, late in zip(after[1:], rest, strict=True))
 
 
-@in_virtual_time
 async def test_only_the_first_broker_by_name_decides() -> None:
     async with orders(2, 2) as running:
         member = await Member.of(running.brokers[1], "c0")
@@ -155,7 +153,6 @@ async def test_only_the_first_broker_by_name_decides() -> None:
         assert refused.value.code == ResponseCode.NOT_LEADER_FOR_QUEUE
 
 
-@in_virtual_time
 async def test_new_queues_are_assigned_and_all_members_are_notified() -> None:
     async with orders(2) as running:
         members = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
@@ -170,7 +167,6 @@ async def test_new_queues_are_assigned_and_all_members_are_notified() -> None:
         assert list(map(len, after)) == [2, 2]
 
 
-@in_virtual_time
 async def test_lag_on_another_broker_counts_for_the_assignment() -> None:
     async with orders(1, 1) as running:
         await fill(running.brokers[0], 3, 40)
@@ -180,7 +176,6 @@ async def test_lag_on_another_broker_counts_for_the_assignment() -> None:
         assert sorted(map(len, found)) == [1, 3], "forty in each of three queues, 200 in one"
 
 
-@in_virtual_time
 async def test_a_broker_that_does_not_report_lag_delays_no_assignment() -> None:
     async with orders(2, 2) as running:
         members = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
@@ -190,7 +185,6 @@ async def test_a_broker_that_does_not_report_lag_delays_no_assignment() -> None:
         assert this_loop().clock.monotonic_ms() - began_ms < 1_000
 
 
-@in_virtual_time
 async def test_the_first_strategy_is_used_while_members_differ() -> None:
     async with orders(4) as running:
         first, second = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
@@ -203,7 +197,6 @@ async def test_the_first_strategy_is_used_while_members_differ() -> None:
         assert later == number + 1
 
 
-@in_virtual_time
 async def test_the_taker_reads_on_where_the_loser_stopped() -> None:
     async with orders(1, messages=9) as running:
         loser = await Member.of(running.brokers[0], "c0")
@@ -219,7 +212,6 @@ async def test_the_taker_reads_on_where_the_loser_stopped() -> None:
         assert 300 <= took_ms < 320
 
 
-@in_virtual_time
 async def test_the_taker_waits_a_second_for_all_its_queues_and_no_more() -> None:
     async with orders(3, messages=9) as running:
         loser = await Member.of(running.brokers[0], "c0")
@@ -230,7 +222,6 @@ async def test_the_taker_waits_a_second_for_all_its_queues_and_no_more() -> None
         assert 1_000 <= sum(took) < 1_050
 
 
-@in_virtual_time
 async def test_a_new_owner_does_not_wait_if_no_commit_can_come() -> None:
     async with orders(4, messages=2) as running:
         first = await Member.of(running.brokers[0], "c0")
@@ -248,7 +239,6 @@ async def test_a_new_owner_does_not_wait_if_no_commit_can_come() -> None:
         assert max(waits) < 20
 
 
-@in_virtual_time
 async def test_a_loser_that_dies_is_waited_for_no_longer() -> None:
     async with orders(1, messages=9) as running:
         loser = await Member.of(running.brokers[0], "c0")
@@ -260,7 +250,6 @@ async def test_a_loser_that_dies_is_waited_for_no_longer() -> None:
         assert (await taking)[1] < 150
 
 
-@in_virtual_time
 async def test_a_broker_that_stops_lets_takers_go() -> None:
     async with orders(1, messages=9) as running:
         loser = await Member.of(running.brokers[0], "c0")
@@ -272,7 +261,6 @@ async def test_a_broker_that_stops_lets_takers_go() -> None:
         assert (await taking)[1] < 200
 
 
-@in_virtual_time
 async def test_locks_of_a_killed_member_are_free_at_once() -> None:
     async with orders(1) as running:
         queue = MessageQueue("orders", "broker-a", 0)

@@ -12,6 +12,8 @@ from roquet.broker.app import BrokerServer
 from roquet.rules.retention import DiskUsage
 from roquet.wire.codes import ResponseCode
 
+pytestmark = pytest.mark.real_time
+
 
 def frame(code: int, body: bytes = b"", *, opaque: int = 1, **fields: Any) -> bytes:
     """A request as any client might write it."""
@@ -166,7 +168,7 @@ async def test_a_malformed_frame_ends_only_its_connection(
     await still_serves(raw)
 
 
-async def test_a_connection_closed_within_a_frame_affects_no_other(
+async def test_a_close_within_a_frame_affects_no_other(
     server: BrokerServer, raw: RawConnection
 ) -> None:
     for cut in (3, 20, 150):

@@ -11,7 +11,6 @@ from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.errors import UsageError
 from roquet.model.subscription import MessageModel
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 
 
@@ -21,7 +20,6 @@ def member_of(running: Cluster, folder: Path, **settings: Any) -> PushConsumer:
     )
 
 
-@in_virtual_time
 async def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
     async with virtual_cluster() as running:
         await send(running, b"a", b"b")
@@ -39,27 +37,23 @@ async def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_pa
             assert [m.body for m in await one.fetch(3, 20_000)] == [b"c"]
 
 
-def test_failures_are_dropped_and_a_second_member_needs_a_name(
+async def test_failures_are_dropped_and_a_second_member_needs_a_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def failing() -> None:
-        async with virtual_cluster() as running:
-            await send(running, b"a", b"b")
-            calls: list[bytes] = []
+    async with virtual_cluster() as running:
+        await send(running, b"a", b"b")
+        calls: list[bytes] = []
 
-            async def handler(message: ReceivedMessage) -> None:
-                calls.append(message.body)
-                raise ValueError("never")
+        async def handler(message: ReceivedMessage) -> None:
+            calls.append(message.body)
+            raise ValueError("never")
 
-            async with member_of(running, tmp_path) as consumer:
-                with pytest.raises(UsageError, match="an `instance` of its own"):
-                    await member_of(running, tmp_path).start()
-                task = asyncio.create_task(consumer.run(handler))
-                await asyncio.sleep(100)
-                assert set((await consumer.lag()).values()) == {0}
-            await task
-            assert sorted(calls) == [b"a", b"b"]
-
-    failing()
+        async with member_of(running, tmp_path) as consumer:
+            with pytest.raises(UsageError, match="an `instance` of its own"):
+                await member_of(running, tmp_path).start()
+            task = asyncio.create_task(consumer.run(handler))
+            await asyncio.sleep(100)
+            assert set((await consumer.lag()).values()) == {0}
+        await task
+        assert sorted(calls) == [b"a", b"b"]
     assert caplog.text.count("is dropped") == 2

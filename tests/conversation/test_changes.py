@@ -11,6 +11,7 @@ from tests.conversation.conftest import (
     Connect,
     ask,
     consumer_of,
+    handling,
     producer_of,
     pull_of,
     virtual_cluster,
@@ -24,7 +25,6 @@ from roquet.model.errors import CallRefused, RoquetError
 from roquet.model.topic import READ_WRITE
 from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.offset_reset import ResetOffset
@@ -50,7 +50,6 @@ async def resize(running: Cluster, *, reads: int, writes: int) -> None:
 # -- offsets -------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_running_group_is_reset_to_the_beginning() -> None:
     async with virtual_cluster() as running:
         async with producer_of(running) as producer:
@@ -60,8 +59,7 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
         async def handler(message: ReceivedMessage) -> None:
             seen[message.body] += 1
 
-        async with consumer_of(running) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running) as consumer, handling(consumer, handler):
             await asyncio.sleep(30)
             assert set(seen.values()) == {1}
             reply = await ask(running.brokers[0], ResetOffset(group="g", topic="t", timestamp=0))
@@ -69,13 +67,11 @@ async def test_a_running_group_is_reset_to_the_beginning() -> None:
             await asyncio.sleep(60)
             assert len(seen) == 20
             assert set(seen.values()) == {2}
-        await task
         broker = running.brokers[0].broker
         found = [broker.tables.offsets.get("g", "t", n) or 0 for n in range(8)]
         assert found == [broker.log.store.bounds("t", n)[1] for n in range(8)]
 
 
-@in_virtual_time
 async def test_a_running_group_is_reset_to_the_end() -> None:
     async with virtual_cluster() as running:
         seen = list[bytes]()
@@ -100,7 +96,6 @@ async def test_a_running_group_is_reset_to_the_end() -> None:
         assert kept == ends
 
 
-@in_virtual_time
 async def test_a_group_is_reset_while_handlers_run() -> None:
     async with virtual_cluster() as running:
         seen: Counter[bytes] = Counter()
@@ -128,7 +123,6 @@ async def test_a_group_is_reset_while_handlers_run() -> None:
 # -- queues --------------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> None:
     async with virtual_cluster() as running:
         await resize(running, reads=8, writes=8)
@@ -166,7 +160,6 @@ async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> 
 # -- a topic deleted -----------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
     async with virtual_cluster() as running:
         kept, seen, failures = list[bytes](), Counter[bytes](), list[RoquetError]()
@@ -212,6 +205,7 @@ POP = Pop(
 )  # fmt: skip
 
 
+@pytest.mark.real_time
 async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(connect: Connect) -> None:
     config = BrokerConfig(**SMALL, store_dir=Path("/data"))
     files = MemoryFiles()
@@ -250,6 +244,7 @@ def fields(call: Send) -> dict[str, Any]:
 # -- settings ------------------------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 async def test_changed_settings_are_in_the_brokers_file(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# a broker of ours\nbrokerPermission = 6\n")
@@ -270,6 +265,7 @@ class EmptyRequest(Call[Reply], frozen=True, kw_only=True):
     """A request without a field; each test sets its code."""
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     "code",
     [

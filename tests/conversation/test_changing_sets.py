@@ -8,7 +8,6 @@ from tests.conversation.failover_group import CONTROLLER, Group, group
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.controller.state_store.interface import ControllerIdentity
 from roquet.store.store import Store
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.codes import ResponseCode
 
 CAUGHT_UP_MS = 15_000
@@ -66,7 +65,6 @@ async def lose_power(running: Group, number: int) -> None:
     await running.settled(2)
 
 
-@in_virtual_time
 async def test_who_joins_while_another_leaves_has_what_is_acknowledged_in_between() -> None:
     async with group() as running:
         assert await running.settled(3) == 1
@@ -98,7 +96,6 @@ async def test_who_joins_while_another_leaves_has_what_is_acknowledged_in_betwee
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_that_loses_its_power_once_it_is_alone_lacks_nothing() -> None:
     """A flush covers what is in the log as it begins, and 2 acknowledges one more message."""
     async with group(2, flush_interval=60_000) as running:

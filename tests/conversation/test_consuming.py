@@ -7,11 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import consumer_of, puller_of, send, virtual_cluster
+from tests.conversation.conftest import consumer_of, handling, puller_of, send, virtual_cluster
 
 from roquet.client import MessageQueue, ReceivedMessage
 from roquet.rules.allocate import from_config
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 
 Handler = Callable[[ReceivedMessage], Any]
@@ -25,7 +24,6 @@ async def dead_letters(running: Cluster) -> list[bytes]:
         return found
 
 
-@in_virtual_time
 async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
     async with virtual_cluster(brokers=2) as running:
         await send(running, b"good", b"bad")
@@ -37,10 +35,8 @@ async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
             if message.body == b"bad":
                 raise ValueError("always")
 
-        async with consumer_of(running, retries_max=3) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running, retries_max=3) as consumer, handling(consumer, handler):
             await asyncio.sleep(300)
-        await task
         bad = [one for one in seen if one[0] == b"bad"]
         assert [(topic, times) for _, topic, times, _ in bad] == [("t", n) for n in range(4)]
         gaps = [b[3] - a[3] for a, b in pairwise(bad)]
@@ -49,7 +45,6 @@ async def test_a_message_that_always_fails_ends_with_the_dead_letters() -> None:
         assert await dead_letters(running) == [b"bad"]
 
 
-@in_virtual_time
 async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
     async with virtual_cluster() as running:
         await send(running, b"late", b"dead")
@@ -63,15 +58,12 @@ async def test_a_message_may_be_given_up_or_put_off_by_its_handler() -> None:
             if message.tries == 0:
                 await message.nack(300_000)
 
-        async with consumer_of(running) as consumer:
-            task = asyncio.create_task(consumer.run(handler))
+        async with consumer_of(running) as consumer, handling(consumer, handler):
             await asyncio.sleep(400)
-        await task
         assert await dead_letters(running) == [b"dead"]
         assert 300 <= times[1] - times[0] < 302
 
 
-@in_virtual_time
 async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> None:
     async with virtual_cluster() as running:
         await send(running, b"x")
@@ -98,7 +90,6 @@ async def test_a_handler_that_hangs_leaves_its_message_to_another_member() -> No
         await asyncio.wait(tasks)
 
 
-@in_virtual_time
 async def test_tags_may_be_changed_while_it_runs() -> None:
     async with virtual_cluster() as running:
         await send(running, b"a", tag="A")
@@ -112,7 +103,6 @@ async def test_tags_may_be_changed_while_it_runs() -> None:
             assert [m.body for m in await consumer.fetch(2, 5_000)] == [b"b"]
 
 
-@in_virtual_time
 async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> None:
     for strategy in ("STICKY", "LAG_WEIGHTED", "AVG_BY_CIRCLE", "CONSISTENT_HASH"):
         async with virtual_cluster(brokers=2) as running:
@@ -136,7 +126,6 @@ async def test_members_with_a_strategy_of_the_brokers_share_every_queue() -> Non
                 await member.close()
 
 
-@in_virtual_time
 async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_the_retry_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -153,19 +142,19 @@ async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_th
                 if message.tries == 0:
                     raise ValueError("once")
 
-            async with consumer_of(running, strategy=from_config(listed)) as consumer:
-                task = asyncio.create_task(consumer.run(handler))
+            async with (
+                consumer_of(running, strategy=from_config(listed)) as consumer,
+                handling(consumer, handler),
+            ):
                 await asyncio.sleep(25)
                 assert len(seen) >= tries
                 if tries == 1:
                     assert len(seen) == 1
-            await task
             told = caplog.text.count("the list of CONFIG has no queue of %RETRY%g")
             assert told == (tries == 1)
         assert len(seen) == 3  # what failed under the first list has come again, too
 
 
-@in_virtual_time
 async def test_a_custom_strategy_assigns_a_topic_to_one_member() -> None:
     def pinned(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         return {members[-1]: queues}

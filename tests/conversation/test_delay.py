@@ -12,7 +12,7 @@ from tests.unpacking import unpack
 from roquet.broker.app import BrokerServer
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.send import SendReply
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import decode_many
@@ -36,7 +36,6 @@ def bodies(server: BrokerServer, queue_id: int = 0) -> list[bytes]:
     return [record.body for record in held(server, queue_id=queue_id)]
 
 
-@in_virtual_time
 async def test_every_level_waits_as_long_as_it_says() -> None:
     async with started(message_delay_levels=QUICK) as server:
         begun = this_loop().clock.now_ms()
@@ -49,7 +48,6 @@ async def test_every_level_waits_as_long_as_it_says() -> None:
         assert all(0 <= a - b < 100 for a, b in zip(waited, QUICK, strict=True))
 
 
-@in_virtual_time
 async def test_levels_above_the_highest_are_the_highest() -> None:
     async with started(message_delay_levels=QUICK) as server:
         await send(server, b"99", 99)
@@ -62,7 +60,6 @@ async def test_levels_above_the_highest_are_the_highest() -> None:
         assert bodies(server) == [b"none", b"zero", b"99"]
 
 
-@in_virtual_time
 async def test_an_operator_sets_other_levels() -> None:
     async with started(message_delay_levels=(200, 60_000)) as server:
         await send(server, b"soon", 1)
@@ -73,7 +70,6 @@ async def test_an_operator_sets_other_levels() -> None:
         assert bodies(server) == [b"soon", b"later"]
 
 
-@in_virtual_time
 async def test_many_of_a_level_keep_their_order_and_their_time() -> None:
     async with started() as server:
         for number in range(300):
@@ -86,7 +82,6 @@ async def test_many_of_a_level_keep_their_order_and_their_time() -> None:
         assert 0 <= min(late) <= max(late) < 100
 
 
-@in_virtual_time
 async def test_a_consumer_that_waits_is_woken() -> None:
     async with started() as server:
         await send(server, b"first", 0)
@@ -99,10 +94,7 @@ async def test_a_consumer_that_waits_is_woken() -> None:
 
 
 @pytest.mark.parametrize("stop_s", [0.5, 15])
-@in_virtual_time
-async def test_delayed_messages_are_delivered_after_a_restart(
-    stop_s: float, tmp_path: Path
-) -> None:
+async def test_delayed_messages_are_delivered_after_restarts(stop_s: float, tmp_path: Path) -> None:
     begun = this_loop().clock.now_ms()
     async with started(store_dir=tmp_path) as server:
         for number in range(5):
@@ -118,7 +110,6 @@ async def test_delayed_messages_are_delivered_after_a_restart(
     assert (tmp_path / "config" / "delayOffset.json").exists()
 
 
-@in_virtual_time
 async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
@@ -139,7 +130,6 @@ async def test_a_kill_in_the_middle_loses_nothing() -> None:
             assert all(found.count(body) <= 2 for body in sent)
 
 
-@in_virtual_time
 async def test_progress_is_saved_while_it_runs() -> None:
     files = MemoryFiles()
     async with started(store_dir=HELD, files=files) as server:
@@ -151,7 +141,6 @@ async def test_progress_is_saved_while_it_runs() -> None:
         assert bodies(server) == [b"once"]
 
 
-@in_virtual_time
 async def test_delayed_messages_are_durable_before_they_are_acknowledged(tmp_path: Path) -> None:
     async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await send(server, b"one", 1)
@@ -162,7 +151,6 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(tmp_pat
 
 
 @pytest.mark.parametrize(("version", "waiting"), [("5.5.0", 3), ("4.9.7", 3)])
-@in_virtual_time
 async def test_delayed_messages_of_an_apache_directory_are_delivered(
     version: str, waiting: int, tmp_path: Path
 ) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 from msgspec.structs import replace
 from tests.conversation.failover_group import Group, group
 
-from roquet.testing.clock import in_virtual_time
-
 
 def break_disk(running: Group, number: int) -> None:
     """Let each flush of a broker fail from now on."""
@@ -24,7 +22,6 @@ def is_flushed(running: Group, number: int) -> bool:
     return store.flushed_position == store.raw.end
 
 
-@in_virtual_time
 async def test_a_master_whose_disk_fails_is_replaced_and_nothing_is_lost() -> None:
     async with group() as running:
         assert await running.settled(3) == 1
@@ -39,7 +36,6 @@ async def test_a_master_whose_disk_fails_is_replaced_and_nothing_is_lost() -> No
         assert 1 not in running.members()
 
 
-@in_virtual_time
 async def test_a_master_whose_disk_fails_while_it_is_alone_waits_for_a_member() -> None:
     async with group(2, min_in_sync_replicas=1) as running:
         assert await running.settled(2) == 1
@@ -57,7 +53,6 @@ async def test_a_master_whose_disk_fails_while_it_is_alone_waits_for_a_member() 
         running.check()
 
 
-@in_virtual_time
 async def test_a_member_whose_disk_fails_is_no_candidate_even_after_a_restart() -> None:
     async with group(2) as running:
         assert await running.settled(2) == 1
@@ -80,7 +75,6 @@ async def test_a_member_whose_disk_fails_is_no_candidate_even_after_a_restart() 
         running.check()
 
 
-@in_virtual_time
 async def test_a_master_whose_disk_is_full_leads_on_and_takes_messages_once_there_is_room() -> None:
     async with group(free_min=1_000) as running:
         assert await running.settled(3) == 1

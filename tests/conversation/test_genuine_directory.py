@@ -18,6 +18,8 @@ from roquet.wire.calls.offset import QueryOffset
 from roquet.wire.calls.send import Send
 from roquet.wire.records.record import decode_many
 
+pytestmark = pytest.mark.real_time
+
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 LARGE = ("timerlog", "timerwheel")
 """Sparse files of the genuine timer, which are not read here."""

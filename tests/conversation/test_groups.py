@@ -11,7 +11,7 @@ from typing import Any
 from tests.conversation.conftest import Member, producer_of, remote_cluster
 
 from roquet.client import Message, Producer, ReceivedMessage
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from simulation.hosts import Hosts
 
@@ -37,7 +37,6 @@ def bodies(messages: Sequence[Message]) -> set[bytes]:
     return {message.body for message in messages}
 
 
-@in_virtual_time
 async def test_eight_queues_are_rebalanced_when_a_member_joins_and_one_is_killed() -> None:
     hosts = Hosts(this_loop())
     async with started() as (running, producer):
@@ -63,7 +62,6 @@ async def test_eight_queues_are_rebalanced_when_a_member_joins_and_one_is_killed
             await member.close()
 
 
-@in_virtual_time
 async def test_a_member_that_closes_causes_no_duplicates() -> None:
     async with started() as (running, producer):
         sent = numbered(400)
@@ -79,7 +77,6 @@ async def test_a_member_that_closes_causes_no_duplicates() -> None:
         await second.close()
 
 
-@in_virtual_time
 async def test_one_running_member_keeps_the_order_of_each_key() -> None:
     async with started() as (running, producer):
         sent = numbered(1_000)
@@ -95,7 +92,6 @@ async def test_one_running_member_keeps_the_order_of_each_key() -> None:
         assert sum(map(len, by_key.values())) == 1_000
 
 
-@in_virtual_time
 async def test_a_handler_that_raises_is_called_again_until_it_does_not() -> None:
     class Fussy(Member):
         async def handle(self, message: ReceivedMessage) -> None:
@@ -117,7 +113,6 @@ async def test_a_handler_that_raises_is_called_again_until_it_does_not() -> None
         assert again.seen == []
 
 
-@in_virtual_time
 async def test_a_consumer_may_start_before_its_topic() -> None:
     async with started() as (running, producer):
         member = await Member(running).start()
@@ -129,7 +124,6 @@ async def test_a_consumer_may_start_before_its_topic() -> None:
         await member.close()
 
 
-@in_virtual_time
 async def test_a_broker_that_starts_again_is_read_and_written_on(tmp_path: Path) -> None:
     async with started(brokers=1, store=tmp_path) as (running, producer):
         member = await Member(running).start()
@@ -146,7 +140,6 @@ async def test_a_broker_that_starts_again_is_read_and_written_on(tmp_path: Path)
         await member.close()
 
 
-@in_virtual_time
 async def test_messages_sent_while_members_come_and_go_are_all_handled() -> None:
     hosts = Hosts(this_loop())
     async with started() as (running, producer):

@@ -9,14 +9,12 @@ from tests.conversation.failover_group import group
 
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.settings import UpdateSettings
 
 STRICT: dict[str, Any] = {"sync_flush": True, "replica_ack": ReplicaAck.FLUSHED}
 
 
 @pytest.mark.parametrize("settings", [{}, STRICT], ids=["same settings", "stricter settings"])
-@in_virtual_time
 async def test_a_loss_of_power_is_not_forgotten_by_new_settings(settings: dict[str, Any]) -> None:
     async with group(2) as running:
         await running.settled(2)
@@ -35,7 +33,6 @@ async def test_a_loss_of_power_is_not_forgotten_by_new_settings(settings: dict[s
         running.check()
 
 
-@in_virtual_time
 async def test_settings_that_were_relaxed_at_run_time_count_after_a_loss_of_power() -> None:
     async with group(2, **STRICT) as running:
         await running.settled(2)
@@ -53,7 +50,6 @@ async def test_settings_that_were_relaxed_at_run_time_count_after_a_loss_of_powe
         assert running.master() is None
 
 
-@in_virtual_time
 async def test_where_all_is_flushed_a_loss_of_power_on_all_machines_needs_no_operator() -> None:
     async with group(2, **STRICT) as running:
         await running.settled(2)
@@ -67,7 +63,6 @@ async def test_where_all_is_flushed_a_loss_of_power_on_all_machines_needs_no_ope
         running.check()
 
 
-@in_virtual_time
 async def test_a_member_whose_directory_was_emptied_but_for_its_identity_is_not_elected() -> None:
     async with group(2) as running:
         assert await running.settled(2) == 1

@@ -14,6 +14,8 @@ from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbeat, Unregister
 from roquet.wire.fastjson import codec
 
+pytestmark = pytest.mark.real_time
+
 
 class NotificationRecorder:
     """A client's ear for the broker's notices."""
@@ -42,7 +44,7 @@ async def members(channel: Channel) -> list[str]:
     return codec.loads(reply.body, ConsumerIdList).consumer_id_list
 
 
-async def test_a_member_is_notified_of_members_that_join_and_leave(
+async def test_members_hear_of_those_that_join_and_leave(
     server: BrokerServer, connect: Connect
 ) -> None:
     notices = NotificationRecorder()
@@ -57,7 +59,7 @@ async def test_a_member_is_notified_of_members_that_join_and_leave(
     assert await members(first) == ["c1"]
 
 
-async def test_a_member_whose_connection_ends_is_removed_at_once(
+async def test_a_member_without_a_connection_is_removed(
     server: BrokerServer, connect: Connect
 ) -> None:
     notices = NotificationRecorder()
@@ -70,7 +72,7 @@ async def test_a_member_whose_connection_ends_is_removed_at_once(
     assert await members(first) == ["c1"]
 
 
-async def test_members_are_notified_of_a_changed_subscription(
+async def test_members_hear_of_a_changed_subscription(
     server: BrokerServer, connect: Connect
 ) -> None:
     notices = NotificationRecorder()
@@ -81,7 +83,7 @@ async def test_members_are_notified_of_a_changed_subscription(
     assert await notices.next() == "billing"
 
 
-async def test_a_silent_member_is_removed(
+async def test_silent_members_are_removed(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.app.SCAN_MS", 10)

@@ -17,7 +17,7 @@ from roquet.client import (
     PushConsumer,
     ReceivedMessage,
 )
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
@@ -28,7 +28,6 @@ def of(kind: type[Config], namespace: str | None) -> Config:
     return kind(clock=clock, rng=Random(3), client_ip="127.0.0.1", namespace=namespace, **settings)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
 async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
     kind: type[PushConsumer | PopConsumer],
@@ -54,7 +53,6 @@ async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
         assert broker.tables.clients.consumers("g") is None
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_from_the_groups_own_retry_topic() -> None:
     async with virtual_cluster() as running:
         address = running.namesrv_addr
@@ -80,7 +78,6 @@ async def test_a_failed_message_comes_again_from_the_groups_own_retry_topic() ->
         assert running.brokers[0].broker.tables.topics.get("%RETRY%eu%g") is not None
 
 
-@in_virtual_time
 async def test_a_pull_consumer_asks_for_its_own_topics() -> None:
     async with virtual_cluster() as running:
         address = running.namesrv_addr

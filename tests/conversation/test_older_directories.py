@@ -9,7 +9,6 @@ from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group, s
 from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft, Store
-from roquet.testing.clock import in_virtual_time
 from simulation.servers import SMALL_FILES
 
 DATA = Path("/data")
@@ -22,8 +21,7 @@ def log_bytes(running: Group, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("is_restored", [True, False])
-@in_virtual_time
-async def test_a_master_restored_from_before_its_epoch_does_not_lead_that_again(
+async def test_a_master_restored_from_before_its_epoch_does_not_lead_it_again(
     *, is_restored: bool
 ) -> None:
     async with group() as running:
@@ -95,7 +93,6 @@ def old_directory(*bodies: str) -> MemoryFiles:
     return files
 
 
-@in_virtual_time
 async def test_a_group_with_fixed_roles_goes_on_under_a_controller_with_its_messages() -> None:
     running = Group()
     running.files[1] = old_directory("a", "b", "c")
@@ -110,7 +107,6 @@ async def test_a_group_with_fixed_roles_goes_on_under_a_controller_with_its_mess
         running.check()
 
 
-@in_virtual_time
 async def test_a_log_of_another_past_does_not_follow_though_it_has_no_epochs() -> None:
     running = Group()
     running.files[1] = old_directory("a", "b", "c")
@@ -122,7 +118,6 @@ async def test_a_log_of_another_past_does_not_follow_though_it_has_no_epochs() -
         assert running.stored(2) == ["a", "x"]
 
 
-@in_virtual_time
 async def test_an_old_broker_that_comes_after_empty_ones_keeps_its_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

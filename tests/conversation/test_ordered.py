@@ -8,7 +8,7 @@ from typing import Any
 from tests.conversation.conftest import Member, producer_of, remote_cluster, virtual_cluster
 
 from roquet.client import ConsumerConfig, Message, PullConsumer, ReceivedMessage
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from simulation.hosts import Hosts
 
@@ -43,7 +43,6 @@ def numbers(seen: list[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-@in_virtual_time
 async def test_members_that_come_and_go_keep_the_order_and_handle_nothing_twice() -> None:
     async with virtual_cluster(brokers=2) as running:
         await send(running, 400)
@@ -63,7 +62,6 @@ async def test_members_that_come_and_go_keep_the_order_and_handle_nothing_twice(
         assert all(some == sorted(some) for some in found.values())
 
 
-@in_virtual_time
 async def test_a_failing_handler_holds_back_what_comes_after() -> None:
     async with virtual_cluster() as running:
         await send(running, 60)
@@ -78,7 +76,6 @@ async def test_a_failing_handler_holds_back_what_comes_after() -> None:
         assert all(some == sorted(some) for some in found.values())
 
 
-@in_virtual_time
 async def test_a_killed_members_queues_flow_again_soon() -> None:
     hosts = Hosts(this_loop())
     async with remote_cluster() as running:
@@ -95,7 +92,6 @@ async def test_a_killed_members_queues_flow_again_soon() -> None:
         assert {number for _, number in seen} == set(range(100))
 
 
-@in_virtual_time
 async def test_a_message_that_always_fails_gives_way_after_its_limit() -> None:
     async with virtual_cluster() as running:
         await send(running, 3, keys=1)

@@ -8,7 +8,6 @@ from tests.conversation.conftest import config_of, held, virtual_cluster
 from roquet.client import ConsumerConfig, PopConsumer, PushConsumer, ReceivedMessage
 from roquet.model import names
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.send import SendBatch
 from roquet.wire.records.batch import BatchItem, encode_batch
@@ -34,7 +33,6 @@ async def send(running: Cluster, *bodies: bytes, topic: str = "t") -> None:
     await channel.close()
 
 
-@in_virtual_time
 async def test_a_message_that_always_fails_is_retried_and_dead_with_its_bytes() -> None:
     async with virtual_cluster(default_queue_count=1) as running:
         await send(running, b"bad", b"good")
@@ -60,7 +58,6 @@ async def test_a_message_that_always_fails_is_retried_and_dead_with_its_bytes() 
             assert OURS in record.properties
 
 
-@in_virtual_time
 async def test_a_popped_message_that_is_not_acknowledged_comes_again_with_its_bytes() -> None:
     async with virtual_cluster(default_queue_count=1) as running:
         await send(running, b"one")
@@ -82,7 +79,6 @@ async def test_a_popped_message_that_is_not_acknowledged_comes_again_with_its_by
 
 
 @pytest.mark.parametrize("more", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "2000"}])
-@in_virtual_time
 async def test_a_message_that_waits_is_delivered_with_its_bytes(more: dict[str, str]) -> None:
     """Copied from another log: a client's own comes in a header, whose texts are UTF-8."""
     async with virtual_cluster(default_queue_count=1) as running:

@@ -24,6 +24,8 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fields import encode_call
 from roquet.wire.records.record import decode_many
 
+pytestmark = pytest.mark.real_time
+
 
 class SlowDisk(MemoryFiles):
     """Files whose log takes its time to be flushed."""

@@ -24,7 +24,7 @@ from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import AppendResult, Draft
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
@@ -43,7 +43,6 @@ def consumer(
     return PopConsumer(running.namesrv_addr, group=group, topic=topic, config=config)
 
 
-@in_virtual_time
 async def test_every_message_is_popped_once_and_nothing_stays_in_flight() -> None:
     async with virtual_cluster(brokers=2) as running:
         await send(running, *[b"%d" % n for n in range(300)])
@@ -59,7 +58,6 @@ async def test_every_message_is_popped_once_and_nothing_stays_in_flight() -> Non
         assert [len(b.broker.delivery.revive.in_flight) for b in running.brokers] == [0, 0]
 
 
-@in_virtual_time
 async def test_a_slow_member_of_four_gets_few_messages_and_no_other_idles() -> None:
     loop = this_loop()
     async with virtual_cluster() as running:
@@ -92,7 +90,6 @@ async def test_a_slow_member_of_four_gets_few_messages_and_no_other_idles() -> N
             assert max(gaps) <= 1.0
 
 
-@in_virtual_time
 async def test_a_message_that_fails_is_retried_and_becomes_a_dead_letter() -> None:
     async with virtual_cluster() as running:
         await send(running, *[b"%d" % n for n in range(1)])
@@ -110,7 +107,6 @@ async def test_a_message_that_fails_is_retried_and_becomes_a_dead_letter() -> No
 
 
 @pytest.mark.parametrize("is_v2", [None, False])
-@in_virtual_time
 async def test_groups_and_topics_whose_names_join_alike_get_their_own_failed_messages(
     is_v2: bool | None,
 ) -> None:
@@ -132,7 +128,6 @@ async def test_groups_and_topics_whose_names_join_alike_get_their_own_failed_mes
                 assert seen == [(topic, topic, 1)] * 10
 
 
-@in_virtual_time
 async def test_messages_of_a_killed_member_return_after_their_invisible_time() -> None:
     hosts, host = Hosts(this_loop()), "10.0.0.2"
     async with remote_cluster() as running:
@@ -151,7 +146,6 @@ async def test_messages_of_a_killed_member_return_after_their_invisible_time() -
         assert seen == {b"%d" % n for n in range(50)}
 
 
-@in_virtual_time
 async def test_extending_keeps_a_message_invisible_for_longer() -> None:
     loop = this_loop()
     async with virtual_cluster() as running:
@@ -167,7 +161,6 @@ async def test_extending_keeps_a_message_invisible_for_longer() -> None:
             assert await other.next(60_000) is None
 
 
-@in_virtual_time
 async def test_messages_prefetched_by_a_closing_member_return_at_once() -> None:
     async with virtual_cluster() as running:
         await send(running, *[b"%d" % n for n in range(40)])
@@ -179,7 +172,6 @@ async def test_messages_prefetched_by_a_closing_member_return_at_once() -> None:
             assert len(await taker.fetch(31, 1_500)) == 30
 
 
-@in_virtual_time
 async def test_messages_popped_during_a_close_return_at_once() -> None:
     async with virtual_cluster() as running:
         await send(running, *[b"%d" % n for n in range(1)])
@@ -202,7 +194,6 @@ async def test_messages_popped_during_a_close_return_at_once() -> None:
         await working
 
 
-@in_virtual_time
 async def test_popped_checkpoints_cannot_be_forged() -> None:
     async with started() as server, Peer(server) as one:
         with pytest.raises(CallRefused, match="forbidden"):
@@ -316,7 +307,6 @@ def snapshots(
 
 
 @pytest.mark.parametrize("saved", [False, True])
-@in_virtual_time
 async def test_a_broker_killed_at_any_step_loses_nothing_and_repeats_nothing_acknowledged(
     saved: bool,
 ) -> None:
@@ -362,7 +352,6 @@ async def rest_of(config: dict[str, Any], files: MemoryFiles) -> set[bytes]:
 # -- ordered ---------------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> None:
     clock = this_loop().clock
     async with started() as server, Peer(server) as one, Peer(server) as other:
@@ -383,7 +372,6 @@ async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> Non
         assert reply.revive_qid == 999
 
 
-@in_virtual_time
 async def test_an_ordered_queue_is_free_after_the_invisible_time() -> None:
     loop = this_loop()
     async with started() as server, Peer(server) as one:

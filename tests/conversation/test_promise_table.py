@@ -185,7 +185,6 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name.lower())
 @pytest.mark.parametrize(("row", "logs"), cases(Mode.CONTROLLER))
-@in_virtual_time
 async def test_with_a_controller_the_next_master_has_what_the_table_says(
     row: PromiseRow, logs: int, loss: Loss
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 from roquet.broker.app import BrokerServer
 from roquet.model.topic import TopicConfig
 
+pytestmark = pytest.mark.real_time
+
 VECTORS = Path(__file__).parent.parent / "vectors"
 NAME_SERVERS = 105
 PULL = 11

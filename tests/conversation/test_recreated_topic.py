@@ -16,7 +16,7 @@ from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel,
 from roquet.net.channel import Channel
 from roquet.net.pool import ChannelPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.heartbeat import Heartbeat
@@ -48,7 +48,6 @@ def member_of(running: Cluster, folder: Path, model: MessageModel) -> PushConsum
 @pytest.mark.parametrize("model", [MessageModel.CLUSTERING, MessageModel.BROADCASTING])
 @pytest.mark.parametrize("is_known", [True, False], ids=["same broker", "broker started again"])
 @pytest.mark.parametrize("lives_on", [True, False], ids=["lives on", "was away"])
-@in_virtual_time
 async def test_a_consumer_reads_all_of_a_recreated_topic(
     tmp_path: Path, model: MessageModel, is_known: bool, lives_on: bool
 ) -> None:
@@ -91,6 +90,7 @@ async def recreate_first(running: Cluster) -> None:
         await pool.close()
 
 
+@pytest.mark.real_time
 async def test_a_running_apache_member_is_sent_to_the_beginning_of_a_recreated_topic(
     server: BrokerServer, connect: Connect
 ) -> None:
@@ -118,6 +118,7 @@ async def test_a_running_apache_member_is_sent_to_the_beginning_of_a_recreated_t
     assert (await operator.call(asked)).offset == 2
 
 
+@pytest.mark.real_time
 async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
     server: BrokerServer, connect: Connect
 ) -> None:
@@ -145,7 +146,6 @@ async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["killed", "deleted and killed"])
-@in_virtual_time
 async def test_a_member_takes_a_retry_topic_that_a_kill_lost_for_no_other_one(
     connect: Connect, is_deleted: bool
 ) -> None:

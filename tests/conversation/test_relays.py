@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
-from tests.conversation.conftest import config_of, producer_of, virtual_cluster
+from tests.conversation.conftest import config_of, handling, producer_of, virtual_cluster
 
 from roquet.client import (
     ConsumerConfig,
@@ -20,7 +20,7 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.client_forwarding import (
@@ -71,7 +71,6 @@ async def scene() -> AsyncIterator[OperatedCluster]:
         await pool.close()
 
 
-@in_virtual_time
 async def test_a_member_reports_its_status() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n) for n in range(40)])
@@ -81,8 +80,7 @@ async def test_a_member_reports_its_status() -> None:
             if message.body == b"7":
                 await release.wait()
 
-        async with here.consumer() as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer() as consumer, handling(consumer, handler):
             await asyncio.sleep(35)
             info = await here.info(consumer.client_id)
             assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -94,11 +92,8 @@ async def test_a_member_reports_its_status() -> None:
             assert info.status_table["t"].handled > 0.5
             assert info.jstack is None
             release.set()
-            consumer.stop()
-            await running
 
 
-@in_virtual_time
 async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
     async with scene() as here:
         await here.producer.send("t", b"stuck")
@@ -117,7 +112,6 @@ async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
             await asyncio.wait([running])
 
 
-@in_virtual_time
 async def test_an_unknown_member_cannot_be_asked() -> None:
     async with scene() as here:
         with pytest.raises(CallRefused) as refusal:
@@ -126,7 +120,6 @@ async def test_an_unknown_member_cannot_be_asked() -> None:
         assert refusal.value.remark == "The Consumer <g> <nobody> not online"
 
 
-@in_virtual_time
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
 async def test_a_message_is_handled_directly_and_nothing_else_changes(
     kind: type[PushConsumer | PopConsumer],
@@ -144,8 +137,7 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(
             if len(seen) > 3 and message.body == b"later":
                 await message.nack()
 
-        async with here.consumer(kind) as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer(kind) as consumer, handling(consumer, handler):
             await asyncio.sleep(2)
             assert len(seen) == 3
             first = await here.handle(consumer.client_id, receipt.offset_message_id)
@@ -158,11 +150,8 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(
             assert again.consume_result is ConsumeResult.CR_LATER
             await asyncio.sleep(100)
             assert len(seen) == 6, "what failed directly comes not again"
-            consumer.stop()
-            await running
 
 
-@in_virtual_time
 async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
     async with scene() as here:
         receipt = await here.producer.send("t", b"slow")
@@ -170,19 +159,15 @@ async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
         async def handler(message: ReceivedMessage) -> None:
             await asyncio.sleep(11)
 
-        async with here.consumer() as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer() as consumer, handling(consumer, handler):
             await asyncio.sleep(20)
             with pytest.raises(CallRefused) as refusal:
                 await here.handle(consumer.client_id, receipt.offset_message_id)
             assert refusal.value.code == ResponseCode.CONSUME_MSG_TIMEOUT
             expected = f"consumer <g> <{consumer.client_id}> Timeout: "
             assert (refusal.value.remark or "").startswith(expected)
-            consumer.stop()
-            await running
 
 
-@in_virtual_time
 @pytest.mark.parametrize("message_id", ["", "xyz", "7F00000100002A9F00000000000F4240"])
 async def test_a_message_that_is_not_there_cannot_be_handled(message_id: str) -> None:
     async with scene() as here, here.consumer() as consumer:
@@ -192,7 +177,6 @@ async def test_a_message_that_is_not_there_cannot_be_handled(message_id: str) ->
         assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-@in_virtual_time
 async def test_a_member_without_a_handler_refuses() -> None:
     async with scene() as here, here.consumer() as consumer:
         receipt = await here.producer.send("t", b"x")
@@ -209,7 +193,6 @@ async def tell(here: OperatedCluster, call: ResetClientOffset) -> None:
         peer.oneway(call)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> None:
     async with scene() as here:
@@ -220,8 +203,7 @@ async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> Non
             await asyncio.sleep(0.1)
             seen.append(message.body)
 
-        async with here.consumer(ordered=ordered) as consumer:
-            running = asyncio.create_task(consumer.run(handler))
+        async with here.consumer(ordered=ordered) as consumer, handling(consumer, handler):
             await asyncio.sleep(5)
             assert sorted(seen) == [b"%d" % n for n in range(9)]
             broker = here.running.brokers[0].broker
@@ -233,11 +215,8 @@ async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> Non
             await asyncio.sleep(1)
             assert sorted(seen[9:]) == [b"6", b"7", b"8"]
             assert len(consumer.assignment()) == 4
-            consumer.stop()
-            await running
 
 
-@in_virtual_time
 async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n, order_key="k") for n in range(3)])
@@ -264,7 +243,6 @@ async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None
         assert broker.tables.offsets.get("g", "t", queue.queue_id) == 0
 
 
-@in_virtual_time
 async def test_a_reset_of_another_group_or_that_cannot_be_read_changes_nothing() -> None:
     async with scene() as here:
         await here.producer.send("t", b"x")

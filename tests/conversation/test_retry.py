@@ -9,7 +9,7 @@ from roquet.broker.app import BrokerServer
 from roquet.model.topic import SubscriptionGroup
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.send import Send, SendBack
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
@@ -33,7 +33,6 @@ async def fail(server: BrokerServer, record: Record, level: int = 0) -> None:
     await ask(server, SendBack(offset=record.position, group="billing", delay_level=level))
 
 
-@in_virtual_time
 async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_retries() -> None:
     async with started(message_delay_levels=QUICK) as server:
         failed = await first(server)
@@ -56,7 +55,6 @@ async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_r
         assert properties["DLQ_ORIGIN_MESSAGE_ID"] == properties["UNIQ_KEY"]
 
 
-@in_virtual_time
 async def test_a_group_may_have_fewer_tries() -> None:
     async with started() as server:
         group = SubscriptionGroup(group_name="billing", retry_max_times=1)
@@ -67,7 +65,6 @@ async def test_a_group_may_have_fewer_tries() -> None:
         assert len(held(server, DEAD)) == 1
 
 
-@in_virtual_time
 async def test_the_original_message_id_is_kept_through_all_retries() -> None:
     async with started() as server:
         failed = await first(server)
@@ -81,7 +78,6 @@ async def test_the_original_message_id_is_kept_through_all_retries() -> None:
             assert decode_properties(record.properties)["ORIGIN_MESSAGE_ID"] == origin
 
 
-@in_virtual_time
 async def test_a_message_that_was_itself_delayed_is_retried_like_any_other() -> None:
     async with started() as server:
         await ask(
@@ -97,7 +93,6 @@ async def test_a_message_that_was_itself_delayed_is_retried_like_any_other() -> 
         assert [record.body for record in held(server, RETRY)] == [b"later"]
 
 
-@in_virtual_time
 async def test_a_consumer_that_could_not_send_back_may_send_by_itself() -> None:
     async with started(message_delay_levels=QUICK) as server:
         for times, topic in ((3, RETRY), (17, DEAD)):
@@ -113,7 +108,6 @@ async def test_a_consumer_that_could_not_send_back_may_send_by_itself() -> None:
             assert decode_properties(found.properties)["ORIGIN_MESSAGE_ID"] == "ID"
 
 
-@in_virtual_time
 async def test_a_kill_after_the_answer_loses_no_retry() -> None:
     files, directory = MemoryFiles(), Path("/held")
     async with started(store_dir=directory, files=files) as server:

@@ -19,6 +19,8 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode_many, to_message
 
+pytestmark = pytest.mark.real_time
+
 
 def bodies(reply: Reply) -> list[bytes]:
     return [record.body for record in decode_many(reply.body)]
@@ -103,9 +105,7 @@ async def test_one_way_messages_are_stored_too(channel: Channel) -> None:
     assert reply.offset == 11, "requests of one connection are begun in order"
 
 
-async def test_progress_survives_between_connections(
-    server: BrokerServer, connect: Connect
-) -> None:
+async def test_progress_survives_other_connections(server: BrokerServer, connect: Connect) -> None:
     first, second = await connect(server), await connect(server)
     await first.call(send_of(b"first"))
     await first.call(pull_of(0))

@@ -1,25 +1,21 @@
 """Sending, from a producer's settings to what a real broker has stored."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 import pytest
-from tests.conversation.conftest import config_of, producer_of, virtual_cluster
+from tests.conversation.conftest import config_of, producer_of, put_topic, virtual_cluster
 
 from roquet.client import Message, Producer, PullConsumer
 from roquet.client.config import ConsumerConfig
 from roquet.client.sending.selectors import KeyHash, MachineRoom
 from roquet.model.errors import CallError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import READ_WRITE
-from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster
-from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.records.compression import Compression
 
 
@@ -27,22 +23,9 @@ from roquet.wire.records.compression import Compression
 async def started(brokers: int = 1, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster with topic t, four queues on each broker, and a producer."""
     async with virtual_cluster(brokers=brokers) as running:
-        await put_topic(running, queues=4)
+        await put_topic(running, *[4] * len(running.brokers))
         async with producer_of(running, **settings) as producer:
             yield running, producer
-
-
-async def put_topic(running: Cluster, queues: int) -> None:
-    """Topic t on every broker, made or changed."""
-    pool = ChannelPool(clock=this_loop().clock)
-    for broker in running.brokers:
-        await pool.call(
-            broker.address,
-            CreateTopic(
-                topic="t", read_queue_nums=queues, write_queue_nums=queues, perm=READ_WRITE
-            ),
-        )
-    await pool.close()
 
 
 async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[Any]]:
@@ -59,14 +42,12 @@ async def stored(running: Cluster, topic: str = "t") -> dict[MessageQueue, list[
     return found
 
 
-@in_virtual_time
 async def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
     async with started() as (_, producer):
         queues = [(await producer.send("t", b"x")).queue.queue_id for _ in range(10)]
         assert queues == [(queues[0] + n) % 4 for n in range(10)]
 
 
-@in_virtual_time
 async def test_orders_go_to_the_queues_that_java_chooses() -> None:
     async with started() as (_, producer):
         orders = ("XXX001", "XXX002", "XXX003")
@@ -77,7 +58,6 @@ async def test_orders_go_to_the_queues_that_java_chooses() -> None:
             assert [receipt.queue.queue_id for receipt in receipts] == [3, 2, 1]
 
 
-@in_virtual_time
 async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
     async with started(brokers=2) as (running, producer):
         sends = (producer.send("t", b"%d" % n, order_key=f"k{n % 9}") for n in range(300))
@@ -93,21 +73,19 @@ async def test_keys_are_stored_in_the_order_of_their_sends() -> None:
         assert all(len(queues) == 1 for queues in homes.values())
 
 
-@in_virtual_time
 async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
     async with started(brokers=2) as (running, producer):
         await producer.send("t", b"x")
-        await put_topic(running, queues=1)
+        await put_topic(running, *[1] * len(running.brokers))
         places = [(await producer.send("t", b"x")).queue for _ in range(6)]
         assert {queue.queue_id for queue in places} == {0}
-        await put_topic(running, queues=4)
+        await put_topic(running, *[4] * len(running.brokers))
         await asyncio.sleep(60)
         assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
-        await put_topic(running, queues=2)
+        await put_topic(running, *[2] * len(running.brokers))
         assert len(await producer.send_many([Message("t", b"y")] * 100)) == 100
 
 
-@in_virtual_time
 async def test_batched_sends_are_stored_once_each_with_their_properties() -> None:
     async with started(brokers=2, linger_ms=2) as (running, producer):
         sends = (
@@ -127,7 +105,6 @@ async def test_batched_sends_are_stored_once_each_with_their_properties() -> Non
 
 
 @pytest.mark.parametrize("kind", Compression)
-@in_virtual_time
 async def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
     async with started(compression=kind) as (running, producer):
         receipt = await producer.send("t", b"long " * 2_000)
@@ -136,7 +113,6 @@ async def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
         assert message.size < 1_000
 
 
-@in_virtual_time
 async def test_a_machine_room_uses_its_own_broker_until_that_stops() -> None:
     rooms = {"broker-a": "west", "broker-b": "east"}
     selector = MachineRoom("west", rooms.get, Random(1))
@@ -149,7 +125,6 @@ async def test_a_machine_room_uses_its_own_broker_until_that_stops() -> None:
         assert far.queue.broker_name == "broker-b"
 
 
-@in_virtual_time
 async def test_a_send_by_order_key_goes_to_no_other_queue_while_its_broker_is_down() -> None:
     async with started(brokers=2, send_timeout_ms=1_000) as (running, producer):
         queue = (await producer.send("t", b"1", order_key="k")).queue
@@ -161,7 +136,6 @@ async def test_a_send_by_order_key_goes_to_no_other_queue_while_its_broker_is_do
         assert "no other queue" in caught.value.__notes__[0]
 
 
-@in_virtual_time
 async def test_a_delay_level_reaches_the_broker() -> None:
     async with started() as (running, producer):
         receipt = await producer.send("t", b"later", delay_level=1)
@@ -172,7 +146,6 @@ async def test_a_delay_level_reaches_the_broker() -> None:
         assert message.body == b"later"
 
 
-@in_virtual_time
 async def test_delayed_messages_are_no_part_of_a_batch() -> None:
     async with started(linger_ms=1) as (running, producer):
         with pytest.raises(UsageError, match="cannot be in a batch"):
@@ -183,3 +156,41 @@ async def test_delayed_messages_are_no_part_of_a_batch() -> None:
         await asyncio.sleep(3)
         bodies = [m.body for held in (await stored(running)).values() for m in held]
         assert sorted(bodies) == sorted([m.body for m in messages] * 2)
+
+
+async def shares(producer: Producer, count: int) -> Counter[str]:
+    """How many of so many sends each broker got."""
+    receipts = [await producer.send("t", b"x") for _ in range(count)]
+    return Counter(receipt.queue.broker_name for receipt in receipts)
+
+
+async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
+    async with virtual_cluster(brokers=2) as running:
+        await put_topic(running, 4, 2)
+        async with producer_of(running) as producer:
+            assert await shares(producer, 60) == {"broker-a": 40, "broker-b": 20}
+
+
+async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
+    async with virtual_cluster(brokers=2) as running:
+        await put_topic(running, 4, 2)
+        async with producer_of(running) as producer:
+            await producer.send("t", b"x")
+            await running.stop_broker(0)
+            assert await shares(producer, 60) == {"broker-b": 60}
+
+
+async def test_a_third_that_joins_gets_its_share_within_a_route_refresh() -> None:
+    async with virtual_cluster(brokers=2) as running:
+        await put_topic(running, 4, 2)
+        async with producer_of(running) as producer:
+            await producer.send("t", b"x")
+            await running.add_broker()
+            await put_topic(running, 4)
+            await asyncio.sleep(31)
+            assert await shares(producer, 100) == {"broker-a": 40, "broker-b": 20, "broker-c": 40}
+
+
+async def test_a_new_topic_gets_queues_on_every_broker() -> None:
+    async with virtual_cluster(brokers=2) as running, producer_of(running) as producer:
+        assert await shares(producer, 80) == {"broker-a": 40, "broker-b": 40}

@@ -28,7 +28,7 @@ from roquet.client import (
     TransactionState,
     blocking,
 )
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import BlockingCluster
 
 Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
@@ -83,7 +83,6 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-@in_virtual_time
 async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         inside: list[int] = []
@@ -138,7 +137,6 @@ async def test_a_send_and_its_handler_are_one_trace(recorder: Recorder) -> None:
         assert attributes(received)["messaging.batch.message_count"] == 1
 
 
-@in_virtual_time
 async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         plain = ProducerConfig(clock=this_loop().clock)
@@ -159,7 +157,6 @@ async def test_a_context_from_java_is_continued(recorder: Recorder) -> None:
         assert handled.parent.trace_state.get("a") == "b"
 
 
-@in_virtual_time
 async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig)
@@ -171,7 +168,6 @@ async def test_a_message_that_is_passed_on_keeps_its_context(recorder: Recorder)
         assert links(sent) == [(int(JAVA_TRACE, 16), int(JAVA_SPAN, 16))]
 
 
-@in_virtual_time
 async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with (
@@ -199,7 +195,6 @@ async def test_a_failed_handler_and_what_settles_its_message(recorder: Recorder)
         assert attributes(settled)["messaging.operation.type"] == "settle"
 
 
-@in_virtual_time
 async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
     async with (
         virtual_cluster(auto_create_topic=False) as running,
@@ -212,10 +207,7 @@ async def test_a_refused_send_is_an_error(recorder: Recorder) -> None:
     assert attributes(sent)["error.type"]
 
 
-@in_virtual_time
-async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
-    recorder: Recorder,
-) -> None:
+async def test_a_batch_without_room_for_contexts_is_sent_without_them(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with producer_of(running, tracing=recorder.provider) as producer:
             # Properties take most of the rest.
@@ -226,10 +218,7 @@ async def test_a_batch_that_has_no_room_for_contexts_is_sent_without_them(
         assert recorder.one("send t").status.status_code is StatusCode.UNSET
 
 
-@in_virtual_time
-async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
-    recorder: Recorder,
-) -> None:
+async def test_messages_of_batches_have_spans_that_sends_are_linked_to(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with producer_of(running, tracing=recorder.provider) as producer:
             with recorder.provider.get_tracer("test").start_as_current_span("request") as request:
@@ -257,7 +246,6 @@ async def test_messages_of_batches_have_spans_that_the_send_is_linked_to(
         assert {text.split("-")[2] for text in found} == {f"{ids(s)[1]:016x}" for s in created}
 
 
-@in_virtual_time
 async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with producer_of(running, tracing=recorder.provider, linger_ms=5) as producer:
@@ -271,7 +259,6 @@ async def test_lingering_delayed_and_oneway_sends_have_a_span_each(recorder: Rec
         assert "messaging.destination.partition.id" not in attributes(sent[4])
 
 
-@in_virtual_time
 async def test_a_transaction_has_its_half_message_its_end_and_its_check(recorder: Recorder) -> None:
     def check(message: StoredMessage) -> TransactionState:
         return TransactionState.COMMIT
@@ -301,7 +288,6 @@ async def test_a_transaction_has_its_half_message_its_end_and_its_check(recorder
         assert attributes(third)["messaging.rocketmq.message.type"] == "transaction"
 
 
-@in_virtual_time
 async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         reading = recorder.config(ConsumerConfig)
@@ -331,7 +317,6 @@ async def test_popped_messages_are_received_and_acknowledged(recorder: Recorder)
         assert sum(attributes(span)["messaging.batch.message_count"] for span in acked) == 2
 
 
-@in_virtual_time
 async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         async with (
@@ -355,7 +340,6 @@ async def test_a_pull_consumer_has_spans_of_pulls_and_commits(recorder: Recorder
         assert attributes(recorder.one("commit t"))["messaging.operation.type"] == "settle"
 
 
-@in_virtual_time
 async def test_a_namespace_is_an_attribute_and_no_part_of_names(recorder: Recorder) -> None:
     async with virtual_cluster() as running:
         config = recorder.config(ProducerConfig, namespace="shop")

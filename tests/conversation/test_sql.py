@@ -20,7 +20,7 @@ from roquet.model.errors import CallRefused, ConnectionLost, UsageError
 from roquet.model.results import PullStatus
 from roquet.model.subscription import Subscription
 from roquet.net.channel import Channel
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.call import Call
 from roquet.wire.calls.bodies import CheckClientBody
@@ -56,7 +56,6 @@ def wanted(count: int) -> list[bytes]:
     return sorted(b"%d" % amount for amount in range(91, count) if amount % 3 != 2)
 
 
-@in_virtual_time
 async def test_a_push_consumer_gets_matching_messages_and_commits_past_others() -> None:
     async with started(200) as running:
         member = consumer_of(running, sql=SQL)
@@ -73,7 +72,6 @@ async def test_a_push_consumer_gets_matching_messages_and_commits_past_others() 
         assert all(broker.tables.offsets.get("g", "t", q) == end for q, end in ends)
 
 
-@in_virtual_time
 async def test_a_long_poll_is_answered_at_once_by_a_matching_message_only() -> None:
     async with started(5) as running:
         member = consumer_of(running, sql=SQL)
@@ -87,7 +85,6 @@ async def test_a_long_poll_is_answered_at_once_by_a_matching_message_only() -> N
             assert await member.next(60_000) is None
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_whatever_it_matches() -> None:
     async with started(93) as running:
         member = consumer_of(running, sql="amount = 92")
@@ -98,7 +95,6 @@ async def test_a_failed_message_comes_again_whatever_it_matches() -> None:
             assert (first.body, again.body, again.reconsume_times) == (b"92", b"92", 1)
 
 
-@in_virtual_time
 async def test_a_subscription_may_change_from_tags_to_an_expression_and_back() -> None:
     async with started() as running:
         member = consumer_of(running, tags="none")
@@ -114,7 +110,6 @@ async def test_a_subscription_may_change_from_tags_to_an_expression_and_back() -
             assert {(await next_of(member)).body for _ in range(2)} == {b"4", b"3"}
 
 
-@in_virtual_time
 async def test_pop_consumers_share_the_matching_messages() -> None:
     async with started(200) as running:
         config = config_of(ConsumerConfig)
@@ -141,7 +136,6 @@ async def test_pop_consumers_share_the_matching_messages() -> None:
         assert sorted(found) == wanted(200)
 
 
-@in_virtual_time
 async def test_a_pull_consumer_may_ask_for_an_expression_each_time() -> None:
     async with started(300) as running:
         reader = puller_of(running)
@@ -162,7 +156,6 @@ async def test_a_pull_consumer_may_ask_for_an_expression_each_time() -> None:
                 await reader.pull(queue, 0, sql="amount > 5", tags="T")
 
 
-@in_virtual_time
 async def test_assigned_and_subscribed_pull_consumers_filter_too() -> None:
     async with started(200) as running:
         async with puller_of(running) as reader:
@@ -175,7 +168,6 @@ async def test_assigned_and_subscribed_pull_consumers_filter_too() -> None:
             assert sorted(one.body for one in found) == wanted(200)
 
 
-@in_virtual_time
 async def test_a_bad_expression_is_refused_when_the_consumer_subscribes() -> None:
     config = config_of(ConsumerConfig)
     for kind in (PushConsumer, PopConsumer):
@@ -185,7 +177,6 @@ async def test_a_bad_expression_is_refused_when_the_consumer_subscribes() -> Non
             kind("127.0.0.1:1", group="g", topic="t", sql="a = 1", tags="T", config=config)
 
 
-@in_virtual_time
 async def test_a_broker_without_sql_filters_is_reported_at_the_start() -> None:
     async with started(1, property_filter=False) as running:
         config = config_of(ConsumerConfig)
@@ -204,7 +195,6 @@ async def test_a_broker_without_sql_filters_is_reported_at_the_start() -> None:
                 await reader.assign(queues, sql="amount > 5")
 
 
-@in_virtual_time
 async def test_apaches_reading_of_expressions_is_used_if_both_sides_are_configured() -> None:
     async with started(3, sql_compatibility=True) as running:
         member = consumer_of(running, sql="amount = 0x10", sql_compatibility=True)
@@ -216,7 +206,6 @@ async def test_apaches_reading_of_expressions_is_used_if_both_sides_are_configur
             await member.start()
 
 
-@in_virtual_time
 async def test_a_consumer_may_start_before_its_topic_and_its_broker() -> None:
     async with virtual_cluster(brokers=0) as running:
         member = consumer_of(running, sql="amount > 5")
@@ -237,7 +226,6 @@ BOMBS = [
 ]
 
 
-@in_virtual_time
 async def test_whatever_expression_a_peer_sends_it_is_answered_at_once() -> None:
     async with started(93) as running:
         channel = await Channel.connect("127.0.0.1", running.brokers[0].port)
@@ -255,7 +243,6 @@ async def test_whatever_expression_a_peer_sends_it_is_answered_at_once() -> None
         await channel.close()
 
 
-@in_virtual_time
 async def test_an_expression_longer_than_any_header_ends_its_connection_alone() -> None:
     async with started(93) as running:
         bad, good = [await Channel.connect("127.0.0.1", running.brokers[0].port) for _ in range(2)]

@@ -14,7 +14,7 @@ from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.subscription import MessageModel
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 
 OLD: dict[str, Any] = {"memory_share": 0.0}
@@ -58,7 +58,6 @@ async def bodies_of(*consumers: Consumer) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["shared", "ordered", "broadcast", "pop"])
-@in_virtual_time
 async def test_messages_sent_right_after_the_start_of_a_new_group_reach_it(
     kind: str, tmp_path: Path
 ) -> None:
@@ -74,7 +73,6 @@ async def test_messages_sent_right_after_the_start_of_a_new_group_reach_it(
             assert await bodies_of(consumer) == sorted(sent)
 
 
-@in_virtual_time
 async def test_messages_sent_right_after_a_subscription_reach_a_pull_consumer() -> None:
     async with virtual_cluster(**OLD) as running:
         await send(running, "before")
@@ -88,7 +86,6 @@ async def test_messages_sent_right_after_a_subscription_reach_a_pull_consumer() 
             assert await bodies_of(consumer) == sorted(sent)
 
 
-@in_virtual_time
 async def test_messages_sent_after_a_later_subscription_reach_a_running_member() -> None:
     async with virtual_cluster(**OLD) as running:
         await send(running, "before")
@@ -99,7 +96,6 @@ async def test_messages_sent_after_a_later_subscription_reach_a_running_member()
             assert await bodies_of(consumer) == sorted(sent)
 
 
-@in_virtual_time
 async def test_a_topic_that_is_made_by_the_first_send_is_read_from_its_first_message() -> None:
     async with (
         virtual_cluster(**OLD) as running,
@@ -112,7 +108,6 @@ async def test_a_topic_that_is_made_by_the_first_send_is_read_from_its_first_mes
         assert await bodies_of(pop) == sent
 
 
-@in_virtual_time
 async def test_members_that_start_at_once_lose_nothing_between_them() -> None:
     async with virtual_cluster(**OLD) as running:
         await send(running, "before")
@@ -135,7 +130,6 @@ async def test_members_that_start_at_once_lose_nothing_between_them() -> None:
             await asyncio.gather(*(member.close() for member in members))
 
 
-@in_virtual_time
 async def test_what_was_sent_while_the_first_member_was_away_reaches_the_next_one() -> None:
     """Its place is committed in all queues when it has started, however soon it ends."""
     async with virtual_cluster(**OLD) as running:
@@ -150,7 +144,6 @@ async def test_what_was_sent_while_the_first_member_was_away_reaches_the_next_on
 
 
 @pytest.mark.parametrize("is_broadcast", [False, True])
-@in_virtual_time
 async def test_queues_that_a_topic_gets_later_are_read_from_their_first_message(
     is_broadcast: bool, tmp_path: Path
 ) -> None:

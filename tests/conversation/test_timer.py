@@ -44,7 +44,6 @@ def bodies(server: BrokerServer) -> list[bytes]:
     return [record.body for record in held(server)]
 
 
-@in_virtual_time
 async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> None:
     clock = this_loop().clock
     async with virtual_cluster(recall_message=True) as running:
@@ -80,7 +79,6 @@ async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> N
         assert 0 <= late.stored_ms - at.timestamp() * 1000 <= 5
 
 
-@in_virtual_time
 async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open() -> None:
     async with started() as server:
         now_ms = this_loop().clock.now_ms()
@@ -105,7 +103,6 @@ async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open
         assert bodies(server) == [b"past", b"now", b"js"]
 
 
-@in_virtual_time
 async def test_timed_messages_are_delivered_once_after_a_restart(tmp_path: Path) -> None:
     begun = this_loop().clock.now_ms()
     async with started(store_dir=tmp_path) as server:
@@ -124,7 +121,6 @@ async def test_timed_messages_are_delivered_once_after_a_restart(tmp_path: Path)
         assert len((await ask(server, GetTimerCheckpoint())).body) == 56
 
 
-@in_virtual_time
 async def test_a_kill_in_the_middle_loses_nothing() -> None:
     files = MemoryFiles()
     sent = [b"%d" % number for number in range(40)]
@@ -145,7 +141,6 @@ async def test_a_kill_in_the_middle_loses_nothing() -> None:
             assert all(found.count(body) <= 2 for body in sent)
 
 
-@in_virtual_time
 async def test_a_delivery_time_is_durable_before_it_is_acknowledged(tmp_path: Path) -> None:
     async with started(store_dir=tmp_path, sync_flush=True) as server:
         reply = await after(server, b"one", 1_000)
@@ -190,7 +185,6 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -
 
 
 @pytest.mark.parametrize(("kind", "waiting"), [("5.5.0-clean", 2), ("5.5.0-torn", 4)])
-@in_virtual_time
 async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
     kind: str, waiting: int, tmp_path: Path
 ) -> None:
@@ -217,7 +211,6 @@ async def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others
         assert len(delivered(server)) == len(before) + waiting
 
 
-@in_virtual_time
 async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer() -> None:
     """Its notes wait on the wheel; two messages were given out, one of them acknowledged."""
     async with started() as server:

@@ -31,6 +31,8 @@ from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.fastjson import codec
 from roquet.wire.signing import Credentials, Signer
 
+pytestmark = pytest.mark.real_time
+
 HERE = Path(__file__).parents[1] / "certificates"
 CA = HERE / "ca.pem"
 PAIR: dict[str, Any] = {"cert": HERE / "server.pem", "key": HERE / "server.key"}

@@ -18,7 +18,6 @@ from roquet.client import (
     TransactionState,
 )
 from roquet.model.names import TRACE_TOPIC
-from roquet.testing.clock import in_virtual_time
 from roquet.testing.cluster import Cluster
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
@@ -42,7 +41,6 @@ async def traces(running: Cluster) -> list[tuple[Sequence[str], list[Trace]]]:
     return found
 
 
-@in_virtual_time
 async def test_a_message_leaves_three_records() -> None:
     async with virtual_cluster(trace_topic=True) as running:
         sending = config_of(ProducerConfig, trace=True)
@@ -85,10 +83,7 @@ async def test_a_message_leaves_three_records() -> None:
         assert second.took_ms >= 250
 
 
-@in_virtual_time
-async def test_batches_and_delays_are_traced_message_by_message(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_batches_and_delays_are_traced_by_message(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual_cluster(trace_topic=True) as running:
         async with producer_of(running, trace=True) as producer:
             await producer.send_many([Message("t", b"%d" % n, keys=(f"n{n}",)) for n in range(250)])
@@ -103,7 +98,6 @@ async def test_batches_and_delays_are_traced_message_by_message(
     assert "were lost" not in caplog.text
 
 
-@in_virtual_time
 async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
     async def check(message: StoredMessage) -> TransactionState:
         return TransactionState.ROLLBACK
@@ -131,10 +125,7 @@ async def test_the_end_of_a_transaction_is_traced_also_after_a_check() -> None:
         ] * 2
 
 
-@in_virtual_time
-async def test_no_send_fails_or_waits_when_no_trace_can_be_written(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_no_send_fails_or_waits_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
     async with virtual_cluster() as running:
         config = config_of(ProducerConfig, trace=True, trace_topic="SELF_TEST_TOPIC")
         loop = asyncio.get_running_loop()
@@ -149,7 +140,6 @@ async def test_no_send_fails_or_waits_when_no_trace_can_be_written(
     assert "900 trace records of" in caplog.text
 
 
-@in_virtual_time
 async def test_nothing_is_traced_by_default() -> None:
     async with virtual_cluster(trace_topic=True) as running:
         async with producer_of(running) as producer:

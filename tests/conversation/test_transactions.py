@@ -34,7 +34,7 @@ from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.send import Send, SendReply
@@ -84,7 +84,6 @@ def no_check(message: StoredMessage) -> TransactionState:
 # -- with our client -----------------------------------------------------------------------------
 
 
-@in_virtual_time
 async def test_a_block_that_ends_commits_and_one_that_raises_rolls_back() -> None:
     async with producing(no_check) as (running, producer):
         broker = running.brokers[0]
@@ -106,7 +105,6 @@ async def test_a_block_that_ends_commits_and_one_that_raises_rolls_back() -> Non
         assert len(broker.broker.delivery.transactions.halves) == 0
 
 
-@in_virtual_time
 async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
     async with producing(no_check) as (running, producer):
         got: list[bytes] = []
@@ -129,7 +127,6 @@ async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
         assert sorted(got) == [b"0", b"2", b"4", b"6"]
 
 
-@in_virtual_time
 async def test_an_undecided_producer_is_checked_after_a_while_and_again() -> None:
     asked: list[tuple[int, str]] = []
     began = this_loop().clock.now_ms()
@@ -151,9 +148,8 @@ async def test_an_undecided_producer_is_checked_after_a_while_and_again() -> Non
         assert bodies(running.brokers[0]) == [b"later"]
 
 
-@in_virtual_time
 @pytest.mark.parametrize("answer", ["raises", "nonsense", "plain", "roll back"])
-async def test_a_check_without_a_decision_is_repeated(
+async def test_checks_without_a_decision_repeat(
     caplog: pytest.LogCaptureFixture, answer: str
 ) -> None:
     asked: list[StoredMessage] = []
@@ -176,7 +172,6 @@ async def test_a_check_without_a_decision_is_repeated(
     assert told.get(answer, "") in caplog.text
 
 
-@in_virtual_time
 async def test_a_half_message_is_given_up_after_fifteen_checks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -201,7 +196,6 @@ async def test_a_half_message_is_given_up_after_fifteen_checks(
         assert len(broker.broker.delivery.transactions.halves) == 0
 
 
-@in_virtual_time
 async def test_a_half_message_given_up_can_be_put_back_and_is_checked_again() -> None:
     asked: list[StoredMessage] = []
 
@@ -224,7 +218,6 @@ async def test_a_half_message_given_up_can_be_put_back_and_is_checked_again() ->
         assert bodies(broker) == [b"m"]
 
 
-@in_virtual_time
 async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> None:
     async with virtual_cluster() as running:
         asked: list[str] = []
@@ -253,7 +246,6 @@ async def test_another_producer_of_the_group_answers_for_one_that_has_gone() -> 
         assert bodies(running.brokers[0]) == [b"orphan"]
 
 
-@in_virtual_time
 async def test_a_late_commit_ends_the_message_where_it_stands_now() -> None:
     """The block outlasts the first checks; the message comes once, and is not asked about again."""
     asked: list[str] = []
@@ -271,7 +263,6 @@ async def test_a_late_commit_ends_the_message_where_it_stands_now() -> None:
         assert (bodies(running.brokers[0]), len(asked)) == ([b"slow"], 3)
 
 
-@in_virtual_time
 async def test_a_committed_message_may_wait_for_its_delivery_time() -> None:
     async with virtual_cluster() as running:
         broker = running.brokers[0]
@@ -376,7 +367,6 @@ async def refused(work: Awaitable[object]) -> tuple[int, str]:
     return error.value.code, error.value.remark or ""
 
 
-@in_virtual_time
 async def test_an_end_that_agrees_with_no_half_message_is_refused() -> None:
     async with serving() as (broker, client):
         half = await client.half(b"m")
@@ -403,7 +393,6 @@ async def test_an_end_that_agrees_with_no_half_message_is_refused() -> None:
         assert bodies(broker) == [b"m", b"plain"]
 
 
-@in_virtual_time
 @pytest.mark.parametrize("first", [COMMIT, ROLL_BACK])
 async def test_an_end_that_comes_twice_does_nothing(first: int) -> None:
     async with serving() as (broker, client):
@@ -419,7 +408,6 @@ async def test_an_end_that_comes_twice_does_nothing(first: int) -> None:
         assert client.asked == []
 
 
-@in_virtual_time
 async def test_an_end_after_the_last_check_does_nothing() -> None:
     async with serving(transaction_check_max=1) as (broker, client):
         half = await client.half(b"m")
@@ -433,7 +421,6 @@ async def test_an_end_after_the_last_check_does_nothing() -> None:
         assert len(records(broker.broker.log.store, CHECK_MAX_TIME_TOPIC)) == 1
 
 
-@in_virtual_time
 async def test_an_answer_to_an_earlier_check_counts() -> None:
     async with serving() as (broker, client):
         await client.half(b"m")
@@ -446,7 +433,6 @@ async def test_an_answer_to_an_earlier_check_counts() -> None:
         assert len(client.asked) == 1
 
 
-@in_virtual_time
 async def test_a_message_may_ask_to_be_left_alone_for_longer() -> None:
     async with serving() as (broker, client):
         began = this_loop().clock.now_ms()
@@ -467,7 +453,6 @@ async def test_a_message_may_ask_to_be_left_alone_for_longer() -> None:
         assert this_loop().clock.now_ms() - began < 130_000
 
 
-@in_virtual_time
 async def test_a_message_that_was_sent_twice_is_delivered_once() -> None:
     """The producer got no answer and sent it again; of the first one it will be asked."""
     async with serving() as (broker, client):
@@ -482,7 +467,6 @@ async def test_a_message_that_was_sent_twice_is_delivered_once() -> None:
         assert bodies(broker) == [b"m"]
 
 
-@in_virtual_time
 async def test_a_check_shows_the_message_as_it_will_be_delivered() -> None:
     async with serving() as (broker, client):
         half = await client.half(b"m", key="k1", extra="TAGS\x01red\x02a\x01b\x02", flag=9)
@@ -497,7 +481,6 @@ async def test_a_check_shows_the_message_as_it_will_be_delivered() -> None:
         assert (properties["a"], properties["TRANSACTION_CHECK_TIMES"]) == ("b", "1")
 
 
-@in_virtual_time
 async def test_only_given_up_messages_are_put_back() -> None:
     async with serving() as (_, client):
         half = await client.half(b"m")
@@ -547,7 +530,6 @@ async def lived(kind: str, client: RawProducer) -> None:
     await asyncio.sleep(2)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("kind", ["commit", "checked", "immune", "given up", "late", "twice"])
 async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
     monkeypatch: pytest.MonkeyPatch, kind: str
@@ -580,7 +562,6 @@ async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
         assert sum(found) == 2, f"{found} after step {number} of {len(left)}"
 
 
-@in_virtual_time
 async def test_a_clean_restart_knows_what_is_open() -> None:
     files = MemoryFiles()
     async with serving(store_dir=HELD, files=files) as (broker, client):
@@ -598,7 +579,6 @@ async def test_a_clean_restart_knows_what_is_open() -> None:
         assert {record.body for _, record in client.asked} == {b"4", b"6", b"8"}
 
 
-@in_virtual_time
 async def test_op_messages_name_all_that_has_ended() -> None:
     async with serving(transaction_op_size=64) as (broker, client):
         halves = [await client.half(b"%d" % number) for number in range(40)]
@@ -620,7 +600,6 @@ async def test_op_messages_name_all_that_has_ended() -> None:
 # -- directories of the genuine broker -----------------------------------------------------------
 
 
-@in_virtual_time
 @pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-killed"])
 async def test_half_messages_of_an_apache_directory_are_checked(tmp_path: Path, kind: str) -> None:
     with tarfile.open(STORES / f"{kind}.tar.xz") as archive:

@@ -311,7 +311,8 @@ class _Consumer(_Client[C], Generic[C, M]):
     _message_class: type[M]
 
     def _use(self, client: C) -> None:
-        super()._use(client)
+        self._client = client
+        self._thread = LoopThread.shared()
         self._signals = StopSignals(
             self._signalled, is_main_thread, self._end_program, client._config.close_timeout_ms
         )

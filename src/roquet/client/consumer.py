@@ -205,7 +205,7 @@ class Consumer:
         if not self._session.is_open:
             return
         self._session.check_owner()
-        self._graceful_stop.begin_close()
+        self._graceful_stop.is_closing = True
         await self._stop_assigning()
         self.stop()
         try:

@@ -255,10 +255,7 @@ class Producer:
         topic = wrap(self._config.namespace, topic)
         await self._delivery.queues(topic, deadline_ms)
         call = Recall(
-            producer_group=self.group,
-            topic=topic,
-            recall_handle=handle,
-            broker_name=decoded.broker,
+            producer_group=self.group, topic=topic, recall_handle=handle, broker_name=decoded.broker
         )
         left_ms = max(deadline_ms - self._config.clock.monotonic_ms(), 1)
         message_id = (await self._session.call(decoded.broker, call, left_ms)).msg_id
@@ -317,10 +314,7 @@ class Producer:
             )
 
     def send_many(
-        self,
-        messages: Iterable[Message] | AsyncIterable[Message],
-        *,
-        in_flight: int = IN_FLIGHT,
+        self, messages: Iterable[Message] | AsyncIterable[Message], *, in_flight: int = IN_FLIGHT
     ) -> SendMany:
         """Send any number of messages in batches that form on the way.
 

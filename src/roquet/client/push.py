@@ -7,11 +7,11 @@ from roquet.client.config import ConsumerConfig, config_or_default
 from roquet.client.consumer import RebalancedConsumer
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
 from roquet.client.reading.retry import (
-    DropFailed,
     FailurePolicy,
     RetryByBroker,
     RetryOrdered,
     RetrySender,
+    drop_failed,
 )
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.model.names import retry_topic
@@ -58,7 +58,7 @@ class PushConsumer(RebalancedConsumer):
         back = None if self._is_broadcast else RetrySender(self._session, config, self.group)
         if config.ordered:
             return RetryOrdered(config, back)
-        return DropFailed() if back is None else RetryByBroker(back, self._sent_back)
+        return drop_failed if back is None else RetryByBroker(back, self._sent_back)
 
     def subscribe(self, topic: str, tags: str = ALL, *, sql: str | None = None) -> None:
         """Subscribe to a topic: to all messages, or to those with one of some tags (`A || B`).

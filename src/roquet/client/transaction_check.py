@@ -147,9 +147,7 @@ def to_transaction_state(result: object, message_id: str) -> TransactionState:
         return result
     if result is not None:
         log.error(
-            "%r is no TransactionState, message %s is asked about again later",
-            result,
-            message_id,
+            "%r is no TransactionState, message %s is asked about again later", result, message_id
         )
     return TransactionState.UNKNOWN
 

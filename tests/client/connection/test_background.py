@@ -12,7 +12,7 @@ from roquet.client.connection.background import (
     cancel_and_wait,
 )
 from roquet.model.errors import UsageError
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 
 async def fail() -> None:
@@ -23,7 +23,6 @@ async def rest() -> None:
     await asyncio.sleep(3600)
 
 
-@in_virtual_time
 async def test_a_task_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     background = BackgroundTasks()
     background.start(fail(), "routes")
@@ -32,7 +31,6 @@ async def test_a_task_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> 
     assert "ValueError: broken" in caplog.text
 
 
-@in_virtual_time
 async def test_closing_ends_all_tasks() -> None:
     background = BackgroundTasks()
     task = background.start(rest(), "rest")
@@ -40,7 +38,6 @@ async def test_closing_ends_all_tasks() -> None:
     assert task.cancelled()
 
 
-@in_virtual_time
 async def test_a_task_does_not_cancel_itself() -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -48,7 +45,6 @@ async def test_a_task_does_not_cancel_itself() -> None:
     assert not task.cancelling()
 
 
-@in_virtual_time
 async def test_a_wakeup_ends_a_pause_early() -> None:
     alarm = Wakeup()
     asyncio.get_running_loop().call_later(2, alarm.set)
@@ -58,7 +54,6 @@ async def test_a_wakeup_ends_a_pause_early() -> None:
     assert this_loop().clock.monotonic_ms() == 12_000
 
 
-@in_virtual_time
 async def test_a_wakeup_set_before_the_wait_is_not_missed() -> None:
     alarm = Wakeup()
     alarm.set()
@@ -91,6 +86,7 @@ def test_an_error_that_passes_soon_is_not_logged(caplog: pytest.LogCaptureFixtur
     assert len(caplog.records) == 2
 
 
+@pytest.mark.real_time
 async def test_a_background_task_may_cancel_all_others() -> None:
     background = BackgroundTasks()
     ended: list[str] = []
@@ -108,8 +104,7 @@ async def test_a_background_task_may_cancel_all_others() -> None:
     assert background.is_idle
 
 
-@in_virtual_time
-async def test_a_loop_that_fails_is_restarted_and_logged_once(
+async def test_a_failing_loop_is_restarted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     background, rounds = BackgroundTasks(), 0
@@ -127,7 +122,6 @@ async def test_a_loop_that_fails_is_restarted_and_logged_once(
     await background.close()
 
 
-@in_virtual_time
 async def test_what_is_started_after_a_cancellation_ends_at_once() -> None:
     background = BackgroundTasks()
     background.cancel()

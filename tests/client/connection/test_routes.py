@@ -12,7 +12,7 @@ from roquet.client.connection.routes import NameServers, Routes
 from roquet.model.errors import ConnectFailed, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.net.pool import ChannelPool
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.route import GetRoute
 
@@ -29,7 +29,6 @@ async def routing(**topics: dict[str, int]) -> AsyncIterator[tuple[FakeCluster, 
         yield cluster, routes_of(cluster.address)
 
 
-@in_virtual_time
 async def test_a_topics_queues_are_found_once_and_remembered() -> None:
     async with routing(t={"a": 2, "b": 1}) as (cluster, routes):
         assert routes.readable("t") is None
@@ -42,14 +41,12 @@ async def test_a_topics_queues_are_found_once_and_remembered() -> None:
         assert [broker.broker_name for broker in routes.brokers_of("t")] == ["a", "b"]
 
 
-@in_virtual_time
 async def test_concurrent_lookups_share_one_request() -> None:
     async with routing(t={"a": 2}) as (cluster, routes):
         await asyncio.gather(*(routes.refresh("t") for _ in range(50)))
         assert cluster.asked == ["t"]
 
 
-@in_virtual_time
 async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
     async with routing(t={"a": 2}) as (_cluster, routes):
         first = asyncio.create_task(routes.refresh("t"))
@@ -59,14 +56,12 @@ async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
         assert await second is not None
 
 
-@in_virtual_time
 async def test_a_dead_name_server_is_passed_over() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
             assert await routes_of(*order).find_readable("t")
 
 
-@in_virtual_time
 async def test_a_frozen_name_server_is_passed_over_soon_and_asked_last_from_then_on() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, fake_cluster() as frozen:
         frozen.answer_ms = 3_600_000
@@ -78,7 +73,6 @@ async def test_a_frozen_name_server_is_passed_over_soon_and_asked_last_from_then
             assert clock.monotonic_ms() - began_ms < 400
 
 
-@in_virtual_time
 async def test_the_slow_one_answers_where_the_others_are_down() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         cluster.answer_ms = 1_000
@@ -86,20 +80,17 @@ async def test_the_slow_one_answers_where_the_others_are_down() -> None:
             assert await routes_of(*order).find_readable("t")
 
 
-@in_virtual_time
 async def test_a_name_server_that_is_not_ready_is_passed_over() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
         cluster.unready = 1
         assert await routes_of(cluster.address, cluster.address).find_readable("t")
 
 
-@in_virtual_time
 async def test_an_error_without_a_name_server_says_what_to_do() -> None:
     with pytest.raises(ConnectFailed, match=r"no name server answered at 127.0.0.1:1 .*roquet dev"):
         await routes_of("127.0.0.1:1").find_readable("t")
 
 
-@in_virtual_time
 async def test_a_new_topic_borrows_the_queues_it_will_have() -> None:
     async with routing(TBW102={"a": 8, "b": 3}) as (cluster, routes):
         await routes.find_writable("new", 4, deadline_ms=0)
@@ -111,7 +102,6 @@ async def test_a_new_topic_borrows_the_queues_it_will_have() -> None:
         assert routes.writable("new") == routes.readable("new") == [MessageQueue("new", "a", 0)]
 
 
-@in_virtual_time
 async def test_a_topic_that_cannot_be_created_is_an_error() -> None:
     async with routing(t={"a": 1}) as (_cluster, routes):
         with pytest.raises(ConnectFailed, match="topic 'other' does not exist"):
@@ -119,7 +109,6 @@ async def test_a_topic_that_cannot_be_created_is_an_error() -> None:
         assert this_loop().clock.monotonic_ms() == 1_000
 
 
-@in_virtual_time
 async def test_a_waiting_lookup_gets_the_topic_once_it_exists() -> None:
     async with routing(t={"a": 1}) as (cluster, routes):
         waiting = asyncio.create_task(routes.find_writable("late", 4, deadline_ms=3_000))
@@ -129,7 +118,6 @@ async def test_a_waiting_lookup_gets_the_topic_once_it_exists() -> None:
         assert routes.writable("late")
 
 
-@in_virtual_time
 async def test_a_known_route_stays_when_the_topic_is_unknown_later() -> None:
     async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
@@ -138,7 +126,6 @@ async def test_a_known_route_stays_when_the_topic_is_unknown_later() -> None:
         assert routes.readable("t")
 
 
-@in_virtual_time
 async def test_listeners_are_called_for_changed_routes_only() -> None:
     async with routing(t={"a": 1, "b": 1}) as (cluster, routes):
         changed: list[str] = []
@@ -156,7 +143,6 @@ async def test_listeners_are_called_for_changed_routes_only() -> None:
             routes.leader("a")
 
 
-@in_virtual_time
 async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation() -> None:
     async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
@@ -172,7 +158,6 @@ async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation() -> No
         keeping.cancel()
 
 
-@in_virtual_time
 async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with routing(t={"a": 1}) as (cluster, routes):
         await routes.refresh("t")
@@ -184,8 +169,7 @@ async def test_a_lasting_error_is_logged_once(caplog: pytest.LogCaptureFixture) 
         keeping.cancel()
 
 
-@in_virtual_time
-async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
+async def test_an_unreadable_route_changes_and_delays_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
@@ -210,7 +194,6 @@ async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
         keeping.cancel()
 
 
-@in_virtual_time
 async def test_a_broker_name_has_a_leader_and_followers() -> None:
     async with routing(t={"a": 1}) as (cluster, routes):
         for broker_id in (2, 1):
@@ -231,7 +214,6 @@ async def test_a_broker_name_has_a_leader_and_followers() -> None:
             routes.any_member("z")
 
 
-@in_virtual_time
 async def test_the_latest_route_says_where_a_broker_is() -> None:
     async with routing(t={"a": 1}, u={"a": 1}) as (cluster, routes):
         await cluster.add_replica("a")
@@ -241,4 +223,4 @@ async def test_the_latest_route_says_where_a_broker_is() -> None:
         del cluster.topics["u"]
         for topic in ("t", "u", "t"):
             await routes.refresh(topic)
-            assert routes.leader("a") == cluster.brokers["a"].address, "not that of u's old route"
+            assert routes.leader("a") == cluster.a.address, "not that of u's old route"

@@ -10,14 +10,12 @@ from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.subscription import HeartbeatData
-from roquet.testing.clock import in_virtual_time
 
 
 def data() -> HeartbeatData:
     return HeartbeatData(client_id="me")
 
 
-@in_virtual_time
 async def test_a_client_is_used_between_its_start_and_its_close() -> None:
     session = Session("127.0.0.1:1", config_of(ClientConfig))
     with pytest.raises(UsageError, match="not started"):
@@ -33,7 +31,6 @@ async def test_a_client_is_used_between_its_start_and_its_close() -> None:
         session.start(data)
 
 
-@in_virtual_time
 async def test_a_client_of_the_parent_is_refused_in_a_fork() -> None:
     session = Session("127.0.0.1:1", config_of(ClientConfig))
     session.start(data)

@@ -8,6 +8,8 @@ import pytest
 
 from roquet.client.connection.threads import run_in_thread
 
+pytestmark = pytest.mark.real_time
+
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO")
 
 

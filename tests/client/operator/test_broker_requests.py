@@ -35,11 +35,13 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 
 def peer_of(cluster: FakeCluster, consumer: PushConsumer) -> Any:
-    return cluster.brokers["a"].members["g"][consumer.client_id]
+    return cluster.a.members["g"][consumer.client_id]
 
 
 def test_offsets_come_in_either_form() -> None:
@@ -55,7 +57,7 @@ def test_offsets_come_in_either_form() -> None:
 @in_virtual_time
 async def test_the_status_names_the_queues_of_one_topic() -> None:
     async with consuming({"a": 2}) as (cluster, consumer):
-        cluster.brokers["a"].put("t", 0, b"1", b"2")
+        cluster.a.put("t", 0, b"1", b"2")
         for _ in range(2):
             message = await next_of(consumer)
             await message.ack()
@@ -102,7 +104,7 @@ async def test_running_info_has_stacks_only_on_request() -> None:
 @in_virtual_time
 async def test_resets_that_come_together_are_done_one_after_the_other() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
-        cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
+        cluster.a.put("t", 0, b"0", b"1", b"2")
         for _ in range(3):
             message = await next_of(consumer)
             await message.ack()
@@ -113,7 +115,7 @@ async def test_resets_that_come_together_are_done_one_after_the_other() -> None:
             )
         await asyncio.sleep(1)
         assert [m.body for m in await consumer.fetch(5, 1_000)] == [b"1", b"2"]
-        assert cluster.brokers["a"].committed[("g", "t", 0)] == 1
+        assert cluster.a.committed[("g", "t", 0)] == 1
 
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))

@@ -9,7 +9,7 @@ from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
 from roquet.client.push import PushConsumer
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.admin import client_forwarding
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -20,17 +20,16 @@ def consumer_of(cluster: FakeCluster, **settings: Any) -> PushConsumer:
     return PushConsumer(cluster.address, group="g", topic="t", tags="A || B", config=config)
 
 
-@in_virtual_time
 async def test_running_info_has_cached_messages_and_times() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster) as consumer:
         consumer.subscribe("t")
-        cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")
+        cluster.a.put("t", 0, b"0", b"1", b"2")
         clock = this_loop().clock
         messages = await consumer.fetch(3)
         await messages[1].ack()
         handled_ms = clock.now_ms()
         await asyncio.sleep(50)
-        info = (await running_info(cluster.brokers["a"], consumer.client_id)).mq_table[QUEUE]
+        info = (await running_info(cluster.a, consumer.client_id)).mq_table[QUEUE]
         assert (info.commit_offset, info.cached_msg_count) == (0, 2)
         assert (info.cached_msg_min_offset, info.cached_msg_max_offset) == (0, 2)
         assert handled_ms <= info.last_consume_timestamp <= handled_ms + 5_000
@@ -38,17 +37,15 @@ async def test_running_info_has_cached_messages_and_times() -> None:
         assert (info.locked, info.droped) == (False, False)
 
 
-@in_virtual_time
 async def test_an_ordered_queue_is_locked() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, consumer_of(cluster, ordered=True) as consumer:
         await asyncio.sleep(1)
-        info = await running_info(cluster.brokers["a"], consumer.client_id, stacks=True)
+        info = await running_info(cluster.a, consumer.client_id, stacks=True)
         assert info.mq_table[QUEUE].locked
         assert info.properties[client_forwarding.ORDERLY] == "true"
         assert info.jstack
 
 
-@in_virtual_time
 async def test_running_info_has_the_settings_without_secrets() -> None:
     started_ms = this_loop().clock.now_ms()
     async with (
@@ -56,7 +53,7 @@ async def test_running_info_has_the_settings_without_secrets() -> None:
         consumer_of(cluster, access_key="AK", secret_key="SK12345") as consumer,
     ):
         await asyncio.sleep(1)
-        info = await running_info(cluster.brokers["a"], consumer.client_id)
+        info = await running_info(cluster.a, consumer.client_id)
         properties = info.properties
         assert properties["pullCount"] == "256"
         assert properties["messageModel"] == "CLUSTERING"
@@ -66,7 +63,6 @@ async def test_running_info_has_the_settings_without_secrets() -> None:
         assert "accessKey" not in properties
 
 
-@in_virtual_time
 async def test_a_pop_consumers_running_info_names_the_popped_brokers() -> None:
     config = config_of(ConsumerConfig)
     async with (
@@ -74,9 +70,9 @@ async def test_a_pop_consumers_running_info_names_the_popped_brokers() -> None:
         PopConsumer(cluster.address, group="g", topic="t", config=config) as consumer,
     ):
         await asyncio.sleep(1)
-        info = await running_info(cluster.brokers["a"], consumer.client_id)
+        info = await running_info(cluster.a, consumer.client_id)
         popped = {MessageQueue("t", "a", -1): client_forwarding.PopInfo(wait_ack_count=0)}
         assert info.mq_pop_table == popped
         consumer.unsubscribe("t")
-        info = await running_info(cluster.brokers["a"], consumer.client_id)
+        info = await running_info(cluster.a, consumer.client_id)
         assert info.mq_pop_table == {}

@@ -13,7 +13,7 @@ from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
 from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.topic import SubscriptionGroup
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.topic import GetGroup
 from roquet.wire.calls.pop import (
@@ -84,7 +84,6 @@ def bits(call: BatchAck) -> list[int]:
     return [decode_bits(ack.bits) for ack in decode_acks(call.body).acks]
 
 
-@in_virtual_time
 async def test_acknowledgements_travel_together() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -95,7 +94,6 @@ async def test_acknowledgements_travel_together() -> None:
     assert bits(call) == [0b11111]
 
 
-@in_virtual_time
 async def test_unanswered_acknowledgements_are_sent_again() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -114,7 +112,6 @@ async def test_unanswered_acknowledgements_are_sent_again() -> None:
     assert fake.doubts == 1
 
 
-@in_virtual_time
 async def test_expired_acknowledgements_are_not_sent_again() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -128,7 +125,6 @@ async def test_expired_acknowledgements_are_not_sent_again() -> None:
     assert 55 < len(fake.calls) < 62
 
 
-@in_virtual_time
 async def test_a_broker_without_batches_gets_single_acknowledgements() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -149,7 +145,6 @@ async def test_a_broker_without_batches_gets_single_acknowledgements() -> None:
     assert len(fake.of(BatchAck)) == 1
 
 
-@in_virtual_time
 async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -172,7 +167,6 @@ async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> 
     ("settings", "in_group", "times", "buried"),
     [({}, 2, 1, 0), ({}, 2, 2, 1), ({"retries_max": 5}, 2, 4, 0), ({"retries_max": 5}, 2, 5, 1)],
 )
-@in_virtual_time
 async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
     settings: dict[str, Any], in_group: int, times: int, buried: int
 ) -> None:
@@ -186,7 +180,6 @@ async def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged
     assert len(fake.of(ChangeInvisible)) == 1 - buried
 
 
-@in_virtual_time
 async def test_a_dead_letter_that_was_not_stored_is_not_acknowledged() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -201,7 +194,6 @@ async def test_a_dead_letter_that_was_not_stored_is_not_acknowledged() -> None:
     assert await acks.limit("b") == 16
 
 
-@in_virtual_time
 async def test_extending_gives_the_message_another_handle() -> None:
     fake = FakeSession()
     acks = made(fake)
@@ -218,7 +210,6 @@ async def test_extending_gives_the_message_another_handle() -> None:
         await message.extend(70_000)
 
 
-@in_virtual_time
 async def test_a_refused_acknowledgement_delays_no_other() -> None:
     fake = FakeSession()
     acks = made(fake)

@@ -93,7 +93,6 @@ def with_pop_loop(
     return check
 
 
-@in_virtual_time
 async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
     fake: Any = PoppingSession()
@@ -129,7 +128,7 @@ async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -
 
 def test_popped_messages_are_buffered() -> None:
     def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
-        assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
+        assert [message.body for message in iter(buffer.pop, None)] == [b"a", b"b"]
         (call,) = fake.calls
         assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
 
@@ -144,7 +143,7 @@ def test_a_new_group_may_begin_at_the_oldest_message() -> None:
 
 def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
     def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
-        assert [message.tag for message in buffer.take_unstarted()] == ["Aa"]
+        assert [message.tag for message in iter(buffer.pop, None)] == ["Aa"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
 
@@ -179,14 +178,14 @@ def test_an_invalid_pop_reply_does_not_end_the_loop() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
     def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
-        assert [message.body for message in buffer.take_unstarted()] == [b"b"]
+        assert [message.body for message in iter(buffer.pop, None)] == [b"b"]
 
     with_pop_loop(broken, found("b"))(look)
 
 
 def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> None:
     def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
-        first, damaged, last = buffer.take_unstarted()
+        first, damaged, last = iter(buffer.pop, None)
         assert (first.body, last.body) == (b"a", b"c")
         with pytest.raises(RecordError, match="zlib body is cut short"):
             assert damaged.body
@@ -196,7 +195,7 @@ def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> N
 
 def test_a_tag_that_is_not_utf_8_is_acknowledged_if_it_is_not_wanted() -> None:
     def look(fake: PoppingSession, buffer: PrefetchBuffer) -> None:
-        assert [message.tag for message in buffer.take_unstarted()] == ["a", "a"]
+        assert [message.tag for message in iter(buffer.pop, None)] == ["a", "a"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
 

@@ -29,6 +29,8 @@ from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
+pytestmark = pytest.mark.real_time
+
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 
 
@@ -113,9 +115,7 @@ async def test_a_handler_must_be_callable() -> None:
 
 
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
-async def test_the_outcome_decides(
-    handler: MessageHandler, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_outcomes_decide(handler: MessageHandler, caplog: pytest.LogCaptureFixture) -> None:
     owner = RecordingOwner()
     await run(handler, filled(owner, 200), owner, 200)
     assert sorted(map(int, owner.done)) == list(range(0, 200, 2))
@@ -185,9 +185,7 @@ async def test_the_message_of_a_cancelled_handler_goes_back() -> None:
     assert (len(inbox), owner.done, owner.failed) == (1, [], [])
 
 
-async def test_a_coroutine_by_mistake_is_not_taken_for_success(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_coroutine_by_mistake_is_no_success(caplog: pytest.LogCaptureFixture) -> None:
     owner = RecordingOwner()
     await run(lambda message: quick(message), filled(owner, 1), owner, 1)
     assert (owner.done, owner.failed) == ([], [b"0"])

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 from roquet.client.reading.inbox import Inbox
-from roquet.testing.clock import in_virtual_time
 
 OWNERS: dict[str, object] = {}
 
@@ -27,7 +26,6 @@ def taken(inbox: Inbox) -> str:
     return message.name if message else ""
 
 
-@in_virtual_time
 async def test_first_in_first_out() -> None:
     inbox = Inbox()
     inbox.put([note("a"), note("b")])
@@ -36,14 +34,12 @@ async def test_first_in_first_out() -> None:
     assert [taken(inbox) for _ in range(4)] == ["again", "a", "b", ""]
 
 
-@in_virtual_time
 async def test_messages_of_queues_given_away_are_left_out() -> None:
     inbox = Inbox()
     inbox.put([note("a", False), note("b"), note("c", False)])
     assert [taken(inbox) for _ in range(2)] == ["b", ""]
 
 
-@in_virtual_time
 async def test_one_waiter_is_woken_for_each_message() -> None:
     inbox = Inbox()
     waiting = [asyncio.create_task(inbox.take()) for _ in range(3)]
@@ -55,7 +51,6 @@ async def test_one_waiter_is_woken_for_each_message() -> None:
     assert await waiting[2]
 
 
-@in_virtual_time
 async def test_the_message_of_a_cancelled_waiter_goes_to_the_next() -> None:
     inbox = Inbox()
     first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
@@ -67,7 +62,6 @@ async def test_the_message_of_a_cancelled_waiter_goes_to_the_next() -> None:
     assert second.done()
 
 
-@in_virtual_time
 async def test_a_waiter_cancelled_before_is_skipped() -> None:
     inbox = Inbox()
     first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
@@ -78,7 +72,6 @@ async def test_a_waiter_cancelled_before_is_skipped() -> None:
     assert await second
 
 
-@in_virtual_time
 async def test_a_closed_inbox_hands_out_nothing() -> None:
     inbox = Inbox()
     inbox.put([note("a")])
@@ -94,7 +87,6 @@ async def test_a_closed_inbox_hands_out_nothing() -> None:
     assert len(inbox) == 0
 
 
-@in_virtual_time
 async def test_one_queues_messages_can_be_taken_out() -> None:
     inbox = Inbox()
     inbox.put([note("a1"), note("b1"), note("a2")])
@@ -106,7 +98,6 @@ async def test_one_queues_messages_can_be_taken_out() -> None:
     assert [taken(inbox) for _ in range(2)] == ["b1", ""]
 
 
-@in_virtual_time
 async def test_a_failed_inbox_raises_its_error_in_all_waiters() -> None:
     inbox = Inbox()
     waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]

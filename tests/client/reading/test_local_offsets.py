@@ -11,6 +11,8 @@ from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder, st
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.queue import MessageQueue
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 
@@ -83,7 +85,7 @@ def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-async def test_a_failed_write_loses_no_noted_offset(
+async def test_a_failed_write_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = opened(tmp_path)

@@ -13,7 +13,7 @@ from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply, QueryOffset, UpdateOffset
 from roquet.wire.codes import ResponseCode
 
@@ -30,7 +30,6 @@ async def offsets_of(
         yield GroupOffsets(session, config, "g", commits_starts=commits_starts)
 
 
-@in_virtual_time
 async def test_progress_is_kept_at_the_broker() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         assert await offsets.committed(QUEUE) is None
@@ -40,11 +39,10 @@ async def test_progress_is_kept_at_the_broker() -> None:
         assert await offsets.committed(QUEUE) == 13
 
 
-@in_virtual_time
 async def test_the_bounds_of_a_queue() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        cluster.brokers["a"].begins["t", 0] = 5
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        cluster.a.begins["t", 0] = 5
+        cluster.a.put("t", 0, b"x", b"y")
         assert (await offsets.min_offset(QUEUE), await offsets.max_offset(QUEUE)) == (5, 7)
         assert await offsets.by_time(QUEUE, 123_456) == 456
 
@@ -61,29 +59,23 @@ async def test_the_bounds_of_a_queue() -> None:
     ],
     ids=range(6),
 )
-def test_a_new_group_begins_where_java_lets_it(
+async def test_a_new_group_begins_where_java_lets_it(
     where: ConsumeFrom, queue: MessageQueue, expected: int
 ) -> None:
-    @in_virtual_time
-    async def begun() -> int:
-        async with (
-            fake_cluster(t={"a": 1}) as cluster,
-            offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
-        ):
-            cluster.brokers["a"].put(queue.topic, 0, b"x", b"y")
-            return await offsets.start_offset(queue)
-
-    assert begun() == expected
+    async with (
+        fake_cluster(t={"a": 1}) as cluster,
+        offsets_of(cluster, consume_from=where, consume_timestamp_ms=1_077) as offsets,
+    ):
+        cluster.a.put(queue.topic, 0, b"x", b"y")
+        assert await offsets.start_offset(queue) == expected
 
 
-@in_virtual_time
 async def test_a_group_goes_on_at_its_committed_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        cluster.brokers["a"].committed["g", "t", 0] = 99
+        cluster.a.committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
-@in_virtual_time
 async def test_the_default_start_time_is_half_an_hour_ago() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -95,12 +87,11 @@ async def test_the_default_start_time_is_half_an_hour_ago() -> None:
             asked_ms.append(call.timestamp)
             return OffsetReply(offset=5)
 
-        cluster.brokers["a"].handlers[OffsetByTime] = by_time
+        cluster.a.handlers[OffsetByTime] = by_time
         assert await offsets.start_offset(QUEUE) == 5
         assert asked_ms == [1_700_000_000_000 - 1_800_000]
 
 
-@in_virtual_time
 async def test_an_unknown_broker_is_an_error() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
@@ -108,35 +99,31 @@ async def test_an_unknown_broker_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
-@in_virtual_time
 async def test_an_offset_belongs_to_the_topic_id_it_came_with(where: ConsumeFrom) -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
         offsets_of(cluster, consume_from=where) as offsets,
     ):
-        broker = cluster.brokers["a"]
-        broker.topic_ids["t"] = "1-1"
+        cluster.a.topic_ids["t"] = "1-1"
         await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}
-        broker.topic_ids["t"] = "2-2"
+        cluster.a.topic_ids["t"] = "2-2"
         await offsets.max_offset(QUEUE)
         assert offsets.topic_ids == {QUEUE: "1-1"}, "nobody begins there"
         await offsets.commit(QUEUE, 5)
-        assert broker.commits[-1].topic_id == "1-1"
+        assert cluster.a.commits[-1].topic_id == "1-1"
 
 
-@in_virtual_time
 async def test_a_recreated_topic_starts_at_its_first_offset() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        broker = cluster.brokers["a"]
         assert await offsets.restart_offset(QUEUE) is None, "nothing is known of it"
-        broker.topic_ids["t"] = "1-1"
+        cluster.a.topic_ids["t"] = "1-1"
         await offsets.start_offset(QUEUE)
         assert await offsets.restart_offset(QUEUE) is None, "it is the same"
-        broker.topic_ids["t"], broker.begins["t", 0] = "2-2", 3
+        cluster.a.topic_ids["t"], cluster.a.begins["t", 0] = "2-2", 3
         assert await offsets.restart_offset(QUEUE) == 3
         assert await offsets.restart_offset(QUEUE) is None, "it is known by now"
-        broker.topic_ids.clear()
+        cluster.a.topic_ids.clear()
         await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {}, "a broker that gives no ids"
 
@@ -145,14 +132,13 @@ async def without_master(cluster: FakeCluster, *, is_in_route: bool) -> FakeBrok
     """Stop the master of "a"; return its replica."""
     replica = await cluster.add_replica("a")
     if is_in_route:
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
     else:
         await cluster.lose_master("a")
     return replica
 
 
 @pytest.mark.parametrize("is_in_route", [True, False])
-@in_virtual_time
 async def test_a_replica_keeps_offsets_while_the_master_is_away(is_in_route: bool) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await without_master(cluster, is_in_route=is_in_route)
@@ -164,7 +150,6 @@ async def test_a_replica_keeps_offsets_while_the_master_is_away(is_in_route: boo
             assert await offsets.committed(QUEUE) == 13
 
 
-@in_virtual_time
 async def test_offsets_are_kept_at_the_master_while_it_is_there() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
@@ -176,7 +161,6 @@ async def test_offsets_are_kept_at_the_master_while_it_is_there() -> None:
             assert not replica.commits
 
 
-@in_virtual_time
 async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         await without_master(cluster, is_in_route=True)
@@ -185,24 +169,22 @@ async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere()
                 await offsets.start_offset(QUEUE)
 
 
-@in_virtual_time
 async def test_a_commit_that_the_master_refuses_goes_nowhere_else() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.NO_PERMISSION, "no")
 
     async with fake_cluster(t={"a": 1}) as cluster:
         replica = await cluster.add_replica("a")
-        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        cluster.a.handlers[UpdateOffset] = refuse
         async with offsets_of(cluster) as offsets:
             with pytest.raises(CallRefused):
                 await offsets.commit(QUEUE, 12)
         assert not replica.commits
 
 
-@in_virtual_time
 async def test_without_any_broker_a_commit_fails() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         with pytest.raises(ConnectFailed):
             await offsets.commit_nowait(QUEUE, 12)
 
@@ -213,14 +195,12 @@ QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 async def taken(committed: dict[int, int], **settings: Any) -> dict[int, int]:
     """The offsets at the broker after a member's start, in a topic with ends 3 and 4."""
     async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster, **settings) as offsets:
-        broker = cluster.brokers["a"]
-        broker.begins = {("t", 0): 3, ("t", 1): 4}
-        broker.committed = {("g", "t", number): offset for number, offset in committed.items()}
+        cluster.a.begins = {("t", 0): 3, ("t", 1): 4}
+        cluster.a.committed = {("g", "t", number): offset for number, offset in committed.items()}
         await offsets.take_start_offsets({"t": 0, "%RETRY%g": 0}, is_start=True)
-        return {queue_id: offset for (_, _, queue_id), offset in broker.committed.items()}
+        return {queue_id: offset for (_, _, queue_id), offset in cluster.a.committed.items()}
 
 
-@in_virtual_time
 async def test_a_first_member_commits_where_the_group_starts_in_every_queue() -> None:
     assert await taken({}) == {0: 3, 1: 4}
     assert await taken({0: 1, 1: 0}) == {0: 1, 1: 0}, "it has offsets"
@@ -229,59 +209,51 @@ async def test_a_first_member_commits_where_the_group_starts_in_every_queue() ->
     assert await taken({}, consume_from=ConsumeFrom.FIRST) == {}
 
 
-@in_virtual_time
 async def test_a_group_with_offsets_elsewhere_starts_at_the_first_message_of_new_queues() -> None:
     assert await taken({0: 3}) == {0: 3, 1: 0}
 
 
-@in_virtual_time
 async def test_a_member_that_starts_while_another_commits_starts_where_that_one_does() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, offsets_of(cluster) as offsets:
-        broker = cluster.brokers["a"]
-        broker.begins = {("t", 0): 3, ("t", 1): 4}
-        broker.committed["g", "t", 0] = 3
+        cluster.a.begins = {("t", 0): 3, ("t", 1): 4}
+        cluster.a.committed["g", "t", 0] = 3
         starting = asyncio.create_task(offsets.take_start_offsets({"t": 0}, is_start=True))
         await asyncio.sleep(0.5)
-        broker.committed["g", "t", 1] = 4
+        cluster.a.committed["g", "t", 1] = 4
         await starting
-        assert broker.committed == {("g", "t", 0): 3, ("g", "t", 1): 4}
-        assert not broker.commits
+        assert cluster.a.committed == {("g", "t", 0): 3, ("g", "t", 1): 4}
+        assert not cluster.a.commits
 
 
-@in_virtual_time
 async def test_offsets_that_are_only_pulled_by_hand_are_found_and_not_committed() -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
         offsets_of(cluster, commits_starts=False) as offsets,
     ):
-        broker = cluster.brokers["a"]
         await offsets.take_start_offsets({"t": 0}, is_start=True)
-        broker.put("t", 0, b"x", b"y")
+        cluster.a.put("t", 0, b"x", b"y")
         assert await offsets.start_offset(QUEUE) == 0
-        assert not broker.commits
+        assert not cluster.a.commits
 
 
-@in_virtual_time
 async def test_a_topic_that_is_subscribed_later_starts_with_its_subscription() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, offsets_of(cluster) as offsets:
         await offsets.take_start_offsets({}, is_start=True)
-        broker = cluster.brokers["a"]
-        broker.begins["t", 0] = 900
+        cluster.a.begins["t", 0] = 900
         await offsets.take_start_offsets({"t": 1_700_000_000_456})
-        assert broker.committed["g", "t", 0] == 456
+        assert cluster.a.committed["g", "t", 0] == 456
         await offsets.take_start_offsets({})
-        broker.committed.clear()
+        cluster.a.committed.clear()
         await offsets.take_start_offsets({"t": 1_700_000_000_789})
-        assert broker.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
+        assert cluster.a.committed["g", "t", 0] == 789, "it was unsubscribed meanwhile"
 
 
-@in_virtual_time
 async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_since(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, offsets_of(cluster) as offsets:
         started_ms = this_loop().clock.now_ms()
-        frozen, other = cluster.brokers["b"], cluster.brokers["a"]
+        frozen, other = cluster.brokers["b"], cluster.a
         query = frozen.handlers.pop(QueryOffset)
 
         async def hang(call: QueryOffset, peer: Peer) -> None:
@@ -297,7 +269,6 @@ async def test_a_broker_that_is_away_at_the_start_is_asked_later_for_what_came_s
         assert frozen.committed["g", "t", 0] == started_ms % 1_000
 
 
-@in_virtual_time
 async def test_queues_that_appear_later_begin_at_their_first_message_by_any_clock() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
@@ -311,19 +282,17 @@ async def test_queues_that_appear_later_begin_at_their_first_message_by_any_cloc
             asked_ms.append(call.timestamp)
             return OffsetReply(offset=5)
 
-        broker = cluster.brokers["a"]
-        broker.handlers[OffsetByTime] = by_time
+        cluster.a.handlers[OffsetByTime] = by_time
         await offsets.take_start_offsets({"t": 0, "u": 0}, is_start=True)
         cluster.topics.update(t={"a": 2}, u={"a": 1})
         await asyncio.gather(*map(session.routes.refresh, "tu"))
         await offsets.take_start_offsets({"t": 0, "u": 0})
         assert asked_ms == [0, 0]
-        assert broker.committed == {("g", "t", 0): 0, ("g", "t", 1): 5, ("g", "u", 0): 5}
+        assert cluster.a.committed == {("g", "t", 0): 0, ("g", "t", 1): 5, ("g", "u", 0): 5}
         await offsets.take_start_offsets({"t": 0, "u": 0})
-        assert len(broker.commits) == 3, "nothing is new"
+        assert len(cluster.a.commits) == 3, "nothing is new"
 
 
-@in_virtual_time
 async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None:
     def refuse(call: UpdateOffset, peer: Peer) -> None:
         raise CallRefused(ResponseCode.SYSTEM_BUSY, "later")
@@ -334,8 +303,7 @@ async def test_a_start_offset_that_could_not_be_committed_is_used_once() -> None
     ):
         config: ConsumerConfig = config_of(ConsumerConfig)
         offsets = GroupOffsets(session, config, "g", commits_starts=True)
-        broker = cluster.brokers["a"]
-        broker.begins["t", 0], broker.handlers[UpdateOffset] = 999, refuse
+        cluster.a.begins["t", 0], cluster.a.handlers[UpdateOffset] = 999, refuse
         await offsets.take_start_offsets({"t": 0}, is_start=True)
         assert await offsets.start_offset(QUEUE) == 999
         began_ms = session.started_ms

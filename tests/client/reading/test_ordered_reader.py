@@ -9,7 +9,7 @@ from tests.client.conftest import fake_cluster, filled
 
 from roquet.client.reading.message import ReceivedMessage
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -18,7 +18,6 @@ consumer_of = partial(push_consumer_of, ordered=True)
 consuming = partial(consuming_queues, ordered=True)
 
 
-@in_virtual_time
 async def test_the_next_message_waits_for_the_one_before() -> None:
     async with consuming({"a": 2}) as (cluster, consumer):
         filled(cluster, 2, 0)
@@ -29,7 +28,6 @@ async def test_the_next_message_waits_for_the_one_before() -> None:
         assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"1"]
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 3)
@@ -44,12 +42,11 @@ async def test_a_failed_message_comes_again_in_its_place_for_ever() -> None:
         await asyncio.sleep(60)
         assert [body for body, _ in seen] == [0] + [1] * 41 + [2]
         assert seen[2][1] - seen[1][1] == 1_000
-        assert cluster.brokers["a"].sent_back == []
+        assert cluster.a.sent_back == []
         await consumer.close()
         await running
 
 
-@in_virtual_time
 async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
     async with fake_cluster(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster:
         filled(cluster, 2)
@@ -64,7 +61,7 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
             running = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(1)
             assert seen[:4] == [("t", b"0")] * 3 + [("t", b"1")]
-            (call,) = cluster.brokers["a"].sends
+            (call,) = cluster.a.sends
             assert (call.topic, call.reconsume_times, call.max_reconsume_times) == (
                 "%RETRY%g",
                 2,
@@ -75,33 +72,29 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic() -> None:
         await running
 
 
-@in_virtual_time
 async def test_a_lost_lock_stops_the_handing_out() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
-        broker = cluster.brokers["a"]
         lost: list[object] = []
         consumer.on_lost(lost.append)
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
-        broker.locked[QUEUE] = "somebody else"
+        cluster.a.locked[QUEUE] = "somebody else"
         await asyncio.sleep(21)
         assert lost == [(QUEUE,)]
         assert consumer.assignment() == []
         assert not message.is_held
-        commits = len(broker.commits)
-        del broker.locked[QUEUE]
+        commits = len(cluster.a.commits)
+        del cluster.a.locked[QUEUE]
         await asyncio.sleep(2)
         assert consumer.assignment() == []  # the message is still in our hands
         await message.ack()
         await asyncio.sleep(2)
         assert consumer.assignment() == [QUEUE]
-        assert len(broker.commits) == commits
+        assert len(cluster.a.commits) == commits
 
 
-@in_virtual_time
 async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
     async with fake_cluster(t={"a": 2}) as cluster:
-        broker = cluster.brokers["a"]
         for queue_id in (0, 1):
             filled(cluster, 3, queue_id)
         first, second = consumer_of(cluster), consumer_of(cluster)
@@ -117,18 +110,17 @@ async def test_a_queue_is_unlocked_only_when_its_handler_has_ended() -> None:
         await second.start()
         running.append(asyncio.create_task(second.run(slow)))
         await asyncio.sleep(45)
-        assert set(broker.locked.values()) == {first.client_id}
+        assert set(cluster.a.locked.values()) == {first.client_id}
         assert len(seen) == 2
         await asyncio.sleep(300)
-        assert set(broker.locked.values()) == {first.client_id, second.client_id}
+        assert set(cluster.a.locked.values()) == {first.client_id, second.client_id}
         assert sorted(seen) == [(q, b"%d" % n) for q in (0, 1) for n in range(3)]
         await first.close()
         await second.close()
         await asyncio.gather(*running)
-        assert broker.locked == {}
+        assert cluster.a.locked == {}
 
 
-@in_virtual_time
 async def test_a_seek_waits_for_the_message_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -140,7 +132,6 @@ async def test_a_seek_waits_for_the_message_in_hand() -> None:
         assert message.body == b"7"
 
 
-@in_virtual_time
 async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -153,7 +144,6 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was() -> None:
         assert message.body == b"1"
 
 
-@in_virtual_time
 async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 2)
@@ -162,11 +152,10 @@ async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue() -> N
         await asyncio.sleep(1)
         consumer.unsubscribe("t")
         await asyncio.sleep(1)
-        assert cluster.brokers["a"].locked == {}
-        assert cluster.brokers["a"].committed["g", "t", 0] == 0
+        assert cluster.a.locked == {}
+        assert cluster.a.committed["g", "t", 0] == 0
 
 
-@in_virtual_time
 async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
         filled(cluster, 3)
@@ -180,14 +169,13 @@ async def test_a_close_commits_the_last_message_of_a_queue_being_released() -> N
         await asyncio.sleep(1)
         consumer.unsubscribe("t")
         await asyncio.sleep(1)
-        assert cluster.brokers["a"].locked
+        assert cluster.a.locked
         await consumer.close()
         await running
-        assert cluster.brokers["a"].committed["g", "t", 0] == 1
-        assert cluster.brokers["a"].locked == {}
+        assert cluster.a.committed["g", "t", 0] == 1
+        assert cluster.a.locked == {}
 
 
-@in_virtual_time
 async def test_many_seeks_wait_for_the_message_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -205,7 +193,6 @@ async def test_many_seeks_wait_for_the_message_in_hand() -> None:
         assert [m.body for m in await consumer.fetch(2, 1_000)] == [b"2"]
 
 
-@in_virtual_time
 async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand() -> None:
     async with consuming({"a": 1}) as (cluster, consumer):
         filled(cluster, 9)
@@ -214,8 +201,8 @@ async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_han
         consumer.unsubscribe("t")
         await asyncio.sleep(5)
         assert consumer.assignment() == []
-        assert list(cluster.brokers["a"].locked) == [QUEUE]
+        assert list(cluster.a.locked) == [QUEUE]
         await message.ack()
         await asyncio.sleep(1)
-        assert cluster.brokers["a"].locked == {}
-        assert cluster.brokers["a"].committed["g", "t", 0] == 7
+        assert cluster.a.locked == {}
+        assert cluster.a.committed["g", "t", 0] == 7

@@ -16,8 +16,8 @@ from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
-from roquet.rules.consumption.pull import ConsumeWindow
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties
 
@@ -51,27 +51,24 @@ async def reading(
         yield ReaderUnderTest(reader, inbox, session)
 
 
-@in_virtual_time
 async def test_messages_arrive_as_soon_as_they_are_stored() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         await asyncio.sleep(5)
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         message = await r.next()
         assert (message.body, message.queue_offset) == (b"x", 0)
         assert this_loop().clock.monotonic_ms() == 5_000
 
 
-@in_virtual_time
 async def test_an_idle_queue_is_asked_for_each_15_s() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster):
         await asyncio.sleep(61)
-        assert len(cluster.brokers["a"].pulls) == 5
+        assert len(cluster.a.pulls) == 5
 
 
-@in_virtual_time
 async def test_progress_is_the_lowest_in_flight() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
+        cluster.a.put("t", 0, b"x", b"y", b"z")
         first, second, _ = [await r.next() for _ in range(3)]
         await second.ack()
         assert r.reader.window.committable == 0
@@ -79,25 +76,23 @@ async def test_progress_is_the_lowest_in_flight() -> None:
         assert r.reader.window.committable == 2
 
 
-@in_virtual_time
 async def test_each_pull_tells_the_progress_on_the_way() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         await (await r.next()).ack()
         await asyncio.sleep(20)
-        assert cluster.brokers["a"].committed["g", "t", 0] == 1
+        assert cluster.a.committed["g", "t", 0] == 1
         assert r.reader.saved is None  # the broker still holds that pull
         await asyncio.sleep(20)
         assert r.reader.saved == 1
 
 
-@in_virtual_time
 async def test_no_more_than_a_thousand_are_in_flight() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
         reading(cluster, in_flight_max=10, pull_count=4) as r,
     ):
-        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
+        cluster.a.put("t", 0, *[b"%d" % n for n in range(30)])
         await asyncio.sleep(60)
         assert len(r.inbox) == 10
         await (await r.next()).ack()
@@ -112,23 +107,20 @@ async def test_no_more_than_a_thousand_are_in_flight() -> None:
         assert bodies == [b"%d" % n for n in range(1, 30)]
 
 
-@in_virtual_time
 async def test_no_more_than_a_hundred_mebibytes_are_in_flight() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
         reading(cluster, in_flight_bytes_max=250, pull_count=1) as r,
     ):
-        cluster.brokers["a"].put("t", 0, *[b"x" * 10] * 9)
+        cluster.a.put("t", 0, *[b"x" * 10] * 9)
         await asyncio.sleep(60)
         assert len(r.inbox) == 3
 
 
-@in_virtual_time
 async def test_tags_with_the_same_hash_are_told_apart() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="Aa") as r:
-        broker = cluster.brokers["a"]
         for tag in ("BB", "Aa", "BB"):  # "Aa" and "BB" have one hash
-            broker.put("t", 0, tag.encode(), properties=encode_properties({"TAGS": tag}))
+            cluster.a.put("t", 0, tag.encode(), properties=encode_properties({"TAGS": tag}))
         message = await r.next()
         assert (message.tag, len(r.inbox)) == ("Aa", 0)
         assert r.reader.window.committable == 1
@@ -136,60 +128,52 @@ async def test_tags_with_the_same_hash_are_told_apart() -> None:
         assert r.reader.window.committable == 3
 
 
-@in_virtual_time
 async def test_an_offset_that_is_gone_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        cluster.brokers["a"].begins["t", 0] = 100
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.begins["t", 0] = 100
+        cluster.a.put("t", 0, b"x")
         async with reading(cluster, offset=3) as r:
             assert (await r.next()).queue_offset == 100
             assert "t@a:0 does not hold offset 3" in caplog.text
             assert "going on at 100" in caplog.text
 
 
-@in_virtual_time
 async def test_a_broker_that_comes_back_is_read_on(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         await (await r.next()).ack()
-        port = broker.server.port
-        await broker.server.stop(0)
+        port = cluster.a.server.port
+        await cluster.a.server.stop(0)
         await asyncio.sleep(30)
-        broker.server = type(broker.server)(
-            broker.router, host="127.0.0.1", port=port, clock=this_loop().clock
+        cluster.a.server = type(cluster.a.server)(
+            cluster.a.router, host="127.0.0.1", port=port, clock=this_loop().clock
         )
-        await broker.server.start()
-        broker.put("t", 0, b"y")
+        await cluster.a.server.start()
+        cluster.a.put("t", 0, b"y")
         assert (await r.next()).body == b"y"
         assert caplog.text.count("pull of t@a:0") == 1
 
 
-@in_virtual_time
 async def test_a_refused_pull_is_made_again_after_a_second() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        broker = cluster.brokers["a"]
-        broker.pull_faults = [CallRefused(2, "busy")] * 3
+        cluster.a.pull_faults = [CallRefused(2, "busy")] * 3
         async with reading(cluster) as r:
-            broker.put("t", 0, b"x")
+            cluster.a.put("t", 0, b"x")
             assert (await r.next()).body == b"x"
             assert this_loop().clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_a_broker_that_holds_no_pull_is_not_flooded() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        broker = cluster.brokers["a"]
-        broker.holds_pulls = False
+        cluster.a.holds_pulls = False
         async with reading(cluster):
             await asyncio.sleep(1)
-            assert len(broker.pulls) <= 51
+            assert len(cluster.a.pulls) <= 51
 
 
-@in_virtual_time
 async def test_a_failed_message_comes_again_after_a_growing_pause() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         times = []
         for _ in range(4):
             message = await r.next()
@@ -200,10 +184,9 @@ async def test_a_failed_message_comes_again_after_a_growing_pause() -> None:
         assert r.reader.window.committable == 0
 
 
-@in_virtual_time
 async def test_a_released_queue_gives_nothing_more() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        cluster.brokers["a"].put("t", 0, b"x", b"y")
+        cluster.a.put("t", 0, b"x", b"y")
         message = await r.next()
         await message.nack()
         r.reader.release()
@@ -211,28 +194,23 @@ async def test_a_released_queue_gives_nothing_more() -> None:
         await asyncio.sleep(60)
         assert r.inbox.pop() is None
         assert not message.is_held
-        assert len(cluster.brokers["a"].pulls) == 2
+        assert len(cluster.a.pulls) == 2
 
 
-@in_virtual_time
 async def test_a_scan_without_a_match_goes_on_at_once() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        broker = cluster.brokers["a"]
-        broker.pull_answers = [
+        cluster.a.pull_answers = [
             PullReply(code=20, next_begin_offset=n * 100, min_offset=0, max_offset=300)
             for n in (1, 2, 3)
         ]
-        broker.begins["t", 0] = 300
+        cluster.a.begins["t", 0] = 300
         async with reading(cluster) as r:
-            broker.put("t", 0, b"x")
+            cluster.a.put("t", 0, b"x")
             assert (await r.next()).queue_offset == 300
             assert this_loop().clock.monotonic_ms() == 0
 
 
-@in_virtual_time
-async def test_a_fault_of_our_own_does_not_end_the_reading(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_fault_of_our_own_does_not_end_reading(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         take, faults = r.reader.window.take, [KeyError("ours")]
 
@@ -242,7 +220,7 @@ async def test_a_fault_of_our_own_does_not_end_the_reading(
             take(found, next_offset)
 
         r.reader.window = FaultyWindow(faulty)
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         assert (await r.next()).body == b"x"
         assert "KeyError: 'ours'" in caplog.text
 
@@ -259,13 +237,11 @@ class FaultyWindow(ConsumeWindow):
         super().take([], next_offset)
 
 
-@in_virtual_time
 async def test_messages_read_before_are_not_handed_out_twice() -> None:
     async with fake_cluster(t={"a": 1}) as cluster:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x", b"y", b"z")
-        whole = b"".join(broker.queues["t", 0])
-        broker.pull_answers = [
+        cluster.a.put("t", 0, b"x", b"y", b"z")
+        whole = b"".join(cluster.a.queues["t", 0])
+        cluster.a.pull_answers = [
             PullReply(body=whole, next_begin_offset=3, min_offset=0, max_offset=3)
         ]
         async with reading(cluster, offset=2) as r:
@@ -273,13 +249,12 @@ async def test_messages_read_before_are_not_handed_out_twice() -> None:
             assert len(r.inbox) == 0
 
 
-@in_virtual_time
 async def test_messages_in_flight_have_a_limited_span() -> None:
     async with (
         fake_cluster(t={"a": 1}) as cluster,
         reading(cluster, in_flight_span_max=5, pull_count=1) as r,
     ):
-        cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(30)])
+        cluster.a.put("t", 0, *[b"%d" % n for n in range(30)])
         first = await r.next()
         for _ in range(6):
             message = await r.next()
@@ -289,27 +264,24 @@ async def test_messages_in_flight_have_a_limited_span() -> None:
         assert (await r.next()).queue_offset == 7
 
 
-@in_virtual_time
 async def test_a_paused_queue_is_not_pulled() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        broker = cluster.brokers["a"]
-        broker.put("t", 0, b"x", b"y")
+        cluster.a.put("t", 0, b"x", b"y")
         await (await r.next()).nack(100)
         await asyncio.sleep(0.01)
         r.reader.pause()
-        pulls = len(broker.pulls)
+        pulls = len(cluster.a.pulls)
         await asyncio.sleep(200)
-        assert (len(broker.pulls), len(r.inbox)) == (pulls, 0)
+        assert (len(cluster.a.pulls), len(r.inbox)) == (pulls, 0)
         assert not r.reader.is_silent(this_loop().clock.monotonic_ms(), 120_000)
         r.reader.change(SubscriptionFilter.by_tags("t", "*", 2))
         r.reader.resume()
         assert [(await r.next()).body for _ in range(2)] == [b"x", b"y"]
 
 
-@in_virtual_time
 async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        cluster.brokers["a"].put("t", 0, b"x")
+        cluster.a.put("t", 0, b"x")
         message = await r.next()
         r.reader.release()
         await message.nack()
@@ -318,11 +290,10 @@ async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner(
         assert not r.reader.settling
 
 
-@in_virtual_time
 async def test_a_release_waits_only_for_running_handlers() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(3):
-            cluster.brokers["a"].put("t", 0, b"%d" % number)
+            cluster.a.put("t", 0, b"%d" % number)
         message = await r.next()
         r.reader.release()
         leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
@@ -334,11 +305,10 @@ async def test_a_release_waits_only_for_running_handlers() -> None:
         assert r.reader.window.committable == 1
 
 
-@in_virtual_time
 async def test_a_failing_or_slow_handler_delays_no_release() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
         for number in range(2):
-            cluster.brokers["a"].put("t", 0, b"%d" % number)
+            cluster.a.put("t", 0, b"%d" % number)
         failing, _slow = await r.next(), await r.next()
         r.reader.release()
         leaving = asyncio.create_task(r.reader.wait_for_handlers(800))
@@ -349,12 +319,10 @@ async def test_a_failing_or_slow_handler_delays_no_release() -> None:
         assert r.reader.window.committable == 0
 
 
-@in_virtual_time
 async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster) as r:
-        broker = cluster.brokers["a"]
         for body, sys_flag in ((b"x", 0), (b"not zlib", 1), (b"z", 0)):
-            broker.store("t", 0, body, b"", sys_flag)
+            cluster.a.store("t", 0, body, b"", sys_flag)
         first, damaged, last = [await r.next() for _ in range(3)]
         assert (first.body, last.body) == (b"x", b"z")
         with pytest.raises(RecordError, match="not zlib"):
@@ -362,11 +330,10 @@ async def test_a_body_that_cannot_be_restored_is_the_fault_of_its_message_alone(
         assert damaged.stored_body == (b"not zlib", 1)
 
 
-@in_virtual_time
 async def test_a_tag_that_is_not_utf_8_is_passed_over_unless_it_is_wanted() -> None:
     async with fake_cluster(t={"a": 1}) as cluster, reading(cluster, tags="b") as r:
         for tag in (b"a", b"\xff", b"b"):
-            cluster.brokers["a"].put("t", 0, tag, properties=b"TAGS\x01%s\x02" % tag)
+            cluster.a.put("t", 0, tag, properties=b"TAGS\x01%s\x02" % tag)
         message = await r.next()
         assert (message.tag, len(r.inbox)) == ("b", 0)
         await message.ack()

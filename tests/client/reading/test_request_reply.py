@@ -13,7 +13,6 @@ from roquet.client.reading.request_reply import PendingRequests
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, CallTimeout, MessageIllegal, RecordError
 from roquet.net.router import Peer
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.call import Reply
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.reply import PushReply
@@ -54,7 +53,6 @@ async def asking(**queues: int) -> AsyncIterator[RequesterView]:
         yield RequesterView(cluster, producer)
 
 
-@in_virtual_time
 async def test_brokers_know_the_requester_before_the_request_comes() -> None:
     async with asking(a=1, b=1) as asked:
         with pytest.raises(CallTimeout):
@@ -65,7 +63,6 @@ async def test_brokers_know_the_requester_before_the_request_comes() -> None:
         assert sent[names.TTL] == "500"
 
 
-@in_virtual_time
 async def test_a_thousand_requests_cost_one_introduction() -> None:
     async with asking() as asked:
         requests = (asked.producer.request("t", b"?", timeout_ms=900) for _ in range(1_000))
@@ -74,7 +71,6 @@ async def test_a_thousand_requests_cost_one_introduction() -> None:
         assert len({sent[names.CORRELATION_ID] for sent in asked.sends}) == 1_000
 
 
-@in_virtual_time
 async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broker() -> None:
     async with asking() as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
@@ -86,7 +82,6 @@ async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broke
             await request
 
 
-@in_virtual_time
 async def test_replies_to_no_pending_request_are_dropped(created: Created) -> None:
     pending = created(PendingRequests)
     async with asking() as asked:
@@ -101,7 +96,6 @@ async def test_replies_to_no_pending_request_are_dropped(created: Created) -> No
         assert [len(requests) for requests in pending] == [0]
 
 
-@in_virtual_time
 async def test_a_request_that_cannot_be_sent_raises_the_reason(created: Created) -> None:
     pending = created(PendingRequests)
     async with asking() as asked:
@@ -111,7 +105,6 @@ async def test_a_request_that_cannot_be_sent_raises_the_reason(created: Created)
         assert [len(requests) for requests in pending] == [0]
 
 
-@in_virtual_time
 async def test_the_properties_of_the_system_count_against_the_limit() -> None:
     async with asking() as asked:
         most = {"p": "x" * (names.PROPERTIES_SIZE_MAX - 60)}
@@ -120,7 +113,6 @@ async def test_the_properties_of_the_system_count_against_the_limit() -> None:
             await asked.producer.request("t", b"?", properties=most)
 
 
-@in_virtual_time
 async def test_a_lost_connection_is_reopened_while_a_request_waits() -> None:
     async with asking() as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=10_000))
@@ -134,7 +126,6 @@ async def test_a_lost_connection_is_reopened_while_a_request_waits() -> None:
         assert (await request).body == b"answer"
 
 
-@in_virtual_time
 async def test_an_unreachable_broker_delays_requests_by_a_second_at_most() -> None:
     async with asking(a=1, b=1) as asked:
         hung = asyncio.Event()

@@ -13,7 +13,6 @@ from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
@@ -34,7 +33,6 @@ async def allocator_of(cluster: FakeCluster, **settings: Any) -> AsyncIterator[Q
         await session.close()
 
 
-@in_virtual_time
 async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat() -> None:
     async with fake_cluster(t={"a": 2}) as cluster, allocator_of(cluster) as allocator:
         assert await allocator.queues_of("t") == QUEUES
@@ -42,7 +40,6 @@ async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat() -> None:
             await allocator.queues_of("u")
 
 
-@in_virtual_time
 async def test_every_broadcasting_member_gets_all_queues() -> None:
     model = MessageModel.BROADCASTING
     async with (
@@ -64,7 +61,6 @@ async def test_every_broadcasting_member_gets_all_queues() -> None:
     ],
     ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
 )
-@in_virtual_time
 async def test_an_invalid_result_of_a_strategy_is_an_error(answer: Any) -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
@@ -74,7 +70,6 @@ async def test_an_invalid_result_of_a_strategy_is_an_error(answer: Any) -> None:
             await allocator.queues_of("t")
 
 
-@in_virtual_time
 async def test_the_first_broker_decides_when_asked_to() -> None:
     async with (
         fake_cluster(t={"b": 2, "a": 2}) as cluster,
@@ -88,7 +83,7 @@ async def test_the_first_broker_decides_when_asked_to() -> None:
             assignments = [QueueAssignment(message_queue=queue) for queue in (QUEUES[1], other)]
             return QueueAssignments(message_queue_assignments=assignments)
 
-        cluster.brokers["a"].decides = decide
+        cluster.a.decides = decide
         await allocator.check(["t"])
         assert await allocator.queues_of("t") == [QUEUES[1]]
         assert (asked[0].strategy_name, asked[0].topic, asked[0].consumer_group) == (
@@ -96,25 +91,23 @@ async def test_the_first_broker_decides_when_asked_to() -> None:
             "t",
             "g",
         )
-        assert asked[0].client_id in cluster.brokers["a"].members["g"]
+        assert asked[0].client_id in cluster.a.members["g"]
 
 
-@in_virtual_time
 async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us() -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
         allocator_of(cluster, strategy="STICKY") as allocator,
     ):
-        broker = cluster.brokers["a"]
 
         def decide(query: AssignmentQuery) -> QueueAssignments:
-            known = query.client_id in broker.members.get("g", {})
+            known = query.client_id in cluster.a.members.get("g", {})
             assignments = [QueueAssignment(message_queue=QUEUES[0])] if known else []
             return QueueAssignments(message_queue_assignments=assignments)
 
-        broker.decides = decide
+        cluster.a.decides = decide
         assert await allocator.queues_of("t") == [QUEUES[0]]
-        broker.decides = lambda query: QueueAssignments()
+        cluster.a.decides = lambda query: QueueAssignments()
         with pytest.raises(UsageError, match="broker a has no allocation yet"):
             await allocator.queues_of("t")
 
@@ -122,18 +115,16 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
 @pytest.mark.parametrize(
     "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
 )
-@in_virtual_time
 async def test_a_broker_without_the_strategy_fails_the_start(decides: Any) -> None:
     async with (
         fake_cluster(t={"a": 2}) as cluster,
         allocator_of(cluster, strategy="LAG_WEIGHTED") as allocator,
     ):
-        cluster.brokers["a"].decides = decides
+        cluster.a.decides = decides
         with pytest.raises(ConfigError, match="broker a does not support LAG_WEIGHTED"):
             await allocator.check(["t", "%RETRY%g"])
 
 
-@in_virtual_time
 async def test_an_unreachable_cluster_does_not_fail_the_start() -> None:
     async with fake_cluster() as cluster, allocator_of(cluster, strategy="STICKY") as allocator:
         await allocator.check(["t"])  # raises nothing

@@ -11,6 +11,8 @@ from roquet.client.push import PushConsumer
 from roquet.client.rebalance.listeners import RebalanceListeners, await_in
 from roquet.model.queue import MessageQueue
 
+pytestmark = pytest.mark.real_time
+
 QUEUE = MessageQueue("t", "a", 0)
 
 

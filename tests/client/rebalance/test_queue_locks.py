@@ -10,7 +10,6 @@ from roquet.client.config import ConsumerConfig
 from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import in_virtual_time
 
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
 
@@ -25,28 +24,25 @@ async def locks_of(
         yield locks
 
 
-@in_virtual_time
 async def test_only_free_queues_are_locked() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         cluster.brokers["b"].locked[QUEUES[1]] = "other"
         assert await locks.lock(QUEUES) == {QUEUES[0]}
         assert locks.held == [QUEUES[0]]
         await locks.unlock([*QUEUES, MessageQueue("t", "zz", 0)])
-        assert cluster.brokers["a"].locked == {}
+        assert cluster.a.locked == {}
         assert cluster.brokers["b"].locked == {QUEUES[1]: "other"}
 
 
-@in_virtual_time
 async def test_locks_are_renewed_each_20_s() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
         await locks.lock(QUEUES[:1])
         await asyncio.sleep(0.1)
-        before = cluster.brokers["a"].lock_calls
+        before = cluster.a.lock_calls
         await asyncio.sleep(101)
-        assert cluster.brokers["a"].lock_calls - before == 5
+        assert cluster.a.lock_calls - before == 5
 
 
-@in_virtual_time
 async def test_a_lock_that_another_member_has_is_lost() -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
@@ -57,7 +53,6 @@ async def test_a_lock_that_another_member_has_is_lost() -> None:
         assert locks.held == [QUEUES[0]]
 
 
-@in_virtual_time
 async def test_an_unconfirmed_lock_expires_after_30_s() -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
@@ -69,7 +64,6 @@ async def test_an_unconfirmed_lock_expires_after_30_s() -> None:
         assert lost == [[QUEUES[1]]]
 
 
-@in_virtual_time
 async def test_a_short_failure_of_the_broker_costs_no_lock() -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, lost) as locks:
@@ -79,8 +73,7 @@ async def test_a_short_failure_of_the_broker_costs_no_lock() -> None:
         assert not lost
 
 
-@in_virtual_time
 async def test_an_unanswered_lock_request_locks_nothing() -> None:
     async with fake_cluster(t={"a": 1, "b": 1}) as cluster, locks_of(cluster, []) as locks:
-        cluster.brokers["a"].lock_faults = [CallRefused(2, "busy")]
+        cluster.a.lock_faults = [CallRefused(2, "busy")]
         assert await locks.lock(QUEUES) == {QUEUES[1]}

@@ -19,7 +19,7 @@ from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.send_retry import OTHER_BROKER, TRANSIENT
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -48,7 +48,6 @@ def held(cluster: FakeCluster) -> list[str]:
     return sorted(n for n, b in cluster.brokers.items() for q in b.queues.values() for _ in q)
 
 
-@in_virtual_time
 async def test_queues_take_turns() -> None:
     async with delivering({"a": 4, "b": 2}) as (cluster, delivery):
         for _ in range(60):
@@ -60,26 +59,23 @@ async def test_queues_take_turns() -> None:
         } == dict.fromkeys([("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)], 10)
 
 
-@in_virtual_time
 async def test_a_refused_send_goes_to_another_broker_at_once() -> None:
     async with delivering({"a": 4, "b": 2}) as (cluster, delivery):
         for _ in range(20):
-            cluster.brokers["a"].faults[:] = [busy()]
+            cluster.a.faults[:] = [busy()]
             await delivery.send(outgoing(b"x"))
         assert held(cluster).count("b") >= 7  # those that met the fault
         assert this_loop().clock.monotonic_ms() < 100
 
 
 @pytest.mark.parametrize("code", sorted(TRANSIENT | OTHER_BROKER))
-@in_virtual_time
 async def test_codes_that_java_tries_again_are_tried_again(code: int) -> None:
     async with delivering({"a": 1}) as (cluster, delivery):
-        cluster.brokers["a"].faults += [busy(code), busy(code)]
+        cluster.a.faults += [busy(code), busy(code)]
         assert await delivery.send(outgoing(b"x"))
-        assert len(cluster.brokers["a"].sends) == 3
+        assert len(cluster.a.sends) == 3
 
 
-@in_virtual_time
 async def test_a_refusal_that_every_broker_would_give_is_raised() -> None:
     async with delivering({"a": 1, "b": 1}) as (cluster, delivery):
         for broker in cluster.brokers.values():
@@ -90,46 +86,41 @@ async def test_a_refusal_that_every_broker_would_give_is_raised() -> None:
         assert sum(len(b.sends) for b in cluster.brokers.values()) == 1
 
 
-@in_virtual_time
 async def test_after_the_last_try_its_error_is_raised() -> None:
     async with delivering({"a": 1}) as (cluster, delivery):
-        cluster.brokers["a"].faults += [busy()] * 9
+        cluster.a.faults += [busy()] * 9
         with pytest.raises(CallRefused, match="try elsewhere"):
             await delivery.send(outgoing(b"x"))
-        assert len(cluster.brokers["a"].sends) == 3
+        assert len(cluster.a.sends) == 3
         assert this_loop().clock.monotonic_ms() == 300  # the same broker: 100 ms, then 200 ms
 
 
-@in_virtual_time
 async def test_a_dead_broker_is_passed_over() -> None:
     async with delivering({"a": 4, "b": 4}) as (cluster, delivery):
         await delivery.send(outgoing(b"x"))
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         for _ in range(40):
             await delivery.send(outgoing(b"y"))
         assert held(cluster).count("b") >= 40
 
 
-@in_virtual_time
 async def test_a_key_stays_with_its_queue_in_every_try() -> None:
     async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
-        cluster.brokers["a"].faults += [busy(), busy()]
+        cluster.a.faults += [busy(), busy()]
         await delivery.send(outgoing(b"x", order_hash=-5))
-        assert [call.queue_id for call in cluster.brokers["a"].sends] == [1, 1, 1]
+        assert [call.queue_id for call in cluster.a.sends] == [1, 1, 1]
         assert not cluster.brokers["b"].sends
 
 
-@in_virtual_time
 async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else() -> None:
     async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         await delivery.queues("t", 1_000)
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         with pytest.raises(ConnectFailed):
             await delivery.send(outgoing(b"x", order_hash=1))
         assert held(cluster) == []
 
 
-@in_virtual_time
 async def test_time_is_counted_over_all_tries() -> None:
     async with delivering({"a": 1, "b": 1}, retry_times=9) as (cluster, delivery):
         for broker in cluster.brokers.values():
@@ -140,15 +131,13 @@ async def test_time_is_counted_over_all_tries() -> None:
         assert this_loop().clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_one_way_is_sent_once_and_not_waited_for() -> None:
     async with delivering({"a": 1}) as (cluster, delivery):
-        cluster.brokers["a"].send_ms = 10_000
+        cluster.a.send_ms = 10_000
         await delivery.send_oneway(outgoing(b"x"))
         assert this_loop().clock.monotonic_ms() < 100
 
 
-@in_virtual_time
 async def test_every_try_carries_the_same_id() -> None:
     async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         for broker in cluster.brokers.values():
@@ -160,41 +149,37 @@ async def test_every_try_carries_the_same_id() -> None:
         assert (receipt.message_id, receipt.tries) == ("ABC", 3)
 
 
-@in_virtual_time
 async def test_as_many_tries_as_the_settings_say() -> None:
     async with delivering({"a": 1}, retry_times=0) as (cluster, delivery):
-        cluster.brokers["a"].faults += [busy()]
+        cluster.a.faults += [busy()]
         with pytest.raises(CallRefused) as caught:
             await delivery.send(outgoing(b"x"))
         assert caught.value.__notes__ == ["queue t@a:0, 1 try"]
-        assert len(cluster.brokers["a"].sends) == 1
+        assert len(cluster.a.sends) == 1
 
 
-@in_virtual_time
 async def test_one_try_may_have_less_than_the_whole_timeout() -> None:
     async with delivering({"a": 1, "b": 1}, try_timeout_ms=500) as (cluster, delivery):
-        cluster.brokers["a"].send_ms = 60_000
+        cluster.a.send_ms = 60_000
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
         assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
         assert sorted(receipt.tries for receipt in receipts) == [1, 2]
         assert 500 <= this_loop().clock.monotonic_ms() < 600
 
 
-@in_virtual_time
 async def test_an_error_of_a_bound_message_says_that_no_other_queue_was_tried() -> None:
     async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
-        cluster.brokers["a"].faults += [busy()] * 3
+        cluster.a.faults += [busy()] * 3
         with pytest.raises(CallRefused) as caught:
             await delivery.send(outgoing(b"x", order_hash=1))
         assert "queue t@a:1, 3 tries; sent to no other queue" in caught.value.__notes__[0]
 
 
-@in_virtual_time
 async def test_a_selectors_queue_is_kept_and_chance_is_asked_again() -> None:
     async with delivering({"a": 2, "b": 2}) as (cluster, delivery):
         message = Message("t", b"x")
         for selector, home in ((lambda queues, _: queues[1], "a"), (Chance(), "b")):
-            cluster.brokers["a"].faults[:] = [busy()]
+            cluster.a.faults[:] = [busy()]
             prepared = PreparedMessage(
                 "t", b"x", "", "I", None, 0, 0, 9, selection=QueueSelection(selector, message)
             )
@@ -217,37 +202,33 @@ def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> 
     broker.take = take
 
 
-@in_virtual_time
 async def test_a_less_durable_status_is_returned_by_default() -> None:
     async with delivering({"a": 1}) as (cluster, delivery):
-        weak(cluster.brokers["a"])
+        weak(cluster.a)
         (receipt,) = await delivery.send(outgoing(b"x"))
         assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert held(cluster) == ["a"]
 
 
-@in_virtual_time
 async def test_a_less_durable_status_may_be_retried_at_another_broker() -> None:
     async with delivering({"a": 4, "b": 1}, retry_less_durable=True) as (cluster, delivery):
-        weak(cluster.brokers["a"])
+        weak(cluster.a)
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
         assert all(receipt.ok for receipt in receipts)
         assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
 
 
-@in_virtual_time
 async def test_a_less_durable_receipt_is_returned_when_no_broker_does_better() -> None:
     async with delivering({"a": 1, "b": 1}, retry_less_durable=True) as (cluster, delivery):
-        weak(cluster.brokers["a"])
+        weak(cluster.a)
         cluster.brokers["b"].faults += [busy()] * 99
         receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
         assert {receipt.status for receipt in receipts} == {SendStatus.SLAVE_NOT_AVAILABLE}
         bound = (await delivery.send(outgoing(b"y", order_hash=0)))[0]
         assert bound.status is SendStatus.SLAVE_NOT_AVAILABLE
-        assert cluster.brokers["a"].bodies("t", 0).count(b"y") == 1
+        assert cluster.a.bodies("t", 0).count(b"y") == 1
 
 
-@in_virtual_time
 async def test_each_producer_begins_its_turns_somewhere() -> None:
     async with delivering({"a": 4}) as (_cluster, delivery):
         turns = [delivery.new_round_robin() for _ in range(200)]
@@ -268,7 +249,6 @@ async def promoted_after(cluster: FakeCluster, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("order_hash", [None, 1])
-@in_virtual_time
 async def test_a_send_finds_the_new_master_while_its_time_lasts(order_hash: int | None) -> None:
     async with delivering({"a": 2}) as (cluster, delivery):
         replica = await cluster.add_replica("a")
@@ -281,12 +261,11 @@ async def test_a_send_finds_the_new_master_while_its_time_lasts(order_hash: int 
         await failover
 
 
-@in_virtual_time
 async def test_a_send_that_a_former_master_refuses_asks_for_the_route_at_once() -> None:
     async with delivering({"a": 2}) as (cluster, delivery):
         await cluster.add_replica("a")
         await delivery.send(outgoing(b"x"))
-        former = cluster.brokers["a"]
+        former = cluster.a
         former.faults += [busy()] * 100
         replica = cluster.promote("a")
         cluster.replicas["a"][2] = former
@@ -295,7 +274,6 @@ async def test_a_send_that_a_former_master_refuses_asks_for_the_route_at_once() 
         assert this_loop().clock.monotonic_ms() <= 200
 
 
-@in_virtual_time
 async def test_a_new_master_may_refuse_sends_for_a_while() -> None:
     async with delivering({"a": 2}) as (cluster, delivery):
         replica = await cluster.add_replica("a")
@@ -307,7 +285,6 @@ async def test_a_new_master_may_refuse_sends_for_a_while() -> None:
         assert receipt.tries == 6
 
 
-@in_virtual_time
 async def test_a_send_fails_at_its_deadline_when_there_is_no_new_master() -> None:
     async with delivering({"a": 2}) as (cluster, delivery):
         await cluster.add_replica("a")
@@ -318,18 +295,16 @@ async def test_a_send_fails_at_its_deadline_when_there_is_no_new_master() -> Non
         assert this_loop().clock.monotonic_ms() == 3_000
 
 
-@in_virtual_time
 async def test_without_retries_no_master_is_waited_for() -> None:
     async with delivering({"a": 2}, retry_times=0) as (cluster, delivery):
         await cluster.add_replica("a")
         await delivery.send(outgoing(b"x"))
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         with pytest.raises(ConnectFailed):
             await delivery.send(outgoing(b"y"))
         assert this_loop().clock.monotonic_ms() < 100
 
 
-@in_virtual_time
 async def test_brokers_that_all_wait_for_a_master_are_tried_with_pauses() -> None:
     async with delivering({"a": 1, "b": 1}) as (cluster, delivery):
         for name in "ab":
@@ -401,14 +376,12 @@ def retries(
     return SendRetries(cast("Any", brokers), batch, limit_ms, None)
 
 
-@in_virtual_time
 async def test_another_broker_is_tried_at_once() -> None:
     brokers = Brokers(0)
     (receipt,) = await retries(brokers, B).run(A, BUSY)
     assert (receipt.queue, receipt.tries, brokers.asked) == (B, 2, [(0, "b")])
 
 
-@in_virtual_time
 async def test_the_same_broker_is_tried_after_pauses_that_grow() -> None:
     brokers = Brokers(9)
     with pytest.raises(CallRefused, match="busy") as caught:
@@ -417,7 +390,6 @@ async def test_the_same_broker_is_tried_after_pauses_that_grow() -> None:
     assert "3 tries" in "".join(caught.value.__notes__)
 
 
-@in_virtual_time
 async def test_an_error_that_every_broker_would_give_is_raised_at_once() -> None:
     brokers = Brokers(0)
     with pytest.raises(CallRefused, match="too long") as caught:
@@ -426,7 +398,6 @@ async def test_an_error_that_every_broker_would_give_is_raised_at_once() -> None
     assert "order or selector bind it" in "".join(caught.value.__notes__)
 
 
-@in_virtual_time
 async def test_a_broker_that_gets_a_new_master_is_tried_until_the_deadline() -> None:
     brokers = Brokers(99, replicated="a")
     with pytest.raises(CallRefused):
@@ -436,7 +407,6 @@ async def test_a_broker_that_gets_a_new_master_is_tried_until_the_deadline() -> 
     assert {what for _, what in route} == {"route"}
 
 
-@in_virtual_time
 async def test_from_a_broker_in_failover_a_batch_goes_to_another_and_back_after_a_pause() -> None:
     brokers = Brokers(1, replicated="a")
     await retries(brokers, B, A).run(A, BUSY)

@@ -4,10 +4,9 @@ import pytest
 
 from roquet.client.sending.outstanding_sends import KeyOrder, OrderKey, OutstandingSends
 from roquet.model.errors import CallError
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 
 
-@in_virtual_time
 async def test_a_flush_waits_for_what_began_before_it_and_for_nothing_later() -> None:
     sends = OutstandingSends()
 
@@ -44,7 +43,6 @@ async def pass_through(line: KeyOrder, name: str, seen: list[str], key: OrderKey
         line.release(key, ticket)
 
 
-@in_virtual_time
 async def test_one_key_goes_one_by_one_and_others_do_not_wait() -> None:
     line, seen = KeyOrder(this_loop().clock), list[str]()
     await asyncio.gather(
@@ -60,7 +58,6 @@ async def test_one_key_goes_one_by_one_and_others_do_not_wait() -> None:
     assert len(line) == 0
 
 
-@in_virtual_time
 async def test_a_cancelled_send_keeps_the_order_of_its_key() -> None:
     line, seen = KeyOrder(this_loop().clock), list[str]()
     tasks = [asyncio.create_task(pass_through(line, name, seen)) for name in "abc"]
@@ -71,7 +68,6 @@ async def test_a_cancelled_send_keeps_the_order_of_its_key() -> None:
     assert len(line) == 0
 
 
-@in_virtual_time
 async def test_a_send_that_waits_too_long_for_its_key_fails_definitely() -> None:
     line = KeyOrder(this_loop().clock)
     first = await line.acquire(KEY, 10_000)

@@ -14,7 +14,6 @@ from roquet.client.sending.send_many import BATCH_COUNT_MAX, FEED_RUN, SendMany
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.model.message import Message
 from roquet.model.results import SendReceipt
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.records.batch import decode_batch
 
 
@@ -61,7 +60,6 @@ def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
     assert all(len(queues) == 1 for queues in homes.values())
 
 
-@in_virtual_time
 async def test_receipts_come_in_the_order_of_the_messages() -> None:
     async with producing({"a": 4, "b": 2}) as (cluster, producer):
         messages = list(numbered(500))
@@ -72,7 +70,6 @@ async def test_receipts_come_in_the_order_of_the_messages() -> None:
             assert held[receipt.queue_offset] == message.body
 
 
-@in_virtual_time
 async def test_batches_form_and_keep_the_order_of_each_key() -> None:
     async with producing({"a": 4, "b": 2}) as (cluster, producer):
         for broker in cluster.brokers.values():
@@ -83,10 +80,9 @@ async def test_batches_form_and_keep_the_order_of_each_key() -> None:
         assert sum(len(b.sends) for b in cluster.brokers.values()) < 100
 
 
-@in_virtual_time
 async def test_receipts_can_be_had_as_they_come() -> None:
     async with producing({"a": 2}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 5
+        cluster.a.send_ms = 5
         seen = 0
         async for receipt in producer.send_many(numbered(3_000), in_flight=500):
             assert receipt.ok
@@ -95,10 +91,9 @@ async def test_receipts_can_be_had_as_they_come() -> None:
         assert seen == 3_000
 
 
-@in_virtual_time
 async def test_no_more_are_under_way_than_allowed() -> None:
     async with producing({"a": 2}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 1_000
+        cluster.a.send_ms = 1_000
         read = 0
 
         def source() -> Iterator[Message]:
@@ -117,7 +112,6 @@ async def _all(producer: Producer, source: Any, in_flight: int) -> Any:
     return await producer.send_many(source, in_flight=in_flight)
 
 
-@in_virtual_time
 async def test_an_async_source_does_not_hold_receipts_back() -> None:
     async with producing({"a": 2}) as (_cluster, producer):
 
@@ -132,41 +126,37 @@ async def test_an_async_source_does_not_hold_receipts_back() -> None:
         assert times == [0, 10, 20, 30, 40]
 
 
-@in_virtual_time
 async def test_a_batch_is_never_longer_than_brokers_take() -> None:
     async with producing({"a": 1}) as (cluster, producer):
         await producer.send_many([Message("t", b"x" * 100_000)] * 20 + [Message("t", b"y")] * 4_000)
-        sizes = [len(call.body) for call in cluster.brokers["a"].sends]
+        sizes = [len(call.body) for call in cluster.a.sends]
         assert max(sizes) <= 256 * 1024
         assert count(cluster) == 4_020
         assert BATCH_COUNT_MAX == 500
 
 
-@in_virtual_time
 async def test_a_retry_keeps_the_order() -> None:
     async with producing({"a": 2, "b": 2}) as (cluster, producer):
         busy = CallRefused(2, "busy")
-        cluster.brokers["a"].faults += [busy, busy]
+        cluster.a.faults += [busy, busy]
         cluster.brokers["b"].late_faults += [busy]  # stored, and yet refused: it comes twice
         await producer.send_many(numbered(2_000), in_flight=300)
         assert len(set(stored(cluster))) == 2_000
         assert_in_order(cluster, once=False)
 
 
-@in_virtual_time
 async def test_without_keys_a_batch_may_go_elsewhere() -> None:
     async with producing({"a": 2, "b": 2}) as (cluster, producer):
         await producer.send("t", b"first")
-        await cluster.brokers["a"].server.stop(0)
+        await cluster.a.server.stop(0)
         receipts = await producer.send_many(Message("t", b"x") for _ in range(1_000))
         assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
         assert len(receipts) == 1_000
 
 
-@in_virtual_time
 async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages() -> None:
     async with producing({"a": 4}) as (cluster, producer):
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
         seen: list[SendReceipt] = []
         with pytest.raises(CallRefused, match="no") as caught:
             await drain(producer.send_many(numbered(100_000), in_flight=1_000), seen)
@@ -174,7 +164,6 @@ async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages()
         assert len(seen) == count(cluster) < 1_000
 
 
-@in_virtual_time
 async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> None:
     async with producing({"a": 4}) as (cluster, producer):
         messages = [*numbered(50), Message("t", b""), *numbered(50)]
@@ -184,10 +173,9 @@ async def test_a_message_that_cannot_be_sent_ends_it_after_those_before() -> Non
         assert len(seen) == count(cluster) == 50
 
 
-@in_virtual_time
 async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
     async with producing({"a": 4}) as (cluster, producer):
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
 
         async def silent() -> AsyncIterator[Message]:
             yield Message("t", b"x")
@@ -197,11 +185,10 @@ async def test_a_failure_while_the_source_is_silent_is_raised() -> None:
             await producer.send_many(silent())
 
 
-@in_virtual_time
 async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created: Created) -> None:
     routes = created(Routes)
     async with producing({"a": 3}) as (cluster, producer):
-        cluster.brokers["a"].send_ms = 50
+        cluster.a.send_ms = 50
 
         async def source() -> AsyncIterator[Message]:
             for number, message in enumerate(numbered(600)):
@@ -212,11 +199,10 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(created:
 
         order = [receipt async for receipt in producer.send_many(source(), in_flight=50)]
         assert len(order) == 600
-        early = {int(b.split()[1]) for q in (3, 4) for b in cluster.brokers["a"].bodies("t", q)}
+        early = {int(b.split()[1]) for q in (3, 4) for b in cluster.a.bodies("t", q)}
         assert min(early) >= 300
 
 
-@in_virtual_time
 async def test_leaving_the_iteration_leaves_no_task() -> None:
     async with producing({"a": 1}) as (_cluster, producer):
         before = len(asyncio.all_tasks())
@@ -227,13 +213,11 @@ async def test_leaving_the_iteration_leaves_no_task() -> None:
         assert len(asyncio.all_tasks()) == before
 
 
-@in_virtual_time
 async def test_nothing_to_send_is_fine() -> None:
     async with producing({"a": 1}) as (_cluster, producer):
         assert await producer.send_many([]) == []
 
 
-@in_virtual_time
 async def test_a_failure_stops_sending_even_without_a_reader() -> None:
     async with producing({"a": 1}, retry_times=0) as (cluster, producer):
 
@@ -244,14 +228,13 @@ async def test_a_failure_stops_sending_even_without_a_reader() -> None:
 
         sending = producer.send_many(slowly()).__aiter__()
         await sending.__anext__()
-        cluster.brokers["a"].faults += [MessageIllegal("no")]
+        cluster.a.faults += [MessageIllegal("no")]
         await asyncio.sleep(10)
         assert stored(cluster) == [b"k 0"]
         with pytest.raises(CallRefused, match="no"):
             await sending.__anext__()
 
 
-@in_virtual_time
 async def test_other_tasks_run_while_messages_are_prepared() -> None:
     async with producing({"a": 4}) as (_cluster, producer):
         prepared, seen = 0, set[int]()
@@ -272,13 +255,12 @@ async def test_other_tasks_run_while_messages_are_prepared() -> None:
         assert len(seen) >= 4
 
 
-@in_virtual_time
 async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours() -> None:
     async with producing({"a": 4}) as (cluster, producer):
         levels = [0, 0, 0, 1, 0, 0]
         receipts = await producer.send_many(
             Message("t", b"x", order_key="k", delay_level=level) for level in levels
         )
-        sends = cluster.brokers["a"].sends
+        sends = cluster.a.sends
         assert [len(decode_batch(call.body)) if call.batch else 1 for call in sends] == [3, 1, 2]
         assert len(receipts) == len(levels)

@@ -20,7 +20,7 @@ from roquet.model.errors import CallTimeout
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.records import record
 from roquet.wire.trace_text import (
     ConsumeEndTrace,
@@ -84,7 +84,6 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
     return ReceivedMessage(queue, record.decode(packed), RecordingOwner())
 
 
-@in_virtual_time
 async def test_records_are_written_together_with_all_ids_as_keys() -> None:
     tracer, delivery = tracer_of()
     sends(tracer, 3)
@@ -98,7 +97,6 @@ async def test_records_are_written_together_with_all_ids_as_keys() -> None:
     assert delivery.records[0].region == "region"
 
 
-@in_virtual_time
 async def test_a_message_of_records_has_limits() -> None:
     tracer, delivery = tracer_of()
     sends(tracer, BATCH_MAX * 2 + 1, keys=())
@@ -110,7 +108,6 @@ async def test_a_message_of_records_has_limits() -> None:
     ]
 
 
-@in_virtual_time
 async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
     """A second's worth would not fit before the next timer."""
     tracer, delivery = tracer_of()
@@ -125,7 +122,6 @@ async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
     await tracer.close()
 
 
-@in_virtual_time
 async def test_records_over_the_limit_are_dropped_and_counted() -> None:
     tracer, delivery = tracer_of()
     for _ in range(10):
@@ -140,7 +136,6 @@ async def test_records_over_the_limit_are_dropped_and_counted() -> None:
     assert tracer.waiting_count == 0
 
 
-@in_virtual_time
 async def test_records_that_no_broker_takes_are_lost_and_later_ones_are_sent() -> None:
     tracer, delivery = tracer_of()
     delivery.error = CallTimeout("no")
@@ -153,10 +148,7 @@ async def test_records_that_no_broker_takes_are_lost_and_later_ones_are_sent() -
     assert len(delivery.records) == 1
 
 
-@in_virtual_time
-async def test_a_close_waits_for_the_trace_up_to_its_limit(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_close_waits_for_the_trace_up_to_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     tracer, delivery = tracer_of()
     delivery.takes_s = 100
     sends(tracer, 250)
@@ -167,7 +159,6 @@ async def test_a_close_waits_for_the_trace_up_to_its_limit(
     assert "trace records of g were lost" in caplog.text
 
 
-@in_virtual_time
 async def test_handlers_are_traced_with_their_outcome() -> None:
     tracer, delivery = tracer_of()
 
@@ -202,7 +193,6 @@ async def test_handlers_are_traced_with_their_outcome() -> None:
     assert ended[0].took_ms >= 20
 
 
-@in_virtual_time
 async def test_some_messages_are_not_traced() -> None:
     tracer, delivery = tracer_of()
     tracer.wrap(print)(message("RMQ_SYS_TRACE_TOPIC"))
@@ -211,7 +201,6 @@ async def test_some_messages_are_not_traced() -> None:
     assert delivery.records == []
 
 
-@in_virtual_time
 async def test_a_message_whose_properties_are_not_utf_8_is_traced() -> None:
     tracer, delivery = tracer_of()
     tracer.wrap(print)(message(properties=b"KEYS\x01\xff a\x02"))
@@ -220,8 +209,7 @@ async def test_a_message_whose_properties_are_not_utf_8_is_traced() -> None:
     assert begun.keys == "\ufffd a"
 
 
-@in_virtual_time
-async def test_a_message_that_fails_to_convert_does_not_stop_the_trace(
+async def test_an_unconvertible_message_does_not_stop_traces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tracer, delivery = tracer_of()

@@ -65,12 +65,6 @@ class PrefetchBuffer(Inbox):
             self._busy_ms += self._clock.monotonic_ms() - self._since_ms
             self._since_ms = None
 
-    def take_unstarted(self) -> list[ReceivedMessage]:
-        """Remove and return messages whose handlers have not started."""
-        unstarted = [message for message in self._messages if message.is_held]
-        self._messages.clear()
-        return unstarted
-
     def pause(self) -> None:
         """Ask for no more."""
         self.is_paused = True
@@ -87,7 +81,9 @@ class PrefetchBuffer(Inbox):
     def close(self) -> None:
         """Ask for no more; release messages whose handlers have not started to other members."""
         self.pause()
-        for message in self.take_unstarted():
+        unstarted = [message for message in self._messages if message.is_held]
+        self._messages.clear()
+        for message in unstarted:
             message.fail(RELEASE_MS)
         super().close()
 

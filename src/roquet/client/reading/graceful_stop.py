@@ -29,7 +29,7 @@ class GracefulStop:
         self._finishing: asyncio.Task[None] | None = None
         self._program_end: asyncio.Task[None] | None = None
         self.is_closing = False
-        """Whether a close has begun."""
+        """Whether a close has begun, which no signal may interrupt."""
         self._closed = asyncio.Event()
 
     def open(self) -> None:
@@ -37,10 +37,6 @@ class GracefulStop:
         self._loop = asyncio.get_running_loop()
         if not LoopThread.is_here():  # the blocking consumer has signals of its own
             self.signals.open()
-
-    def begin_close(self) -> None:
-        """Note that a close has begun, which no signal may interrupt."""
-        self.is_closing = True
 
     def close(self) -> None:
         """Note that the consumer is closed."""

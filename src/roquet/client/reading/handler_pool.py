@@ -204,10 +204,7 @@ class ThreadPool:
     """A pool of threads, which get messages from the event loop and report results to it."""
 
     def __init__(
-        self,
-        handler: Callable[[ReceivedMessage], object],
-        inbox: Inbox,
-        config: ConsumerConfig,
+        self, handler: Callable[[ReceivedMessage], object], inbox: Inbox, config: ConsumerConfig
     ) -> None:
         self._handler = handler
         self._inbox = inbox

@@ -220,20 +220,14 @@ def _with_options(call: Pull, suspend_ms: int, progress: int | None) -> Pull:
     if progress:
         flags |= PullFlag.COMMIT_OFFSET
     return msgspec.structs.replace(
-        call,
-        sys_flag=flags.value,
-        commit_offset=progress or 0,
-        suspend_timeout_millis=suspend_ms,
+        call, sys_flag=flags.value, commit_offset=progress or 0, suspend_timeout_millis=suspend_ms
     )
 
 
 def _is_of_use(reply: PullReply, offset: int) -> bool:
     """Whether a replica has messages from the offset on."""
     offsets = PulledOffsets(
-        asked=offset,
-        next=reply.next_begin_offset,
-        first=reply.min_offset,
-        end=reply.max_offset,
+        asked=offset, next=reply.next_begin_offset, first=reply.min_offset, end=reply.max_offset
     )
     return has_messages(reply.code, offsets)
 

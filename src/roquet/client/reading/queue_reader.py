@@ -270,7 +270,7 @@ class QueueReader:
         task.add_done_callback(self.settling.discard)
 
     async def _fail(self, message: InboundMessage, delay_ms: int | None) -> None:
-        pause_ms = await self._failures.settle(message, delay_ms)
+        pause_ms = await self._failures(message, delay_ms)
         self._tally.failed += 1
         if pause_ms is None:
             self._tally.gone += 1

@@ -8,8 +8,8 @@ controller hides what another master may lack.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import ErrorLogThrottle
@@ -71,11 +71,9 @@ def log_dead_letter(message: InboundMessage, group: str) -> None:
     )  # fmt: skip
 
 
-class FailurePolicy(Protocol):
-    """Decides what happens to a consumer's failed messages."""
-
-    async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """Settle a failed message; return None when it has left, or the ms before a local retry."""
+FailurePolicy: TypeAlias = Callable[[InboundMessage, int | None], Awaitable[int | None]]
+"""Settles a failed message, by its delay as in `MessageOwner.retry`; returns None when it has left,
+or the ms before a local retry."""
 
 
 def delay_level(delay_ms: int | None) -> int:
@@ -201,8 +199,8 @@ class RetryByBroker:
         self._sent = sent
         self._throttle = ErrorLogThrottle("sending failed messages back")
 
-    async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See FailurePolicy."""
+    async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
+        """See `FailurePolicy`."""
         level = delay_level(delay_ms)
         try:
             await self._send_to_broker(message, level)
@@ -247,8 +245,8 @@ class RetryOrdered:
         """None when broadcasting: the message is dropped after its last try."""
         self._throttle = ErrorLogThrottle("giving up ordered messages")
 
-    async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See FailurePolicy."""
+    async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
+        """See `FailurePolicy`."""
         retries_max = self._config.retries_max
         is_last = delay_ms == DEAD_LETTER or (
             retries_max is not None and message.tries >= retries_max
@@ -283,8 +281,8 @@ class RetryLocally:
     def __init__(self, sender: RetrySender) -> None:
         self._sender = sender
 
-    async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See FailurePolicy."""
+    async def __call__(self, message: InboundMessage, delay_ms: int | None) -> int | None:
+        """See `FailurePolicy`."""
         if delay_ms == DEAD_LETTER:
             try:
                 await self._sender.send_back(message, DEAD_LETTER)
@@ -296,11 +294,6 @@ class RetryLocally:
         return retry_pause_ms(message.tries) if delay_ms is None else delay_ms
 
 
-class DropFailed:
+async def drop_failed(message: InboundMessage, _delay_ms: int | None) -> None:
     """Policy of a broadcasting group: log the failure and drop the message, as in Java."""
-
-    async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
-        """See FailurePolicy."""
-        del delay_ms
-        log.error("%r failed and is dropped: a broadcast message is not sent back", message)
-        return None
+    log.error("%r failed and is dropped: a broadcast message is not sent back", message)

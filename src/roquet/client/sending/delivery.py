@@ -73,18 +73,15 @@ class MessageDelivery:
         """The known queues of a topic for writing; a new list whenever the route has changed."""
         return self._session.routes.writable(topic)
 
-    async def queues_before_timeout(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic for writing, waited for at most the time of one send."""
-        return await self.queues(topic, self.deadline_ms())
-
     def deadline_ms(self, timeout_ms: int | None = None) -> int:
         """The deadline of a send that begins now, on the monotonic clock."""
         timeout_ms = self.config.send_timeout_ms if timeout_ms is None else timeout_ms
         return self.config.clock.monotonic_ms() + timeout_ms
 
-    async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
-        """The queues of a topic for writing; waits for the first one until the deadline."""
+    async def queues(self, topic: str, deadline_ms: int | None = None) -> Sequence[MessageQueue]:
+        """The queues of a topic for writing; waits for the first one, by default as a send does."""
         routes = self._session.routes
+        deadline_ms = self.deadline_ms() if deadline_ms is None else deadline_ms
         queues = routes.writable(topic)
         while not queues:
             await routes.find_writable(topic, self.config.new_topic_queues, deadline_ms)
@@ -147,7 +144,7 @@ class MessageDelivery:
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
         """Hand a batch to the network without an acknowledgement."""
-        queues = await self.queues_before_timeout(outgoing.topic)
+        queues = await self.queues(outgoing.topic)
         queue = self.choose(queues, outgoing.lead, turn=turn)
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))

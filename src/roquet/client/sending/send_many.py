@@ -170,7 +170,7 @@ class SendMany:
         """Fetch the queues, after all earlier messages: a key may move to another queue."""
         if topic in self._queues:
             await self._wait_until(0)
-        self._queues[topic] = await self._delivery.queues_before_timeout(topic)
+        self._queues[topic] = await self._delivery.queues(topic)
 
     async def _wait_until(self, count: int) -> None:
         """Wait until at most `count` messages are under way, or one has failed."""

@@ -167,11 +167,7 @@ class ClientSpans:
             span.end(self._now_ns())
 
     def _receive(
-        self,
-        request: MessageRequest,
-        extra: Mapping[str, Any],
-        links: Sequence[Link],
-        took_ms: int,
+        self, request: MessageRequest, extra: Mapping[str, Any], links: Sequence[Link], took_ms: int
     ) -> Span:
         attributes = {**self._of_server(request.broker), **extra}
         return self._tracer.start_span(
