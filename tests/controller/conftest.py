@@ -11,6 +11,7 @@ from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StateStore
 from roquet.controller.state_store.memory import MemoryStore
+from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
@@ -91,6 +92,21 @@ class Broker:
             calls.ElectMaster(cluster_name="C", broker_name=self.name, broker_id=self.broker_id)
         )
 
+    async def join(self) -> None:
+        """Apply, and send a heartbeat."""
+        await self.apply()
+        await self.beat()
+
+    async def lead(self) -> None:
+        """Join, and have a master elected."""
+        await self.join()
+        await self.elect()
+
+    async def designate(self, broker_id: int, **fields: Any) -> calls.ElectMasterReply:
+        """Ask as an operator that this broker is elected."""
+        call = calls.ElectMaster(cluster_name="C", broker_name=self.name, broker_id=broker_id)
+        return await self.channel.call(replace(call, designate_elect=True, **fields), 10_000)
+
     async def alter(self, epoch: int, version: int, *members: int) -> frozenset[int]:
         """Ask for another set; returns the set that the controller answers."""
         body = calls.SyncStateSet(sync_state_set=list(members), sync_state_set_epoch=version)
@@ -106,6 +122,11 @@ class Broker:
 
     async def replica_info(self) -> calls.GetReplicaInfoReply:
         return await self.channel.call(calls.GetReplicaInfo(broker_name=self.name))
+
+
+def refusal(code: int, match: str | None = None) -> pytest.RaisesExc[CallRefused]:
+    """Expects that a call is refused by this code, and in words that match."""
+    return pytest.raises(CallRefused, match=match, check=lambda error: error.code == code)
 
 
 @asynccontextmanager
@@ -173,8 +194,7 @@ async def open_trio() -> AsyncIterator[Trio]:
     """Brokers 1 to 3 with heartbeats; 1 leads in epoch 1 with a set of all three."""
     async with broker(1) as one, broker(2) as two, broker(3) as three:
         for each in (one, two, three):
-            await each.apply()
-            await each.beat()
+            await each.join()
         await one.elect()
         assert await one.alter(1, 1, 1, 2, 3) == {1, 2, 3}
         yield one, two, three
