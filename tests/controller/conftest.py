@@ -11,7 +11,6 @@ from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StateStore
 from roquet.controller.state_store.memory import MemoryStore
-from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
@@ -122,11 +121,6 @@ class Broker:
 
     async def replica_info(self) -> calls.GetReplicaInfoReply:
         return await self.channel.call(calls.GetReplicaInfo(broker_name=self.name))
-
-
-def refusal(code: int, match: str | None = None) -> pytest.RaisesExc[CallRefused]:
-    """Expects that a call is refused by this code, and in words that match."""
-    return pytest.raises(CallRefused, match=match, check=lambda error: error.code == code)
 
 
 @asynccontextmanager

@@ -17,11 +17,11 @@ from tests.controller.conftest import (
     broker,
     controller,
     open_trio,
-    refusal,
     sleep_ms,
     stored,
 )
 from tests.metrics.prometheus_text import parsed
+from tests.raising import raises
 
 from roquet.access.translation import encode_document
 from roquet.controller.app import (
@@ -199,7 +199,7 @@ async def test_heartbeats_from_before_the_end_of_the_lease_decide_no_election(
 async def test_a_lease_is_refused_to_everybody_but_the_master_of_the_epoch(trio: Trio) -> None:
     one, two, _ = trio
     for sender, epoch, code in ((two, 1, 2002), (one, 2, 2000)):
-        with refusal(code):
+        with raises(CallRefused, code=code):
             await sender.beat(lease_epoch=epoch)
 
 
@@ -308,7 +308,7 @@ async def test_a_group_whose_state_was_lost_elects_nobody_until_it_is_cleaned(
             cluster_name="C", broker_name="bc", is_clean_living_broker=True
         )
         await new.channel.call(clean)
-        with refusal(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST):
+        with raises(CallRefused, code=ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST):
             await new.replica_info()
         await old.apply()
         await old.elect()
@@ -354,7 +354,7 @@ async def test_a_store_that_lost_a_known_group_does_not_begin_it_again() -> None
         server.controller.leadership.leader_state().end("for the test")
         await sleep_ms(1_500)
         await two.beat()
-        with refusal(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED):
+        with raises(CallRefused, code=ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED):
             await two.elect()
         assert server.controller.elections.epoch_known("bc") == 1
 
@@ -410,7 +410,7 @@ async def test_a_controller_with_users_checks_every_request(tmp_path: Path) -> N
                 "127.0.0.1", server.port, security=Security(signer=signer)
             )
             for call in (apply, calls.GetControllerMetadata()):
-                with refusal(ResponseCode.NO_PERMISSION, match=reason):
+                with raises(CallRefused, code=ResponseCode.NO_PERMISSION, match=reason):
                     await channel.call(call)
             await channel.close()
         channel = await Channel.connect("127.0.0.1", server.port, security=Security(signer=inner))

@@ -1,7 +1,8 @@
 import json
 
 import pytest
-from tests.controller.conftest import Broker, Trio, controller, open_trio, refusal, sleep_ms, stored
+from tests.controller.conftest import Broker, Trio, controller, open_trio, sleep_ms, stored
+from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
@@ -43,7 +44,7 @@ async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them(trio: T
 
 
 async def test_an_unknown_group_has_to_be_registered(server: ControllerServer, one: Broker) -> None:
-    with refusal(2010):
+    with raises(CallRefused, code=2010):
         await one.elect()
 
 
@@ -51,7 +52,7 @@ async def test_a_designated_broker_that_is_dead_is_not_elected(trio: Trio) -> No
     one, _, three = trio
     await three.channel.close()
     await sleep_ms(50)
-    with refusal(2012):
+    with raises(CallRefused, code=2012):
         await one.designate(3)
 
 
@@ -70,7 +71,7 @@ async def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losse
     one, _, three = trio
     assert await one.alter(1, 2, 1, 2) == {1, 2}
     await three.beat(epoch=1, max_offset=4_000)
-    with refusal(2012):
+    with raises(CallRefused, code=2012):
         await one.designate(3)
     reply = await one.designate(3, unclean=True)
     assert (reply.master_broker_id, reply.master_epoch) == (3, 2)

@@ -9,11 +9,11 @@ from tests.controller.conftest import (
     broker,
     controller,
     open_trio,
-    refusal,
     sleep_ms,
     stored,
 )
 from tests.namesrv.conftest import FakePeer
+from tests.raising import raises
 
 from roquet.controller import liveness
 from roquet.controller.app import ControllerServer
@@ -53,7 +53,7 @@ async def test_a_heartbeat_without_an_id_or_with_a_wrong_one_is_refused(
     server: ControllerServer, one: Broker
 ) -> None:
     for broker_id in (None, 0, -3):
-        with refusal(2005):
+        with raises(CallRefused, code=2005):
             await one.channel.call(call(broker_id=broker_id))
     assert server.controller.liveness.count == 0
 
@@ -68,7 +68,7 @@ async def test_too_many_brokers_are_not_noted(monkeypatch: pytest.MonkeyPatch) -
 async def test_a_master_of_an_unknown_group_gets_no_lease(
     server: ControllerServer, one: Broker
 ) -> None:
-    with refusal(2008):
+    with raises(CallRefused, code=2008):
         await one.beat(lease_epoch=1)
 
 
@@ -112,7 +112,7 @@ async def test_a_broker_of_another_cluster_is_refused_and_says_nothing_about_the
     one, _, _ = trio
     stray = await stack.enter_async_context(broker(7))
     stray.cluster = "x"
-    with refusal(2010, match="of cluster C, not x"):
+    with raises(CallRefused, code=2010, match="of cluster C, not x"):
         await stray.beat(epoch=50)
     assert server.controller.elections.epoch_known("bc") == 0
     assert (await one.beat(lease_epoch=1)).lease_millis == LEASE_MS
@@ -136,7 +136,7 @@ async def test_a_process_that_has_the_id_of_a_broker_elsewhere_is_refused(
     state = server.controller.leadership.leader_state()
     lease = state.lease("bc")
     copied = await stack.enter_async_context(broker(1))
-    with refusal(2010, match="it has to register again"):
+    with raises(CallRefused, code=2010, match="it has to register again"):
         await copied.beat(epoch=9, **fields)
     assert state.lease("bc") == lease
     assert server.controller.liveness.candidates(stored(server))[1].epoch == -1
@@ -168,7 +168,7 @@ async def test_a_stranger_says_nothing_in_the_name_of_a_living_broker(
     brokers = one, _, _ = trio
     stranger = await stack.enter_async_context(broker(victim, address=brokers[victim - 1].address))
     for _ in range(20):
-        with refusal(2005, match="another connection sends heartbeats as"):
+        with raises(CallRefused, code=2005, match="another connection sends heartbeats as"):
             await stranger.beat(**fields)
         await sleep_ms(500)
         for each in brokers[1:]:
@@ -189,7 +189,7 @@ async def test_who_is_elected_is_known_by_one_connection(
         await again.beat(max_offset=5)
     assert liveness.candidates(group).keys() == {1, 3}
     for each in (again, await stack.enter_async_context(broker(1, address=one.address))):
-        with refusal(2012, match="heartbeats as broker"):
+        with raises(CallRefused, code=2012, match="heartbeats as broker"):
             await each.elect()
     await two.channel.close()
     await again.beat(max_offset=5)
@@ -220,7 +220,7 @@ async def test_an_epoch_that_no_election_made_is_refused_once_the_state_is_known
     for register in (False, True):
         if register:
             await stranger.apply()
-        with refusal(2005, match="to which nobody was elected in bc"):
+        with raises(CallRefused, code=2005, match="to which nobody was elected in bc"):
             await stranger.beat(obeyed_epoch=2)
     assert "broker bc:4" in caplog.text
     await stranger.beat(obeyed_epoch=1)

@@ -1,7 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.controller.conftest import Broker, Trio, broker, controller, refusal, sleep_ms, stored
+from tests.controller.conftest import Broker, Trio, broker, controller, sleep_ms, stored
+from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
@@ -35,7 +36,7 @@ async def test_living_brokers_are_removed_only_if_it_is_said(
     server: ControllerServer, trio: Trio
 ) -> None:
     one, _, _ = trio
-    with refusal(2009):
+    with raises(CallRefused, code=2009):
         await clean(one, broker_controller_ids_to_clean="2;3")
     await clean(one, broker_controller_ids_to_clean="2;3", is_clean_living_broker=True)
     assert sorted(stored(server).replicas) == [1]
@@ -46,7 +47,7 @@ async def test_a_removed_group_is_unknown_and_its_epochs_go_on(
 ) -> None:
     one, _, _ = trio
     await clean(one, is_clean_living_broker=True)
-    with refusal(2008):
+    with raises(CallRefused, code=2008):
         await one.replica_info()
     with pytest.raises(CallRefused):
         await clean(one, is_clean_living_broker=True)
@@ -59,9 +60,9 @@ async def test_a_removed_group_is_unknown_and_its_epochs_go_on(
 async def test_an_unknown_group_and_odd_ids_are_refused(
     server: ControllerServer, one: Broker
 ) -> None:
-    with refusal(2009):
+    with raises(CallRefused, code=2009):
         await clean(one)
-    with refusal(2005):
+    with raises(CallRefused, code=2005):
         await clean(one, broker_controller_ids_to_clean="1,2")
 
 
@@ -98,6 +99,6 @@ async def test_settings_are_shown_and_changed() -> None:
 async def test_a_change_that_cannot_be_made_is_refused(body: bytes, code: int, text: str) -> None:
     async with controller() as server, broker(1) as one:
         before = server.controller.config
-        with refusal(code, match=text):
+        with raises(CallRefused, code=code, match=text):
             await one.channel.call(UpdateControllerSettings(body=body))
         assert server.controller.config == before

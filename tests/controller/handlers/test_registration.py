@@ -1,5 +1,6 @@
 import pytest
-from tests.controller.conftest import Broker, broker, controller, refusal, stored
+from tests.controller.conftest import Broker, broker, controller, stored
+from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.controller.handlers import registration
@@ -22,7 +23,7 @@ async def test_ids_are_counted_from_one_and_given_for_good() -> None:
         await one.apply()
         assert await next_id_of(two) == 2
         await one.apply()
-        with refusal(2014):
+        with raises(CallRefused, code=2014):
             await two.channel.call(
                 calls.ApplyBrokerId(
                     cluster_name="C",
@@ -35,7 +36,7 @@ async def test_ids_are_counted_from_one_and_given_for_good() -> None:
 
 async def test_a_broker_without_an_id_has_to_apply_first() -> None:
     async with controller(), broker(3) as three:
-        with refusal(2010):
+        with raises(CallRefused, code=2010):
             await three.register()
 
 
@@ -84,7 +85,7 @@ async def test_a_broker_of_another_cluster_is_told_so_at_once() -> None:
         await one.apply()
         stray.cluster = "x"
         call = calls.GetNextBrokerId(cluster_name="x", broker_name="bc")
-        with refusal(2005, match="the group bc is of cluster C, not x"):
+        with raises(CallRefused, code=2005, match="the group bc is of cluster C, not x"):
             await stray.channel.call(call)
         for ask in (stray.apply, stray.register):
             with pytest.raises(CallRefused):
@@ -96,7 +97,7 @@ async def test_a_copy_of_a_broker_is_recorded_once_the_original_is_gone() -> Non
     async with controller() as server, broker(1) as copied:
         async with broker(1) as one:
             await one.join()
-            with refusal(2014, match=f"alive at {one.address}, and"):
+            with raises(CallRefused, code=2014, match=f"alive at {one.address}, and"):
                 await copied.register()
             await one.elect()
         await copied.register()
