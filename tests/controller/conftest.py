@@ -31,7 +31,6 @@ WAIT_MS = 1_022
 async def controller(
     store: StateStore | None = None, **settings: Any
 ) -> AsyncIterator[ControllerServer]:
-    """A running controller."""
     config = replace(CONFIG, **settings)
     clock = this_loop().clock
     async with ControllerServer(config, clock, store=store or MemoryStore()) as server:
@@ -74,7 +73,6 @@ class Broker:
         )
 
     async def beat(self, **fields: Any) -> BrokerHeartbeatReply:
-        """Send a heartbeat and wait for the answer."""
         given = {"epoch": -1, "max_offset": 0, "heartbeat_timeout_mills": 10_000, **fields}
         return await self.channel.call(
             BrokerHeartbeat(

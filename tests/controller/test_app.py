@@ -73,7 +73,6 @@ async def answered(stream: str) -> Any:
 
 
 async def check_answer(code: int, request: int = 0, response: int = 0) -> None:
-    """Check that a genuine request gets the genuine answer."""
     command = await answered(captured(code, "req", request)["hex"])
     wanted = captured(code, "resp", response)
     assert command.code == wanted["result"]

@@ -48,8 +48,6 @@ class StoppedClock:
 
 
 class Source:
-    """Counts how often it is asked."""
-
     def __init__(self) -> None:
         self.count = 0
 

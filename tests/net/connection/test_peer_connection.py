@@ -31,8 +31,6 @@ pytestmark = pytest.mark.virtual_time
 
 
 class RecordingTransport(asyncio.Transport):
-    """A transport that records what is written."""
-
     def __init__(self, name: tuple[str, int] | None = ("10.0.0.7", 4711)) -> None:
         super().__init__({"peername": name})
         self.writes: list[bytes] = []

@@ -28,7 +28,6 @@ def new_questions() -> tuple[PendingCalls, Connection, VirtualClock]:
 
 
 def deliver(questions: PendingCalls, connection: Connection, frame: bytes) -> None:
-    """The answer to a question of these bytes comes in."""
     reply = encode_reply(Reply(body=frame), decode(frame[4:]))
     for event in connection.receive_data(reply):
         questions.answer(event.command)
