@@ -1,12 +1,11 @@
 from typing import Any
 
 import pytest
-from tests.controller.conftest import Broker, Trio, broker, controller, sleep_ms, stored
+from tests.controller.conftest import Broker, Trio, sleep_ms, stored
 from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.controller import (
     CleanBrokerData,
     GetControllerSettings,
@@ -73,16 +72,14 @@ async def test_a_cluster_of_any_length_is_not_kept(server: ControllerServer, one
         await one.channel.call(call)
 
 
-@in_virtual_time
-async def test_settings_are_shown_and_changed() -> None:
-    async with controller() as server, broker(1) as one:
-        await one.channel.call(UpdateControllerSettings(body=b"enableElectUncleanMaster=true\n"))
-        assert server.controller.elections.elects_unclean
-        reply = await one.channel.call(GetControllerSettings())
-        shown = read_unescaped(reply.body.decode())
-        assert shown["enableElectUncleanMaster"] == "true"
-        assert shown["listenPort"] == "9878"
-        assert shown["configBlackList"] == "configBlackList;configStorePath;rocketmqHome"
+async def test_settings_are_shown_and_changed(server: ControllerServer, one: Broker) -> None:
+    await one.channel.call(UpdateControllerSettings(body=b"enableElectUncleanMaster=true\n"))
+    assert server.controller.elections.elects_unclean
+    reply = await one.channel.call(GetControllerSettings())
+    shown = read_unescaped(reply.body.decode())
+    assert shown["enableElectUncleanMaster"] == "true"
+    assert shown["listenPort"] == "9878"
+    assert shown["configBlackList"] == "configBlackList;configStorePath;rocketmqHome"
 
 
 @pytest.mark.parametrize(
@@ -95,10 +92,10 @@ async def test_settings_are_shown_and_changed() -> None:
         (b"a=\\u12", 1, "string2Properties error"),
     ],
 )
-@in_virtual_time
-async def test_a_change_that_cannot_be_made_is_refused(body: bytes, code: int, text: str) -> None:
-    async with controller() as server, broker(1) as one:
-        before = server.controller.config
-        with raises(CallRefused, code=code, match=text):
-            await one.channel.call(UpdateControllerSettings(body=body))
-        assert server.controller.config == before
+async def test_a_change_that_cannot_be_made_is_refused(
+    server: ControllerServer, one: Broker, body: bytes, code: int, text: str
+) -> None:
+    before = server.controller.config
+    with raises(CallRefused, code=code, match=text):
+        await one.channel.call(UpdateControllerSettings(body=body))
+    assert server.controller.config == before
