@@ -13,8 +13,6 @@ from roquet.wire.signing import Credentials, Signer
 
 
 class KnownPeer:
-    """A peer at an address."""
-
     is_full = False
 
     def __init__(self, address: str) -> None:

@@ -23,5 +23,4 @@ async def operate(running: Group, work: Callable[[AdminClient], Awaitable[T]]) -
 
 
 def address(number: int) -> str:
-    """Address of a broker."""
     return f"{Group.host(number)}:10911"

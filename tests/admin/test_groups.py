@@ -68,7 +68,6 @@ class ScriptedGroup:
         await (await self.connect(member, broker)).call(call)
 
     async def pull(self, member: str, broker: int, queue_id: int, topic: str = "orders") -> None:
-        """Wait for messages; the answer is ignored."""
         call = Pull(
             consumer_group="billing",
             topic=topic,

@@ -17,12 +17,14 @@ from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.route import BrokerData, ClusterInfo
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.admin.stats import GetEpochs, GetHaStatus, GetRuntimeInfo, HaConnection
 from roquet.wire.calls.query import ViewMessage
+
+pytestmark = pytest.mark.virtual_time
 
 MASTER_STATUS = b"""{"haClientRuntimeInfo":{"lastReadTimestamp":0,"lastWriteTimestamp":0,
 "masterFlushOffset":0,"maxOffset":0,"transferredByteInSecond":0},"haConnectionInfo":[
@@ -82,7 +84,6 @@ async def send(running: Cluster, count: int) -> None:
             await producer.send("orders", b"x" * 100)
 
 
-@in_virtual_time
 async def test_replicas_that_have_everything_are_in_sync_and_not_behind() -> None:
     async with with_replicas(broker_role=BrokerRole.SYNC_MASTER, in_sync_replicas=3) as (
         running,
@@ -105,7 +106,6 @@ async def test_replicas_that_have_everything_are_in_sync_and_not_behind() -> Non
         assert await replicas.statuses(admin, "broker-a") == rows
 
 
-@in_virtual_time
 async def test_a_replica_is_behind_since_the_first_message_that_it_lacks_was_stored() -> None:
     async with with_replicas() as (running, admin):
         await send(running, 1)
@@ -123,7 +123,6 @@ async def test_a_replica_is_behind_since_the_first_message_that_it_lacks_was_sto
         assert 4_000 <= (two.lag_ms or 0) < 5_000
 
 
-@in_virtual_time
 async def test_nothing_is_known_of_a_lag_while_the_master_is_away() -> None:
     async with with_replicas() as (running, admin):
         await running.stop_broker(0)
@@ -182,7 +181,6 @@ async def test_a_replica_that_name_servers_do_not_know_is_shown_without_an_id() 
     assert (stranger.is_in_sync, stranger.lag_bytes) == (False, 3101292)
 
 
-@in_virtual_time
 async def test_a_frozen_replica_is_silent_though_its_master_counts_it_as_in_sync() -> None:
     clock = this_loop().clock
     async with (

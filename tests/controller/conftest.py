@@ -31,7 +31,6 @@ WAIT_MS = 1_022
 async def controller(
     store: StateStore | None = None, **settings: Any
 ) -> AsyncIterator[ControllerServer]:
-    """A running controller."""
     config = replace(CONFIG, **settings)
     clock = this_loop().clock
     async with ControllerServer(config, clock, store=store or MemoryStore()) as server:
@@ -74,7 +73,6 @@ class Broker:
         )
 
     async def beat(self, **fields: Any) -> BrokerHeartbeatReply:
-        """Send a heartbeat and wait for the answer."""
         given = {"epoch": -1, "max_offset": 0, "heartbeat_timeout_mills": 10_000, **fields}
         return await self.channel.call(
             BrokerHeartbeat(
@@ -90,6 +88,21 @@ class Broker:
         return await self.channel.call(
             calls.ElectMaster(cluster_name="C", broker_name=self.name, broker_id=self.broker_id)
         )
+
+    async def join(self) -> None:
+        """Apply, and send a heartbeat."""
+        await self.apply()
+        await self.beat()
+
+    async def lead(self) -> None:
+        """Join, and have a master elected."""
+        await self.join()
+        await self.elect()
+
+    async def designate(self, broker_id: int, **fields: Any) -> calls.ElectMasterReply:
+        """Ask as an operator that this broker is elected."""
+        call = calls.ElectMaster(cluster_name="C", broker_name=self.name, broker_id=broker_id)
+        return await self.channel.call(replace(call, designate_elect=True, **fields), 10_000)
 
     async def alter(self, epoch: int, version: int, *members: int) -> frozenset[int]:
         """Ask for another set; returns the set that the controller answers."""
@@ -173,8 +186,7 @@ async def open_trio() -> AsyncIterator[Trio]:
     """Brokers 1 to 3 with heartbeats; 1 leads in epoch 1 with a set of all three."""
     async with broker(1) as one, broker(2) as two, broker(3) as three:
         for each in (one, two, three):
-            await each.apply()
-            await each.beat()
+            await each.join()
         await one.elect()
         assert await one.alter(1, 1, 1, 2, 3) == {1, 2, 3}
         yield one, two, three

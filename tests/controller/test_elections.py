@@ -3,7 +3,15 @@
 import asyncio
 
 import pytest
-from tests.controller.conftest import Broker, Trio, broker, controller, open_trio, sleep_ms, stored
+from tests.controller.conftest import (
+    Broker,
+    Trio,
+    broker,
+    controller,
+    open_trio,
+    sleep_ms,
+    stored,
+)
 from tests.controller.test_liveness import beat
 from tests.namesrv.conftest import FakePeer
 
@@ -12,7 +20,6 @@ from roquet.controller.state_store.interface import StateStoreError
 from roquet.controller.state_store.memory import MemoryStore
 from roquet.rules.election.elect import ElectionRequest
 from roquet.rules.election.group import ReplicaGroup
-from roquet.testing.clock import in_virtual_time
 
 pytestmark = pytest.mark.virtual_time
 
@@ -38,30 +45,24 @@ async def test_without_notices_brokers_have_to_ask() -> None:
 
 async def test_a_lone_master_that_is_lost_stays_the_master(server: ControllerServer) -> None:
     async with broker(1) as one:
-        await one.apply()
-        await one.beat()
-        await one.elect()
+        await one.lead()
     await sleep_ms(10_000)
     assert (stored(server).master, stored(server).master_epoch) == (1, 1)
 
 
-def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
-    caplog: pytest.LogCaptureFixture,
+async def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
+    server: ControllerServer, trio: Trio, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with controller() as server, open_trio() as (one, two, three):
-            await three.beat(epoch=1, max_offset=4_000, logs_needed=2)
-            await two.channel.close()
-            await one.channel.close()
-            await sleep_ms(5_000)
-            assert stored(server).master == 1, "3 may lack what 1 and 2 have"
-            async with broker(2, address=two.address) as again:
-                await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
-                await sleep_ms(1_000)
-                assert stored(server).master == 2
-
-    scene()
+    one, two, three = trio
+    await three.beat(epoch=1, max_offset=4_000, logs_needed=2)
+    await two.channel.close()
+    await one.channel.close()
+    await sleep_ms(5_000)
+    assert stored(server).master == 1, "3 may lack what 1 and 2 have"
+    async with broker(2, address=two.address) as again:
+        await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
+        await sleep_ms(1_000)
+        assert stored(server).master == 2
     assert caplog.text.count("1 more of its set [1, 2, 3] must be alive") == 1
 
 
@@ -109,8 +110,7 @@ async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
     ):
         other = (other_one, other_two)
         for each in other:
-            await each.apply()
-            await each.beat()
+            await each.join()
         await other[0].elect()
         await other[0].alter(1, 1, 1, 2)
         store.fault = KeyError("a fault of ours")

@@ -52,7 +52,6 @@ class Browser:
         return response.json()
 
     async def csrf(self, path: str = "/login") -> str:
-        """The CSRF token of this browser."""
         found = re.search(r'name="csrf" value="([0-9a-f]+)"', (await self.get(path)).text)
         assert found is not None
         return found[1]
@@ -83,7 +82,6 @@ class Site:
 
 @asynccontextmanager
 async def browse(dashboard: Dashboard) -> AsyncIterator[Browser]:
-    """A new browser."""
     transport = httpx.ASGITransport(application(dashboard), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8082") as client:
         yield Browser(dashboard, client)

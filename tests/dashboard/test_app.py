@@ -6,7 +6,6 @@ from tests.dashboard.conftest import Site, open_site
 from roquet.dashboard.app import PAGES, application
 from roquet.dashboard.changes import is_change
 from roquet.dashboard.request_guard import IN_PARTS, URL_ENCODED
-from roquet.testing.clock import in_virtual_time
 
 pytestmark = pytest.mark.virtual_time
 
@@ -28,29 +27,25 @@ async def test_an_unknown_address_is_a_page_that_says_so(site: Site) -> None:
 
 @pytest.mark.parametrize("path", ["/login", "/logout", "/topics"])
 @pytest.mark.parametrize("kind", [URL_ENCODED, f"{IN_PARTS}; boundary=x"])
-def test_a_form_that_is_cut_off_is_no_defect(
+async def test_a_form_that_is_cut_off_is_no_defect(
     caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with open_site() as it:
-            parts = iter([{"type": "http.request", "body": b"a=", "more_body": True}])
+    async with open_site() as it:
+        parts = iter([{"type": "http.request", "body": b"a=", "more_body": True}])
 
-            async def receive() -> Any:
-                return next(parts, {"type": "http.disconnect"})
+        async def receive() -> Any:
+            return next(parts, {"type": "http.disconnect"})
 
-            async def send(_message: Any) -> None:
-                pass
+        async def send(_message: Any) -> None:
+            pass
 
-            headers = [(b"host", b"127.0.0.1"), (b"content-type", kind.encode())]
-            scope = {
-                "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-                "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
-                "server": ("127.0.0.1", 8082), "scheme": "http", "root_path": "",
-            }  # fmt: skip
-            await application(it.browser.dashboard)(scope, receive, send)
-
-    scene()
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", kind.encode())]
+        scope = {
+            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+            "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8082), "scheme": "http", "root_path": "",
+        }  # fmt: skip
+        await application(it.browser.dashboard)(scope, receive, send)
     assert [r.message for r in caplog.records if r.levelname in {"ERROR", "WARNING"}] == []
 
 

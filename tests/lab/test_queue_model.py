@@ -29,7 +29,6 @@ Done = list[tuple[int, int, int, int]]
 def run(
     scenario: LabScenario, timeline: Timeline, strategy: str = "AVG"
 ) -> tuple[Attempts, QueuePauses]:
-    """One history, moment by moment."""
     messages = SimulatedMessages.of([timeline])
     group = SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario)
     model = QueueModel(scenario, [timeline], messages)

@@ -34,7 +34,6 @@ class Page(NamedTuple):
         ]
 
     def one(self, name: str, **labels: str) -> float:
-        """The only value with these labels."""
         (value,) = self.of(name, **labels)
         return value
 

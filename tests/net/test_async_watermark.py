@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from roquet.net.async_watermark import AsyncWatermark, ReplyWhen
-from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.testing.clock import VirtualClock, this_loop
 from roquet.wire.calls.route import ValueReply
 
 pytestmark = pytest.mark.virtual_time
@@ -114,7 +114,6 @@ async def wait_longer() -> ValueReply:
 @pytest.mark.parametrize(
     ("value", "expected", "at_ms"), [(5, "soon", 200), (4, "late", 1_500), (9, "soon", 200)]
 )
-@in_virtual_time
 async def test_it_is_awaited_until_the_number_has_grown_or_the_deadline(
     value: int, expected: str, at_ms: int
 ) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.raising import raises
 
 from roquet.model.errors import (
     CallRefused,
@@ -116,9 +117,8 @@ def test_a_refusal_leaves_the_channel_open(address: str) -> None:
 
 def test_no_answer_in_time_closes_the_channel(address: str) -> None:
     channel = BlockingChannel(address)
-    with pytest.raises(CallTimeout, match=f"{address}: GetRoute: no answer within 50 ms") as caught:
+    with raises(CallTimeout, match=f"{address}: GetRoute: no answer within 50 ms", definite=False):
         channel.call(GetRoute(topic="2000"), timeout_ms=50)
-    assert not caught.value.definite
     with pytest.raises(UsageError, match="closed: make a new one"):
         channel.call(ECHO)
 
@@ -127,9 +127,8 @@ def test_where_nobody_listens_there_is_no_channel() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(ConnectFailed, match="cannot connect") as caught:
+    with raises(ConnectFailed, match="cannot connect", definite=True):
         BlockingChannel(f"127.0.0.1:{port}")
-    assert caught.value.definite
 
 
 @pytest.mark.parametrize("says", [b"", b"\x00\x00\x00\x40\x00\x00"])

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 import pytest
+from tests.raising import raises
 
 from roquet.model.errors import CallRefused, ConnectFailed, ConnectionLost
 from roquet.net.channel import Channel
@@ -35,14 +36,12 @@ async def test_answers_overtake_each_other(server: Server) -> None:
 
 async def test_a_refusal_is_raised(server: Server) -> None:
     async with await Channel.connect("127.0.0.1", server.port) as channel:
-        with pytest.raises(CallRefused, match="no namespace x") as caught:
+        with raises(CallRefused, match="no namespace x", definite=True):
             await channel.call(GetKV(namespace="x", key="k"))
-        assert caught.value.definite
         with pytest.raises(CallRefused, match="request type 219 not supported"):
             await channel.call(ListKV(namespace="x"))
-        with pytest.raises(CallRefused, match="ZeroDivisionError") as caught:
+        with raises(CallRefused, match="ZeroDivisionError", definite=False):
             await channel.call(DeleteKV(namespace="x", key="k"))
-        assert not caught.value.definite
 
 
 async def test_oneway_calls_arrive_in_order(server: Server, kept: list[str]) -> None:
@@ -83,9 +82,8 @@ async def test_a_server_that_goes_leaves_the_effect_unknown(server: Server) -> N
     call = asyncio.create_task(channel.call(GetRoute(topic="60000"), timeout_ms=60_000))
     await channel.call(GetKV(namespace="echo", key="k"))
     await server.stop(grace_ms=0)
-    with pytest.raises(ConnectionLost) as caught:
+    with raises(ConnectionLost, definite=False):
         await call
-    assert not caught.value.definite
     with pytest.raises(ConnectFailed):
         await channel.call(GetRoute(topic="0"))
 
@@ -94,9 +92,8 @@ async def test_where_nobody_listens_there_is_no_channel() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(ConnectFailed, match=f"cannot connect to 127.0.0.1:{port}") as caught:
+    with raises(ConnectFailed, match=f"cannot connect to 127.0.0.1:{port}", definite=True):
         await Channel.connect("127.0.0.1", port)
-    assert caught.value.definite
 
 
 async def test_a_name_that_cannot_be_a_hosts_is_named() -> None:

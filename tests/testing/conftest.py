@@ -8,8 +8,6 @@ from roquet.testing.transport import MemoryTransport
 
 
 class RecordingProtocol(asyncio.Protocol):
-    """Records the data and the events that it gets."""
-
     def __init__(self) -> None:
         self.received: list[tuple[int, bytes]] = []
         self.events: list[str] = []

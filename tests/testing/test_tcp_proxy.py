@@ -51,8 +51,6 @@ class CapitalsServer:
 
 
 class Client:
-    """One connection to a proxy."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer

@@ -12,6 +12,9 @@ from typing import Final
 
 from roquet.access import requirement
 from roquet.access.requirement import (
+    CREATE,
+    SUB,
+    UPDATE,
     RequestFacts,
     Requirement,
     all_of,
@@ -34,10 +37,7 @@ from roquet.rules.access.decision import AccessRequest
 from roquet.wire.codes import RequestCode as Code
 
 PUB: Final = (Action.PUB,)
-SUB: Final = (Action.SUB,)
 GET: Final = (Action.GET,)
-CREATE: Final = (Action.CREATE,)
-UPDATE: Final = (Action.UPDATE,)
 DELETE: Final = (Action.DELETE,)
 SUB_OR_GET: Final = (Action.SUB, Action.GET)
 SUB_OR_UPDATE: Final = (Action.SUB, Action.UPDATE)

@@ -87,12 +87,7 @@ def topic_field(field: str, actions: Actions, of_retry: Actions | None = None) -
 
 def topics_field(field: str, separator: str, actions: Actions) -> Requirement:
     """Access to each topic of a list."""
-
-    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
-        for topic in dict.fromkeys(facts.fields.get(field, "").split(separator)):
-            yield from on_topic(topic, actions)
-
-    return Requirement(needs, (field,))
+    return _list_field(field, separator, lambda topic: on_topic(topic, actions))
 
 
 def group_field(field: str, actions: Actions) -> Requirement:
@@ -102,10 +97,15 @@ def group_field(field: str, actions: Actions) -> Requirement:
 
 def groups_field(field: str, separator: str, actions: Actions) -> Requirement:
     """Access to each group of a list."""
+    return _list_field(field, separator, lambda group: on_group(group, actions))
 
+
+def _list_field(
+    field: str, separator: str, on_name: Callable[[str], Iterable[AccessRequest]]
+) -> Requirement:
     def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
-        for group in dict.fromkeys(facts.fields.get(field, "").split(separator)):
-            yield from on_group(group, actions)
+        for name in dict.fromkeys(facts.fields.get(field, "").split(separator)):
+            yield from on_name(name)
 
     return Requirement(needs, (field,))
 
@@ -143,11 +143,9 @@ def all_of(*requirements: Requirement) -> Requirement:
     return Requirement(needs, fields)
 
 
-def group_and_topic(
-    actions: Actions, group: str = "consumerGroup", topic: str = "topic"
-) -> Requirement:
+def group_and_topic(actions: Actions, group: str = "consumerGroup") -> Requirement:
     """Access to the group and the topic that two fields name."""
-    return all_of(group_field(group, actions), topic_field(topic, actions))
+    return all_of(group_field(group, actions), topic_field("topic", actions))
 
 
 def topic_and_group(actions: Actions) -> Requirement:

@@ -12,9 +12,10 @@ from roquet.admin.client import (
     fault_lines,
     leader_addresses,
     outcomes,
+    without_answers,
 )
 from roquet.model import names
-from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
+from roquet.model.errors import CallError, RoquetError, UsageError
 from roquet.model.flags import Permission
 from roquet.model.route import QueueData, TopicRoute
 from roquet.model.settings import suggest
@@ -105,7 +106,8 @@ async def list_names(admin: AdminClient, *, system: bool = False) -> list[str]:
     hidden = {*info.cluster_addr_table, *info.broker_addr_table, *names.SYSTEM_TOPICS}
     for reply in answers.values():
         hidden.update(codec.loads(reply.body, TopicList).topic_list)
-    return [topic for topic in topics if topic not in hidden and not _is_derived(topic)]
+    hidden.update(topic for topic in topics if names.is_retry(topic) or names.is_dlq(topic))
+    return [topic for topic in topics if topic not in hidden]
 
 
 async def show(admin: AdminClient, name: str) -> TopicInfo:
@@ -224,8 +226,7 @@ async def delete(admin: AdminClient, name: str) -> list[str]:
     addresses = leader_addresses(route.broker_datas)
     done = await admin.change_each(dict.fromkeys(addresses, DeleteTopic(topic=name)), "deleted")
     _, failed = await admin.ask_name_servers(ForgetTopic(topic=name))
-    wrong = {n: e for n, e in failed.items() if not _is_unknown_topic(e)}
-    if wrong:
+    if wrong := without_answers(failed, ResponseCode.TOPIC_NOT_EXIST):
         raise RoquetError(
             f"deleted on {', '.join(done)}, but name servers still have it: {failures_text(wrong)}"
         )
@@ -292,10 +293,6 @@ def _require_known(known: Mapping[str, str], wanted: Sequence[str], fault: str) 
     return selected
 
 
-def _is_unknown_topic(error: CallError) -> bool:
-    return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
-
-
 def _check_attributes(settings: TopicSettings) -> None:
     for text in (settings.attributes or "").split(","):
         if text and text[0] not in "+-":
@@ -317,10 +314,6 @@ def _change_call(known: TopicConfig, settings: TopicSettings) -> CreateTopic:
 
 def _or_default(requested: T | None, known: T) -> T:
     return known if requested is None else requested
-
-
-def _is_derived(topic: str) -> bool:
-    return names.is_retry(topic) or names.is_dlq(topic)
 
 
 def _topic_broker_info(data: QueueData, config: TopicConfig | None) -> TopicBrokerInfo:

@@ -143,8 +143,7 @@ class LeaderState:
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # raised to who waits; asyncio must not log it
+        _retrieved(task)
 
     async def save(self, name: str, group: ReplicaGroup) -> None:
         """Store a group if it differs; the caller holds its lock.
@@ -290,6 +289,6 @@ class SharedRun:
         await self._operation()
 
 
-def _retrieved(task: asyncio.Task[None]) -> None:
+def _retrieved(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # raised to those who wait; asyncio must not log it

@@ -76,22 +76,6 @@ class HistoryMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that no member handled."""
 
 
-class GroupCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """The measures of members and queues that are counted during the simulation, by history."""
-
-    changes: Sequence[int]
-    moved: Sequence[int]
-    moved_least: Sequence[int]
-    moved_fair: Sequence[float]
-    strayed: Sequence[int]
-    spread_max: Sequence[int]
-    queues_max_mean: Sequence[float | None]
-    queues_cv: Sequence[float | None]
-    idle_members: Sequence[float]
-    spare_members: Sequence[float]
-    unowned_share: Sequence[float]
-
-
 MeasureColumns: TypeAlias = dict[str, Sequence[Any]]
 """Fields of `HistoryMeasures`, each with a value for every history."""
 
@@ -100,15 +84,18 @@ def compute_measures(
     scenario: LabScenario,
     timelines: Sequence[Timeline],
     messages: SimulatedMessages,
-    counters: GroupCounters,
+    counters: MeasureColumns,
     attempts: Attempts,
     pauses: QueuePauses,
 ) -> MeasureColumns:
-    """Compute all measures of the histories of one scenario under one strategy."""
+    """Compute all measures of the histories of one scenario under one strategy.
+
+    `counters` are those of members and queues, which are counted during the simulation.
+    """
     first = attempts.first(len(messages.sent))
     seen = _Histories(scenario, timelines, messages, attempts)
     return {
-        **{name: getattr(counters, name) for name in GroupCounters.__struct_fields__},
+        **counters,
         **_load_balance(seen),
         **_pause_seconds(seen, pauses),
         "doubled": _doubled_share(seen),

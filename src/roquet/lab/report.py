@@ -54,9 +54,11 @@ def html(summary: StudySummary) -> str:
     failed = [claim for claim in summary.claims if not claim.holds]
     count = len(study.scenarios)
     scenarios = "one scenario" if count == 1 else f"each of {count} scenarios"
+    compared = len(study.strategies)
+    strategies = "1 strategy" if compared == 1 else f"{compared:,} strategies"
     verdict = (
         f"{study.histories:,} histories of {scenarios} under "
-        f"{_count(len(study.strategies), 'strategy', 'strategies')}, from seed {study.seed}: "
+        f"{strategies}, from seed {study.seed}: "
         f"{len(summary.claims) - len(failed)} of {len(summary.claims)} claims hold."
     )
     sections = [
@@ -71,10 +73,6 @@ def html(summary: StudySummary) -> str:
     meanings = table(["measure", "what it is"], _MEANINGS)
     sections.append(Section(title="How to read the measures", content=meanings))
     return page("Roquet: the balance lab", Cell(verdict, not failed), sections)
-
-
-def _count(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _choices(summary: StudySummary) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from roquet.model.errors import UsageError
+from roquet.model.printable_text import quantity
 from roquet.model.settings import suggest
 from roquet.rules.balance.handover import HANDOVER_MS
 from roquet.rules.liveness import SILENCE_MS_MAX
@@ -123,15 +124,11 @@ class LabScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def describe(self) -> str:
         """The scenario in one line."""
         return (
-            f"{_count(self.queues, 'queue')} on {_count(self.brokers, 'broker')}, "
-            f"{_count(self.members, 'member')}, {_count(self.changes, 'change')}, "
-            f"{_count(self.messages, 'message')} in {self.duration_ms / 60_000:g} min, "
+            f"{quantity(self.queues, 'queue')} on {quantity(self.brokers, 'broker')}, "
+            f"{quantity(self.members, 'member')}, {quantity(self.changes, 'change')}, "
+            f"{quantity(self.messages, 'message')} in {self.duration_ms / 60_000:g} min, "
             f"{self.work_ms:,.0f} ms each on average"
         )
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 _LIMITS: Final[Mapping[str, tuple[float, float]]] = {

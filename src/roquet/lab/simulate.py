@@ -9,7 +9,7 @@ import numpy as np
 from roquet.lab.attempts import Attempts, QueuePauses, SimulatedMessages
 from roquet.lab.decisions import LAG_WEIGHTED, POP, known_strategy
 from roquet.lab.group import SimulatedGroup
-from roquet.lab.measures import GroupCounters, HistoryMeasures, MeasureColumns, compute_measures
+from roquet.lab.measures import HistoryMeasures, MeasureColumns, compute_measures
 from roquet.lab.pop_model import PopModel
 from roquet.lab.queue_model import HistoryEvents, QueueModel
 from roquet.lab.scenario import LabScenario
@@ -61,7 +61,7 @@ def simulate_many(
 class _Outcome(NamedTuple):
     """The result of a model for all histories."""
 
-    counters: GroupCounters
+    counters: MeasureColumns
     attempts: Attempts
     pauses: QueuePauses
 
@@ -130,21 +130,21 @@ def _with_reviews(scenario: LabScenario, timeline: Timeline) -> Timeline:
     return msgspec.structs.replace(timeline, events=sorted(events.items()))
 
 
-def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> GroupCounters:
+def _counters(scenario: LabScenario, groups: Sequence[SimulatedGroup]) -> MeasureColumns:
     span = scenario.duration_ms * MICROS_PER_MS
-    return GroupCounters(
-        changes=[group.changes for group in groups],
-        moved=[group.moved for group in groups],
-        moved_least=[group.least for group in groups],
-        moved_fair=[group.moved_fair for group in groups],
-        strayed=[group.strayed for group in groups],
-        spread_max=[group.spread_max for group in groups],
-        queues_max_mean=[group.uneven_us / span for group in groups],
-        queues_cv=[group.varied_us / span for group in groups],
-        idle_members=[group.idle_us / span for group in groups],
-        spare_members=[group.spare_us / span for group in groups],
-        unowned_share=[group.unowned_us / span / scenario.queues for group in groups],
-    )
+    return {
+        "changes": [group.changes for group in groups],
+        "moved": [group.moved for group in groups],
+        "moved_least": [group.least for group in groups],
+        "moved_fair": [group.moved_fair for group in groups],
+        "strayed": [group.strayed for group in groups],
+        "spread_max": [group.spread_max for group in groups],
+        "queues_max_mean": [group.uneven_us / span for group in groups],
+        "queues_cv": [group.varied_us / span for group in groups],
+        "idle_members": [group.idle_us / span for group in groups],
+        "spare_members": [group.spare_us / span for group in groups],
+        "unowned_share": [group.unowned_us / span / scenario.queues for group in groups],
+    }
 
 
 def _simulate_pop(scenario: LabScenario, timelines: Sequence[Timeline], count: int) -> _Outcome:
@@ -167,23 +167,18 @@ def _simulate_pop(scenario: LabScenario, timelines: Sequence[Timeline], count: i
 
 def _pop_counters(
     scenario: LabScenario, timelines: Sequence[Timeline], models: Sequence[PopModel]
-) -> GroupCounters:
+) -> MeasureColumns:
     """Counters of pop consumption: queues have no owner, so none moves."""
     count, span = len(timelines), scenario.duration_ms * MICROS_PER_MS
     kinds = {JOIN, LEAVE, DIE}
-    return GroupCounters(
-        changes=[
+    return {
+        "changes": [
             sum(kind in kinds for _, events in timeline.events for kind, _ in events)
             for timeline in timelines
         ],
-        moved=[0] * count,
-        moved_least=[0] * count,
-        moved_fair=[0.0] * count,
-        strayed=[0] * count,
-        spread_max=[0] * count,
-        queues_max_mean=[None] * count,
-        queues_cv=[None] * count,
-        idle_members=[model.idle_us / span for model in models],
-        spare_members=[model.spare_us / span for model in models],
-        unowned_share=[0.0] * count,
-    )
+        **dict.fromkeys(("moved", "moved_least", "strayed", "spread_max"), [0] * count),
+        **dict.fromkeys(("moved_fair", "unowned_share"), [0.0] * count),
+        **dict.fromkeys(("queues_max_mean", "queues_cv"), [None] * count),
+        "idle_members": [model.idle_us / span for model in models],
+        "spare_members": [model.spare_us / span for model in models],
+    }

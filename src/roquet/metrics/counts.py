@@ -118,8 +118,8 @@ class LabeledHistograms(LabeledCounts[Histogram]):
 
     __slots__ = ()
 
-    def __init__(self, bounds: Sequence[float], width: int, series_max: int = SERIES_MAX) -> None:
-        super().__init__(lambda: Histogram(bounds), width, series_max)
+    def __init__(self, bounds: Sequence[float], width: int) -> None:
+        super().__init__(lambda: Histogram(bounds), width)
 
     def observe(self, *values: str, value: float) -> None:
         """Count one value in the histogram of a combination."""

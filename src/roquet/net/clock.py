@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
@@ -25,20 +25,13 @@ class Clock(Protocol):
         """Return after `ms` milliseconds."""
 
 
-@runtime_checkable
-class SleepCountingClock(Protocol):
-    """A clock with a monotonic time that goes on while the machine sleeps."""
-
-    def boottime_ms(self) -> int:
-        """Monotonic time in ms, the machine's sleep included. Its zero means nothing."""
-
-
 def boottime(clock: Clock) -> Callable[[], int]:
     """Monotonic time in ms for leases: another machine's clock goes on while this one sleeps.
 
     A clock that has no such time is taken for one whose machine never sleeps.
     """
-    return clock.boottime_ms if isinstance(clock, SleepCountingClock) else clock.monotonic_ms
+    boottime_ms: Callable[[], int] = getattr(clock, "boottime_ms", clock.monotonic_ms)
+    return boottime_ms
 
 
 _BOOTTIME: Final[int | None] = getattr(

@@ -48,7 +48,6 @@ class Server:
         host: str = "0.0.0.0",
         port: int = 0,
         clock: Clock = SYSTEM_CLOCK,
-        idle_ms: int = IDLE_MS,
         grace_ms: int = GRACE_MS,
         also: int | None = None,
     ) -> None:
@@ -57,7 +56,6 @@ class Server:
         self._port = port
         self._also = also
         self._clock = clock
-        self._idle_ms = idle_ms
         self._grace_ms = grace_ms
         self._connections: dict[ServerConnection, None] = {}
         """In order of arrival: behaviour must not depend on the order of a set."""
@@ -214,13 +212,13 @@ class Server:
         connection.reject()
 
     def _schedule_check(self) -> None:
-        pause_s = self._idle_ms / IDLE_CHECKS / 1000
+        pause_s = IDLE_MS / IDLE_CHECKS / 1000
         self._check_timer = asyncio.get_running_loop().call_later(pause_s, self._check_idle)
 
     def _check_idle(self) -> None:
         self._is_refusing = False
         for connection in tuple(self._connections):
-            connection.look(self._idle_ms)
+            connection.look(IDLE_MS)
         self._schedule_check()
 
     def _why_not(self, error: OSError | UnicodeError) -> str:

@@ -35,26 +35,23 @@ PROBE_MS: Final = 100
 """Ms between two measurements: the cost is far below a thousandth of a core."""
 
 
-class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor time and page faults of a process since its start."""
-
-    cpu_s: float
-    minor_faults: int | None = None
-    """Page faults without reading the disk; None where the system does not count them."""
-    major_faults: int | None = None
-    """Page faults that waited for the disk."""
-
-
-def process_usage() -> ProcessUsage:
-    """The usage of this process so far."""
+def cpu_s() -> float:
+    """Processor time of this process since its start."""
     times = os.times()
-    cpu_s = times.user + times.system
+    return times.user + times.system
+
+
+def page_faults() -> Mapping[str, int]:
+    """Page faults of this process: minor ones, and major ones, which waited for the disk.
+
+    Empty where the system does not count them.
+    """
     try:
         import resource  # not on Windows
     except ImportError:
-        return ProcessUsage(cpu_s=cpu_s)
+        return {}
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return ProcessUsage(cpu_s=cpu_s, minor_faults=usage.ru_minflt, major_faults=usage.ru_majflt)
+    return {"minor": usage.ru_minflt, "major": usage.ru_majflt}
 
 
 class LoopLagMeter:
@@ -252,12 +249,10 @@ class MetricsExporter:
         return pieces
 
     def _process(self, page: MetricsPage) -> None:
-        usage = process_usage()
         page.add(roquet.BUILD_INFO, 1, __version__)
-        page.add(roquet.CPU_TIME, usage.cpu_s)
-        if usage.minor_faults is not None and usage.major_faults is not None:
-            page.add(roquet.PAGE_FAULTS, usage.minor_faults, "minor")
-            page.add(roquet.PAGE_FAULTS, usage.major_faults, "major")
+        page.add(roquet.CPU_TIME, cpu_s())
+        for kind, count in page_faults().items():
+            page.add(roquet.PAGE_FAULTS, count, kind)
         page.add(roquet.UPTIME, (self._clock.monotonic_ms() - self._started_ms) / 1000)
         page.add(roquet.CONNECTIONS, self._connections())
         page.add(roquet.OVERFLOW, self._overflow())

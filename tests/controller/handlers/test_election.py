@@ -1,14 +1,13 @@
 import json
 
 import pytest
-from msgspec.structs import replace
 from tests.controller.conftest import Broker, Trio, controller, open_trio, sleep_ms, stored
+from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.admin.namesrv import BrokerMembers
-from roquet.wire.calls.controller import ElectMaster, ElectMasterBody
+from roquet.wire.calls.controller import ElectMasterBody
 from roquet.wire.fastjson import codec
 
 pytestmark = pytest.mark.virtual_time
@@ -36,8 +35,7 @@ async def test_a_master_that_stays_is_named_with_its_set(trio: Trio) -> None:
 
 async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them(trio: Trio) -> None:
     one, two, three = trio
-    call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
-    reply = await one.channel.call(call)
+    reply = await one.designate(2)
     addresses = {"1": one.address, "2": two.address, "3": three.address}
     group = {"cluster": "C", "brokerName": "bc", "brokerAddrs": addresses}
     assert json.loads(reply.body) == {
@@ -46,51 +44,38 @@ async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them(trio: T
 
 
 async def test_an_unknown_group_has_to_be_registered(server: ControllerServer, one: Broker) -> None:
-    with pytest.raises(CallRefused) as refused:
+    with raises(CallRefused, code=2010):
         await one.elect()
-    assert refused.value.code == 2010
 
 
 async def test_a_designated_broker_that_is_dead_is_not_elected(trio: Trio) -> None:
     one, _, three = trio
     await three.channel.close()
     await sleep_ms(50)
-    with pytest.raises(CallRefused) as refused:
-        await one.channel.call(
-            ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
-        )
-    assert refused.value.code == 2012
+    with raises(CallRefused, code=2012):
+        await one.designate(3)
 
 
 async def test_a_request_that_accepts_no_losses_has_none_whatever_the_controller_accepts() -> None:
     async with controller(elect_unclean_master=True) as server, open_trio() as (one, _, _):
         assert await one.alter(1, 2, 1, 2) == {1, 2}
-        call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
         with pytest.raises(CallRefused):
-            await one.channel.call(replace(call, unclean=False))
+            await one.designate(3, unclean=False)
         assert stored(server).master == 1
-        assert (await one.channel.call(call)).master_broker_id == 3, "as Apache's tools ask"
+        assert (await one.designate(3)).master_broker_id == 3, "as Apache's tools ask"
 
 
-def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
+    server: ControllerServer, trio: Trio, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with controller() as server, open_trio() as (one, _, three):
-            assert await one.alter(1, 2, 1, 2) == {1, 2}
-            await three.beat(epoch=1, max_offset=4_000)
-            call = ElectMaster(
-                cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True
-            )
-            with pytest.raises(CallRefused) as refused:
-                await one.channel.call(call)
-            assert refused.value.code == 2012
-            reply = await one.channel.call(replace(call, unclean=True))
-            assert (reply.master_broker_id, reply.master_epoch) == (3, 2)
-            assert not server.config.elect_unclean_master, "other elections are as before"
-
-    scene()
+    one, _, three = trio
+    assert await one.alter(1, 2, 1, 2) == {1, 2}
+    await three.beat(epoch=1, max_offset=4_000)
+    with raises(CallRefused, code=2012):
+        await one.designate(3)
+    reply = await one.designate(3, unclean=True)
+    assert (reply.master_broker_id, reply.master_epoch) == (3, 2)
+    assert not server.config.elect_unclean_master, "other elections are as before"
     assert (
         "group bc: broker 3 leads without all that its set [1, 2] had: acknowledged messages beyond"
         " position 4,000 of the log are lost"

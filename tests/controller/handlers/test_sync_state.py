@@ -1,5 +1,6 @@
 import pytest
 from tests.controller.conftest import Broker, Trio, broker, controller, sleep_ms, stored
+from tests.raising import raises
 
 from roquet.controller.app import ControllerServer
 from roquet.model.errors import CallRefused
@@ -63,9 +64,8 @@ async def test_negative_members_are_no_replicas(trio: Trio) -> None:
 async def test_a_broker_of_an_unknown_group_is_told_to_register(
     server: ControllerServer, one: Broker
 ) -> None:
-    with pytest.raises(CallRefused) as refused:
+    with raises(CallRefused, code=2008):
         await one.replica_info()
-    assert refused.value.code == 2008
 
 
 async def test_operators_see_who_lives_and_who_is_in_sync(trio: Trio) -> None:

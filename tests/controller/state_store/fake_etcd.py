@@ -51,7 +51,6 @@ class FakeEtcd:
                 return self.transaction(request)
 
     def expire(self, lease: int) -> None:
-        """End a lease, and with it its keys."""
         self.leases.discard(lease)
         self.keys = {k: pair for k, pair in self.keys.items() if int(pair["lease"]) != lease}
 
@@ -105,8 +104,6 @@ def _text(key: str) -> str:
 
 
 class FakeGateway(EtcdGateway):
-    """A gateway to a FakeEtcd."""
-
     def __init__(self, etcd: FakeEtcd) -> None:
         super().__init__([])
         self._etcd = etcd

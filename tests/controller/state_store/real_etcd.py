@@ -67,7 +67,6 @@ class RealEtcd:
         raise AssertionError("etcd did not start")
 
     def stop(self) -> None:
-        """Kill it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

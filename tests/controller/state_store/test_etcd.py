@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.controller.state_store.fake_etcd import FakeEtcd, etcd_store
 from tests.controller.state_store.real_etcd import SHOWN, running_etcd
+from tests.raising import raises
 from tests.rules.election.conftest import group_of, led
 
 from roquet.controller.state_store.etcd import EtcdStore
@@ -52,9 +53,8 @@ async def test_a_leader_goes_on_while_etcd_has_no_space_and_a_new_group_is_refus
     etcd.is_full = True
     assert (await store.acquire(A)).term == term
     await store.confirm(term)
-    with pytest.raises(StateStoreError, match="space exceeded") as failed:
+    with raises(StateStoreError, match="space exceeded", definite=True):
         await store.save(term, "bc", GROUP, 0)
-    assert failed.value.definite
     assert (await store.acquire(A)).term == term
 
 
@@ -79,9 +79,8 @@ async def test_a_confirmation_that_gets_no_answer_has_changed_nothing() -> None:
     term = (await store.acquire(A)).term
     assert term is not None
     etcd.fails = [StateStoreError("no response within 2000 ms", definite=False)]
-    with pytest.raises(StateStoreError, match="no response") as failed:
+    with raises(StateStoreError, match="no response", definite=True):
         await store.confirm(term)
-    assert failed.value.definite
     await store.confirm(term)
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from tests.raising import raises
 
 from roquet.controller.state_store.etcd_gateway import (
     EtcdGateway,
@@ -50,9 +51,8 @@ async def test_a_member_that_is_away_is_left_for_the_next_one() -> None:
 
 async def test_without_any_member_nothing_was_written() -> None:
     gateway = EtcdGateway([NOBODY, NOBODY])
-    with pytest.raises(StateStoreError, match="etcd does not answer: cannot connect") as failed:
+    with raises(StateStoreError, match="etcd does not answer: cannot connect", definite=True):
         await ranged(gateway)
-    assert failed.value.definite
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,8 @@ async def test_without_any_member_nothing_was_written() -> None:
 async def test_after_any_other_failure_the_result_is_unknown(answer: bytes) -> None:
     async with member(answer) as address:
         gateway = EtcdGateway([address])
-        with pytest.raises(StateStoreError, match=f"etcd at {address}") as failed:
+        with raises(StateStoreError, match=f"etcd at {address}", definite=False):
             await ranged(gateway)
-        assert not failed.value.definite
         await gateway.close()
 
 
@@ -79,9 +78,8 @@ async def test_what_etcd_refuses_was_certainly_not_written(status: int) -> None:
     answer = b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text)
     async with member(answer) as address:
         gateway = EtcdGateway([address])
-        with pytest.raises(StateStoreError, match="space exceeded") as failed:
+        with raises(StateStoreError, match="space exceeded", definite=True):
             await ranged(gateway)
-        assert failed.value.definite
         await gateway.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.raising import raises
 from tests.rules.election.conftest import group_of, led
 
 from roquet.controller.state_store.file import FILE, FileStore, decode_groups, encode_groups
@@ -127,9 +128,8 @@ async def test_a_full_disk_changes_nothing_and_the_term_goes_on() -> None:
     store = FileStore(Path("/c"), files)
     revision = await store.save(1, "bc", GROUP, 0)
     files.fails_before = True
-    with pytest.raises(StateStoreError, match="the disk is full") as failed:
+    with raises(StateStoreError, match="the disk is full", definite=True):
         await store.save(1, "bc", replace(GROUP, master_epoch=5), revision)
-    assert failed.value.definite
     files.fails_before = False
     await store.save(1, "bc", replace(GROUP, master_epoch=5), revision)
 
@@ -138,9 +138,8 @@ async def test_after_a_write_of_unknown_result_the_next_term_has_what_is_in_the_
     files = FailingFiles()
     store = FileStore(Path("/c"), files)
     files.fails_after = True
-    with pytest.raises(StateStoreError) as failed:
+    with raises(StateStoreError, definite=False):
         await store.save(1, "bc", GROUP, 0)
-    assert not failed.value.definite
     with pytest.raises(LeadershipLost):
         await store.confirm(1)
     term = (await store.acquire(ME, in_new_term=True)).term
@@ -153,9 +152,8 @@ async def test_a_file_that_is_damaged_while_it_is_written_ends_the_term() -> Non
     store = FileStore(Path("/c"), files)
     files.contents[Path("/c") / FILE] = b"?"
     files.fails_before = True
-    with pytest.raises(StateStoreError) as failed:
+    with raises(StateStoreError, definite=False):
         await store.save(1, "bc", GROUP, 0)
-    assert not failed.value.definite
 
 
 WRITER = """

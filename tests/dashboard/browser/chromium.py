@@ -75,7 +75,6 @@ class Tab:
         page.on("dialog", self._dialog)
 
     async def go(self, path: str) -> None:
-        """Open a page of the dashboard, which has to be there."""
         response = await self.page.goto(self._url + path)
         assert response is not None
         assert response.status == 200, f"{path}: {response.status}"
@@ -116,7 +115,6 @@ class Tab:
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Any]:
-    """A browser of this machine."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=EXECUTABLE, args=[*SWITCHES])
         try:

@@ -142,7 +142,6 @@ async def flood(namesrv: str) -> AsyncIterator[None]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in use."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     (line,) = [text for text in status.splitlines() if text.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024

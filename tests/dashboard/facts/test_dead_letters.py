@@ -44,7 +44,6 @@ class AdminOfBrokers(AdminClient):
         self._known = known
 
     async def brokers(self) -> Mapping[str, str]:
-        """The brokers that were there."""
         return self._known
 
 

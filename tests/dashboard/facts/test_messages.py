@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from tests.admin.conftest import ClusterWithAdmin, open_cluster
@@ -21,13 +20,12 @@ from roquet.dashboard.facts.messages import (
 from roquet.dashboard.masking import MaskRule
 from roquet.model.errors import UsageError
 from roquet.model.queue import MessageQueue
-from roquet.testing.clock import run
 
 pytestmark = pytest.mark.virtual_time
 
 
-@asynccontextmanager
-async def ten_orders() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer]]:
+@pytest.fixture
+async def it() -> AsyncIterator[ClusterWithAdmin]:
     """Ten messages a second apart on two brokers, tagged `even` and `odd` in turn."""
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
@@ -42,20 +40,24 @@ async def ten_orders() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer]]:
                     properties={"amount": str(n)},
                 )
                 await it.clock.sleep(1_000)
-        config = ConsumerConfig(clock=it.clock)
-        async with PullConsumer(it.namesrv, group="audit", config=config) as reader:
-            yield it, reader
+        yield it
+
+
+@pytest.fixture
+async def reader(it: ClusterWithAdmin) -> AsyncIterator[PullConsumer]:
+    config = ConsumerConfig(clock=it.clock)
+    async with PullConsumer(it.namesrv, group="audit", config=config) as reader:
+        yield reader
 
 
 def keys(messages: object) -> list[str]:
     return [message.key for message in messages]  # type: ignore[attr-defined]
 
 
-async def test_the_newest_messages_of_all_queues_come_first() -> None:
-    async with ten_orders() as (_, reader):
-        found = await search(reader, "orders", MessageFilter(), (), count=3)
-        assert keys(found.messages) == ["k9", "k8", "k7"]
-        assert found.problems == []
+async def test_the_newest_messages_of_all_queues_come_first(reader: PullConsumer) -> None:
+    found = await search(reader, "orders", MessageFilter(), (), count=3)
+    assert keys(found.messages) == ["k9", "k8", "k7"]
+    assert found.problems == []
 
 
 @pytest.mark.parametrize(
@@ -69,76 +71,68 @@ async def test_the_newest_messages_of_all_queues_come_first() -> None:
         (MessageFilter(tags="none"), []),
     ],
 )
-async def test_each_part_of_a_filter_counts(wanted: MessageFilter, expected: list[str]) -> None:
-    async with ten_orders() as (_, reader):
-        found = await search(reader, "orders", wanted, ())
-        assert keys(found.messages) == expected
-        assert found.scanned == 10
+async def test_each_part_of_a_filter_counts(
+    reader: PullConsumer, wanted: MessageFilter, expected: list[str]
+) -> None:
+    found = await search(reader, "orders", wanted, ())
+    assert keys(found.messages) == expected
+    assert found.scanned == 10
 
 
-async def test_a_search_of_text_cannot_tell_what_a_rule_hides() -> None:
-    async with ten_orders() as (_, reader):
-        wanted, rules = MessageFilter(text="4111"), [MaskRule("*", ("card",))]
-        assert len((await search(reader, "orders", wanted, ())).messages) == 10
-        assert (await search(reader, "orders", wanted, rules)).messages == []
+async def test_a_search_of_text_cannot_tell_what_a_rule_hides(reader: PullConsumer) -> None:
+    wanted, rules = MessageFilter(text="4111"), [MaskRule("*", ("card",))]
+    assert len((await search(reader, "orders", wanted, ())).messages) == 10
+    assert (await search(reader, "orders", wanted, rules)).messages == []
 
 
-async def test_a_time_range_gives_its_oldest_messages() -> None:
-    async with ten_orders() as (_, reader):
-        newest = (await search(reader, "orders", MessageFilter(), (), count=6)).messages
-        times = TimeRange(newest[5].stored_ms, newest[1].stored_ms)  # k4 to k8, half-open
-        found = await search(reader, "orders", MessageFilter(), (), count=3, times=times)
-        assert keys(found.messages) == ["k6", "k5", "k4"]
+async def test_a_time_range_gives_its_oldest_messages(reader: PullConsumer) -> None:
+    newest = (await search(reader, "orders", MessageFilter(), (), count=6)).messages
+    times = TimeRange(newest[5].stored_ms, newest[1].stored_ms)  # k4 to k8, half-open
+    found = await search(reader, "orders", MessageFilter(), (), count=3, times=times)
+    assert keys(found.messages) == ["k6", "k5", "k4"]
 
 
-async def test_messages_are_looked_up_by_key_id_and_place() -> None:
-    async with ten_orders() as (it, reader):
-        (by_key,) = (await look_up(it.admin, "orders", key="k5")).messages
-        by_id = await look_up(it.admin, "orders", message_id=f" {by_key.message_id.lower()} ")
-        assert [*by_id.messages] == [by_key]
-        queue = MessageQueue("orders", by_key.broker_name, by_key.queue_id)
-        assert await message_at(reader, queue, by_key.queue_offset) == by_key
-        assert await message_at(reader, queue, 99) is None
-        with pytest.raises(UsageError, match="no queue"):
-            await message_at(reader, MessageQueue("orders", "broker-z", 0), 0)
-        with pytest.raises(UsageError, match="one topic"):
-            await look_up(it.admin, None, key="k5")
+async def test_messages_are_looked_up_by_key_id_and_place(
+    it: ClusterWithAdmin, reader: PullConsumer
+) -> None:
+    (by_key,) = (await look_up(it.admin, "orders", key="k5")).messages
+    by_id = await look_up(it.admin, "orders", message_id=f" {by_key.message_id.lower()} ")
+    assert [*by_id.messages] == [by_key]
+    queue = MessageQueue("orders", by_key.broker_name, by_key.queue_id)
+    assert await message_at(reader, queue, by_key.queue_offset) == by_key
+    assert await message_at(reader, queue, 99) is None
+    with pytest.raises(UsageError, match="no queue"):
+        await message_at(reader, MessageQueue("orders", "broker-z", 0), 0)
+    with pytest.raises(UsageError, match="one topic"):
+        await look_up(it.admin, None, key="k5")
 
 
-async def test_json_holds_a_body_as_text_or_as_base64() -> None:
-    async with ten_orders() as (it, _):
-        (message,) = (await look_up(it.admin, "orders", key="k1")).messages
-        assert json_fields(message, b"x")["body"] == "x"
-        assert json_fields(message, b"\xff")["body_base64"] == b"\xff"
+async def test_json_holds_a_body_as_text_or_as_base64(it: ClusterWithAdmin) -> None:
+    (message,) = (await look_up(it.admin, "orders", key="k1")).messages
+    assert json_fields(message, b"x")["body"] == "x"
+    assert json_fields(message, b"\xff")["body_base64"] == b"\xff"
 
 
-async def test_a_topic_that_nobody_has_is_the_users_mistake() -> None:
-    async with ten_orders() as (_, reader):
-        with pytest.raises(UsageError, match="no broker has a topic"):
-            await search(reader, "order", MessageFilter(), ())
+async def test_a_topic_that_nobody_has_is_the_users_mistake(reader: PullConsumer) -> None:
+    with pytest.raises(UsageError, match="no broker has a topic"):
+        await search(reader, "order", MessageFilter(), ())
 
 
-def test_a_search_that_left_out_a_part_of_the_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_that_left_out_a_part_of_the_time_says_so(
+    reader: PullConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("roquet.dashboard.facts.messages.SCAN_MAX", 2)
-
-    async def check() -> None:
-        async with ten_orders() as (_, reader):
-            found = await search(reader, "orders", MessageFilter(key="k9"), (), times=TimeRange())
-            assert found.messages == []
-            assert found.problems[0].startswith("the first 2 offsets of each queue were searched")
-
-    run(check())
+    found = await search(reader, "orders", MessageFilter(key="k9"), (), times=TimeRange())
+    assert found.messages == []
+    assert found.problems[0].startswith("the first 2 offsets of each queue were searched")
 
 
-def test_a_search_stops_at_its_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_stops_at_its_limit_of_bytes(
+    reader: PullConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("roquet.dashboard.facts.messages.SCAN_BYTES_MAX", 1)
-
-    async def check() -> None:
-        async with ten_orders() as (_, reader):
-            found = await search(reader, "orders", MessageFilter(), ())
-            assert "the search stopped after" in found.problems[0]
-
-    run(check())
+    found = await search(reader, "orders", MessageFilter(), ())
+    assert "the search stopped after" in found.problems[0]
 
 
 async def test_a_search_stops_by_the_bytes_that_bodies_decompress_to(

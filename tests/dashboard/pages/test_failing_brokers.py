@@ -86,7 +86,6 @@ async def filled() -> AsyncIterator[Site]:
 
 
 def fail(it: Site, monkeypatch: pytest.MonkeyPatch, how: str, *numbers: int) -> None:
-    """Let brokers fail from now on."""
     call = ChannelPool.call
     failing = {it.running.broker_addrs[number] for number in numbers}
 

@@ -137,6 +137,23 @@ async def tailed() -> AsyncIterator[tuple[ClusterWithAdmin, PullConsumer, Produc
             yield it, reader, producer
 
 
+ALL = MessageFilter()
+
+
+@asynccontextmanager
+async def running_tail(
+    wanted: MessageFilter = ALL, **settings: int
+) -> AsyncIterator[tuple[ClusterWithAdmin, Producer, AsyncIterator[TailUpdate]]]:
+    """A tail that has begun, and whose first update shows nothing."""
+    async with tailed() as (it, reader, producer):
+        tail = MessageTail(reader, "orders", wanted, (), clock=it.clock, **settings)
+        async with aclosing(tail.updates()) as updates:
+            first = await anext(updates)
+            assert (first.messages, first.seen) == ([], 0)
+            await asyncio.sleep(0.1)
+            yield it, producer, updates
+
+
 async def until(updates: AsyncIterator[TailUpdate], shown: int) -> list[TailUpdate]:
     """Updates until so many messages were shown."""
     seen = []
@@ -148,65 +165,48 @@ async def until(updates: AsyncIterator[TailUpdate], shown: int) -> list[TailUpda
 
 
 async def test_a_tail_shows_what_comes_after_it_began() -> None:
-    async with tailed() as (it, reader, producer):
-        tail = MessageTail(reader, "orders", MessageFilter(), (), clock=it.clock)
-        async with aclosing(tail.updates()) as updates:
-            first = await anext(updates)
-            assert (first.messages, first.seen) == ([], 0)
-            await asyncio.sleep(0.1)
-            for number in range(4):
-                await producer.send("orders", b"%d" % number)
-            seen = await until(updates, 4)
-            bodies = [message.body for update in seen for message in update.messages]
-            assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
-            assert seen[-1].jumped == 0
+    async with running_tail() as (_, producer, updates):
+        for number in range(4):
+            await producer.send("orders", b"%d" % number)
+        seen = await until(updates, 4)
+        bodies = [message.body for update in seen for message in update.messages]
+        assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
+        assert seen[-1].jumped == 0
 
 
 async def test_a_tail_shows_so_many_a_second_and_counts_the_others() -> None:
-    async with tailed() as (it, reader, producer):
-        tail = MessageTail(reader, "orders", MessageFilter(), (), rate=20, clock=it.clock)
-        async with aclosing(tail.updates()) as updates:
-            await anext(updates)
-            await asyncio.sleep(0.1)
-            await asyncio.gather(*(producer.send("orders", b"%d" % n) for n in range(100)))
-            begin_ms = it.clock.monotonic_ms()
-            shown = 0
-            async for update in updates:
-                assert len(update.messages) <= 5  # in a quarter of a second
-                shown += len(update.messages)
-                if update.matched == 100:
-                    break
-            seconds = (it.clock.monotonic_ms() - begin_ms) / 1000
-            assert shown <= 20 * (seconds + 0.25)
-            assert update.matched - update.shown >= 80
+    async with running_tail(rate=20) as (cluster, producer, updates):
+        await asyncio.gather(*(producer.send("orders", b"%d" % n) for n in range(100)))
+        begin_ms = cluster.clock.monotonic_ms()
+        shown = 0
+        async for update in updates:
+            assert len(update.messages) <= 5  # in a quarter of a second
+            shown += len(update.messages)
+            if update.matched == 100:
+                break
+        seconds = (cluster.clock.monotonic_ms() - begin_ms) / 1000
+        assert shown <= 20 * (seconds + 0.25)
+        assert update.matched - update.shown >= 80
 
 
 @pytest.mark.parametrize("wanted", [MessageFilter(tags="new"), MessageFilter(key="k")])
 async def test_a_tail_leaves_out_what_does_not_match(wanted: MessageFilter) -> None:
-    async with tailed() as (it, reader, producer):
-        tail = MessageTail(reader, "orders", wanted, (), clock=it.clock)
-        async with aclosing(tail.updates()) as updates:
-            await anext(updates)
-            await asyncio.sleep(0.1)
-            await producer.send("orders", b"other", tag="paid")
-            await producer.send("orders", b"wanted", tag="new", keys=("k",))
-            seen = await until(updates, 1)
-            assert [m.body for update in seen for m in update.messages] == [b"wanted"]
+    async with running_tail(wanted) as (_, producer, updates):
+        await producer.send("orders", b"other", tag="paid")
+        await producer.send("orders", b"wanted", tag="new", keys=("k",))
+        seen = await until(updates, 1)
+        assert [m.body for update in seen for m in update.messages] == [b"wanted"]
 
 
 async def test_a_tail_far_behind_jumps_to_the_end() -> None:
-    async with tailed() as (it, reader, producer):
-        tail = MessageTail(reader, "orders", MessageFilter(), (), clock=it.clock)
-        async with aclosing(tail.updates()) as updates:
-            await anext(updates)
-            await asyncio.sleep(0.1)
-            for _ in range(4):
-                await producer.send_batch([Message("orders", b"x")] * 2_000)
-            async for update in updates:
-                if update.jumped:
-                    break
-            assert update.seen + update.jumped <= 8_000
-            assert update.shown <= 40
+    async with running_tail() as (_, producer, updates):
+        for _ in range(4):
+            await producer.send_batch([Message("orders", b"x")] * 2_000)
+        async for update in updates:
+            if update.jumped:
+                break
+        assert update.seen + update.jumped <= 8_000
+        assert update.shown <= 40
 
 
 @pytest.mark.parametrize(
@@ -228,18 +228,15 @@ async def test_a_tail_that_cannot_begin_says_why(
 
 
 async def test_a_tail_outlives_a_broker_that_goes_away() -> None:
-    async with tailed() as (it, reader, producer):
-        tail = MessageTail(reader, "orders", MessageFilter(), (), clock=it.clock)
-        async with aclosing(tail.updates()) as updates:
-            await anext(updates)
-            await it.running.stop_broker(0)
-            problems = []
-            async for update in updates:
-                problems += [update.problem] if update.problem else []
-                if problems:
-                    break
-            assert problems[0].startswith("orders@broker-a:0: ")
-            await it.clock.sleep(5_000)
-            for _ in range(5):
-                await producer.send("orders", b"from the other broker")
-            assert await until(updates, 1)
+    async with running_tail() as (cluster, producer, updates):
+        await cluster.running.stop_broker(0)
+        problems = []
+        async for update in updates:
+            problems += [update.problem] if update.problem else []
+            if problems:
+                break
+        assert problems[0].startswith("orders@broker-a:0: ")
+        await cluster.clock.sleep(5_000)
+        for _ in range(5):
+            await producer.send("orders", b"from the other broker")
+        assert await until(updates, 1)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from tests.namesrv.conftest import FakePeer, of_broker
+from tests.raising import raises
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
@@ -35,12 +35,10 @@ async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: 
     listed = kv.list_values(state, calls.ListKV(namespace="n"), peer)
     assert codec.loads(listed.body, KVTable).table == {"k": "v"}
     await kv.delete_value(state, calls.DeleteKV(namespace="n", key="k"), peer)
-    with pytest.raises(CallRefused) as refusal:
+    with raises(CallRefused, code=ResponseCode.QUERY_NOT_FOUND):
         kv.get_value(state, calls.GetKV(namespace="n", key="k"), peer)
-    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
-    with pytest.raises(CallRefused) as refusal:
+    with raises(CallRefused, code=ResponseCode.QUERY_NOT_FOUND):
         kv.list_values(state, calls.ListKV(namespace="n"), peer)
-    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
 async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from tests.namesrv.conftest import FakePeer
+from tests.raising import raises
 
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.namesrv.handlers.settings import KEYS, read_settings, settings, update
@@ -64,10 +65,10 @@ def test_a_setting_is_changed_while_it_runs(state: NameServerState) -> None:
     "key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"]
 )
 def test_settings_on_the_black_list_are_refused(state: NameServerState, key: str) -> None:
-    with pytest.raises(CallRefused) as refusal:
+    with raises(
+        CallRefused, code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list."
+    ):
         change(state, f"orderMessageEnable=true\n{key}=/tmp/x")
-    assert refusal.value.code == ResponseCode.NO_PERMISSION
-    assert refusal.value.remark == "Can not update config in black list."
     assert not state.config.order_messages, "all or none"
 
 

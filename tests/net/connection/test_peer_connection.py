@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 import pytest
+from tests.raising import raises
 
 from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
@@ -30,8 +31,6 @@ pytestmark = pytest.mark.virtual_time
 
 
 class RecordingTransport(asyncio.Transport):
-    """A transport that records what is written."""
-
     def __init__(self, name: tuple[str, int] | None = ("10.0.0.7", 4711)) -> None:
         super().__init__({"peername": name})
         self.writes: list[bytes] = []
@@ -186,9 +185,8 @@ async def test_calls_made_together_leave_together() -> None:
 
 async def test_a_call_without_an_answer_ends_in_time() -> None:
     link, _ = connect()
-    with pytest.raises(CallTimeout, match="GetRoute") as caught:
+    with raises(CallTimeout, match="GetRoute", definite=False):
         await link.call(GetRoute(topic="t"), timeout_ms=250)
-    assert not caught.value.definite
     assert this_loop().clock.monotonic_ms() == 250
 
 
@@ -212,9 +210,8 @@ async def test_a_lost_connection_ends_everything_on_it(router: Router) -> None:
     await asyncio.sleep(0)
     assert not link.in_flight
     assert gone == [link]
-    with pytest.raises(ConnectFailed, match="is closed: reset by peer") as caught:
+    with raises(ConnectFailed, match="is closed: reset by peer", definite=True):
         await link.call(GetRoute(topic="t"))
-    assert caught.value.definite
     link.oneway(ConsumersChanged(consumer_group="g"))
     link.on_close(gone.append)
     assert gone == [link, link]

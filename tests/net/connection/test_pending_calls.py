@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.raising import raises
 
 from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost, FieldError
 from roquet.net.connection.pending_calls import PendingCalls, parse_reply
@@ -27,7 +28,6 @@ def new_questions() -> tuple[PendingCalls, Connection, VirtualClock]:
 
 
 def deliver(questions: PendingCalls, connection: Connection, frame: bytes) -> None:
-    """The answer to a question of these bytes comes in."""
     reply = encode_reply(Reply(body=frame), decode(frame[4:]))
     for event in connection.receive_data(reply):
         questions.answer(event.command)
@@ -122,9 +122,8 @@ def test_nothing_new_is_an_answer_to_a_pull() -> None:
 
 def test_a_refusal_needs_no_fields() -> None:
     call = QueryOffset(consumer_group="g", topic="t", queue_id=0)
-    with pytest.raises(CallRefused) as caught:
+    with raises(CallRefused, code=22):
         parse_reply(call, Command(22))
-    assert caught.value.code == 22
 
 
 def test_an_answer_without_its_fields_is_the_peers_fault() -> None:

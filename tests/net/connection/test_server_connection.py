@@ -130,8 +130,6 @@ async def test_clients_that_do_not_read_are_bounded_in_total(
 
 
 class Client(asyncio.Protocol):
-    """Collects the answers."""
-
     def __init__(self) -> None:
         self._reader = FrameReader()
         self.codes: dict[int, int] = {}

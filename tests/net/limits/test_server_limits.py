@@ -7,8 +7,6 @@ from roquet.net.limits.server_limits import SETTLE_BYTES, LargeFrameBudget, Serv
 
 
 class RecordingConnection:
-    """A connection that records what the limits do to it."""
-
     def __init__(self, unsent: int = 0) -> None:
         self.unsent = unsent
         self.admitted = 0

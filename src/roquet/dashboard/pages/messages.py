@@ -59,18 +59,17 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-async def trace_of(
-    admin: AdminClient, message_id: str, topic: str = TRACE_TOPIC
-) -> Sequence[TraceStep]:
+async def trace_of(admin: AdminClient, message_id: str) -> Sequence[TraceStep]:
     """The steps of a message by time; empty when its clients write no trace.
 
     Raises UsageError when there is no such trace topic.
     """
-    if await admin.route(topic) is None:
+    if await admin.route(TRACE_TOPIC) is None:
         raise UsageError(
-            f"tracing is off: no broker has the topic {topic} (traceTopicEnable=true makes it)"
+            f"tracing is off: no broker has the topic {TRACE_TOPIC}"
+            " (traceTopicEnable=true makes it)"
         )
-    found = await by_key(admin, topic, message_id, count=RECORDS_MAX)
+    found = await by_key(admin, TRACE_TOPIC, message_id, count=RECORDS_MAX)
     texts = [message.body.decode("utf-8", "replace") for message in found]
     return steps_of(message_id, (trace for text in texts for trace in trace_text.decode(text)))
 
