@@ -78,8 +78,7 @@ def test_the_map_has_the_type_of_spark() -> None:
 
 @pytest.mark.skipif(not speedups.COMPILED, reason="needs the compiled forms: make install")
 @pytest.mark.parametrize(
-    "edges",
-    [[0, -9, 8], [-4, 4, 8], [0, 9, 8], [8, 4, 0], [0, 2**31 - 1, 8], [4, 8, 0, 8]],
+    "edges", [[0, -9, 8], [-4, 4, 8], [0, 9, 8], [8, 4, 0], [0, 2**31 - 1, 8], [4, 8, 0, 8]]
 )
 def test_no_byte_is_read_beyond_the_texts_of_a_column(edges: list[int]) -> None:
     """Nor do texts that overlap outgrow the room for their parts."""

@@ -6,9 +6,9 @@
 For messages that wait or failed in a system topic, properties name the topic they belong to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,28 +38,11 @@ _TIMED: Final = (
     properties.TIMER_OUT_MS,
 )
 
+PropertyOf = Callable[[str], pa.Array]
+"""Gives one property of each record."""
+
 _WAITING: Final = ("half", "op", "delay", "timer", "system")
 """Types of messages whose properties name the topic and queue to which they will be delivered."""
-
-
-class TypedRecords(Protocol):
-    """Record columns from which the type of a message is told; `arrow.records` has them."""
-
-    def __len__(self) -> int:
-        """The number of records."""
-
-    @property
-    def sys_flags(self) -> NDArray[np.int32]:
-        """The system flags of each record."""
-
-    def topics(self) -> pa.Array:
-        """The topic of each record."""
-
-    def head(self, name: str) -> pa.Array:
-        """A number from the head of each record."""
-
-    def property(self, name: str) -> pa.Array:
-        """One property of each record."""
 
 
 def message_type_of_topic(topic: str) -> str | None:
@@ -74,70 +57,65 @@ def message_type_of_topic(topic: str) -> str | None:
     return "system" if is_system else None
 
 
-def message_types(records: TypedRecords) -> pa.Array:
-    """The type of each message."""
-    topics, indices = _topics(records)
-    types = [message_type_of_topic(topic) for topic in topics]
-    by_topic = pa.array(types, pa.string()).take(indices)
-    return pc.coalesce(by_topic, _types_by_content(records)) if None in types else by_topic
+def message_types(
+    topics: pa.Array, sys_flags: NDArray[np.int32], property_of: PropertyOf
+) -> pa.Array:
+    """The type of each message, from its topic, system flags and properties."""
+    coded = topics.dictionary_encode()
+    types = [message_type_of_topic(topic) for topic in coded.dictionary.to_pylist()]
+    by_topic = pa.array(types, pa.string()).take(coded.indices)
+    if None not in types:
+        return by_topic
+    return pc.coalesce(by_topic, _types_by_content(sys_flags, property_of))
 
 
-def real_topics(records: TypedRecords) -> pa.Array:
+def real_topics(topics: pa.Array, property_of: PropertyOf) -> pa.Array:
     """The topic to which each message belongs: its own, unless a property names another."""
-    real = own = records.topics()
-    topics, indices = _topics(records)
+    real, coded = topics, topics.dictionary_encode()
     for types, sources in (
         (("retry",), (properties.RETRY_TOPIC,)),
         (("dead",), (properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC)),
         (_WAITING, (properties.REAL_TOPIC,)),
     ):
-        rows = _rows_of_types(topics, indices, types)
+        rows = _rows_of_types(coded, types)
         if rows is not None:
-            named = pc.coalesce(*(records.property(name) for name in sources), own)
+            named = pc.coalesce(*map(property_of, sources), topics)
             real = pc.if_else(rows, named, real)
     return real
 
 
-def real_queue_ids(records: TypedRecords) -> pa.Array:
+def real_queue_ids(topics: pa.Array, queue_ids: pa.Array, property_of: PropertyOf) -> pa.Array:
     """The queue id in the real topic; null for retries and dead letters, which do not hold it."""
-    real = records.head("queue_id")
-    topics, indices = _topics(records)
-    if (failed := _rows_of_types(topics, indices, ("retry", "dead"))) is not None:
+    real, coded = queue_ids, topics.dictionary_encode()
+    if (failed := _rows_of_types(coded, ("retry", "dead"))) is not None:
         real = pc.if_else(failed, pa.scalar(None, pa.int32()), real)
-    if (waiting := _rows_of_types(topics, indices, _WAITING)) is not None:
-        text = records.property(properties.REAL_QUEUE_ID)
+    if (waiting := _rows_of_types(coded, _WAITING)) is not None:
+        text = property_of(properties.REAL_QUEUE_ID)
         number = pc.if_else(pc.match_substring_regex(text, r"^\d{1,9}$"), text, None)
         real = pc.if_else(waiting, number.cast(pa.int32()), real)
     return real
 
 
-def _types_by_content(records: TypedRecords) -> pa.Array:
+def _types_by_content(sys_flags: NDArray[np.int32], property_of: PropertyOf) -> pa.Array:
     """The types of messages in users' topics; of several, the last one set below applies."""
-    types = np.zeros(len(records), np.int8)
-    types[_has(records, properties.SHARDING_KEY)] = _OWN.index("ordered")
+    types = np.zeros(len(sys_flags), np.int8)
+    types[_is_set(property_of(properties.SHARDING_KEY))] = _OWN.index("ordered")
     for name in _TIMED:
-        types[_has(records, name)] = _OWN.index("timer")
-    types[_has(records, properties.DELAY)] = _OWN.index("delay")
-    transaction = records.sys_flags & TRANSACTION_MASK
+        types[_is_set(property_of(name))] = _OWN.index("timer")
+    types[_is_set(property_of(properties.DELAY))] = _OWN.index("delay")
+    transaction = sys_flags & TRANSACTION_MASK
     types[transaction == SysFlag.TRANSACTION_COMMIT] = _OWN.index("transaction")
     types[transaction == SysFlag.TRANSACTION_PREPARED] = _OWN.index("half")
     return pa.array(_OWN, pa.string()).take(pa.array(types))
 
 
-def _has(records: TypedRecords, name: str) -> NDArray[np.bool_]:
+def _is_set(values: pa.Array) -> NDArray[np.bool_]:
     """Whether each record has a property, with another value than 0."""
-    values = records.property(name)
     is_set = pc.and_kleene(pc.is_valid(values), pc.not_equal(values, "0"))
     return np.asarray(is_set.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _topics(records: TypedRecords) -> tuple[list[str], pa.Array]:
-    """The distinct topics, which are few, and the index of each record's."""
-    coded = records.topics().dictionary_encode()
-    return coded.dictionary.to_pylist(), coded.indices
-
-
-def _rows_of_types(topics: list[str], indices: pa.Array, types: tuple[str, ...]) -> pa.Array | None:
+def _rows_of_types(coded: pa.DictionaryArray, types: tuple[str, ...]) -> pa.Array | None:
     """A mask of the rows whose topic is of one of these types; None if no row is."""
-    is_wanted = [message_type_of_topic(topic) in types for topic in topics]
-    return pa.array(is_wanted, pa.bool_()).take(indices) if any(is_wanted) else None
+    is_wanted = [message_type_of_topic(topic) in types for topic in coded.dictionary.to_pylist()]
+    return pa.array(is_wanted, pa.bool_()).take(coded.indices) if any(is_wanted) else None

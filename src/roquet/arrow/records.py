@@ -311,8 +311,8 @@ _BUILDERS: Final[Mapping[str, Callable[[RecordColumns], pa.Array]]] = MappingPro
         "flag": partial(RecordColumns.head, name="flag"),
         "sys_flag": partial(RecordColumns.head, name="sys_flag"),
         "reconsume_times": RecordColumns.reconsume_times,
-        "message_type": message_types,
-        "real_topic": real_topics,
-        "real_queue_id": real_queue_ids,
+        "message_type": lambda of: message_types(of.topics(), of.sys_flags, of.property),
+        "real_topic": lambda of: real_topics(of.topics(), of.property),
+        "real_queue_id": lambda of: real_queue_ids(of.topics(), of.head("queue_id"), of.property),
     }
 )

@@ -1,27 +1,40 @@
 """The columns of a message, as Spark names and types them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-import pyarrow as pa
-
-from roquet.arrow.records import COLUMNS, SCHEMA
-from roquet.lake import kafka_names
+from roquet.lake.kafka_names import COLUMNS, hint
 from roquet.model.errors import ConfigError
 
-_SQL: Final = {
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.timestamp("us", "UTC"): "timestamp",
-    pa.map_(pa.string(), pa.string()): "map<string,string>",
-}
+TYPES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "topic": "string",
+        "broker": "string",
+        "queue_id": "int",
+        "queue_offset": "bigint",
+        "message_id": "string",
+        "key": "string",
+        "tag": "string",
+        "body": "binary",
+        "properties": "map<string,string>",
+        "born_at": "timestamp",
+        "stored_at": "timestamp",
+        "keys": "string",
+        "offset_message_id": "string",
+        "position": "bigint",
+        "size": "int",
+        "flag": "int",
+        "sys_flag": "int",
+        "reconsume_times": "int",
+        "message_type": "string",
+        "real_topic": "string",
+        "real_queue_id": "int",
+    }
+)
+"""All columns with their SQL types; `arrow.records` makes them."""
 
-TYPES: Final[Mapping[str, str]] = {field.name: _SQL[field.type] for field in SCHEMA}
-"""All columns with their SQL types."""
-
-DEFAULT: Final = COLUMNS
+DEFAULT: Final = tuple(list(TYPES)[: list(TYPES).index("keys")])
 """The columns of a read without option `columns`. Fewer are faster: the others are not decoded."""
 
 
@@ -35,9 +48,7 @@ def check_names(names: Iterable[str]) -> tuple[str, ...]:
     columns = tuple(names)
     for name in columns:
         if name not in TYPES:
-            raise ConfigError(
-                f"no column {name!r}{kafka_names.hint(name, TYPES, kafka_names.COLUMNS)}"
-            )
+            raise ConfigError(f"no column {name!r}{hint(name, TYPES, COLUMNS)}")
         if columns.count(name) > 1:
             raise ConfigError(f"column {name!r} is named twice")
     if not columns:

@@ -24,7 +24,12 @@ class Disk:
 
     def put(self, path: Path, data: bytes) -> None:
         """Write a complete file, replacing an older one."""
-        _write_temporary(path, data).replace(path)
+        fresh = _temporary_name(path)
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
         self.sync(path.parent)
 
     def move(self, source: Path, target: Path) -> None:
@@ -64,16 +69,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_temporary(path: Path, data: bytes) -> Path:
-    """A durable file with the bytes, with a temporary name in the directory of `path`."""
-    fresh = _temporary_name(path)
-    with fresh.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return fresh
 
 
 def _temporary_name(path: Path) -> Path:

@@ -27,8 +27,8 @@ DRAFT: Final = ".draft"
 class DirectoryTree:
     """The files below a directory."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
-        self._root, self._disk = root, disk or Disk()
+    def __init__(self, root: Path) -> None:
+        self._root, self._disk = root, Disk()
 
     def names(self) -> set[str]:
         """The names in the directory."""
@@ -84,9 +84,9 @@ FileTree = DirectoryTree | ObjectStore
 """The files below a location; paths are relative to it, with slashes."""
 
 
-def file_tree(location: TableLocation, disk: Disk | None = None) -> FileTree:
+def file_tree(location: TableLocation) -> FileTree:
     """The files below a location."""
-    return DirectoryTree(location, disk) if isinstance(location, Path) else ObjectStore(location)
+    return DirectoryTree(location) if isinstance(location, Path) else ObjectStore(location)
 
 
 def parquet_bytes(rows: pa.Table) -> bytes:

@@ -97,7 +97,8 @@ class ObjectJournal:
             check_conditional_puts(self._location)
         old = {name: self._paths[name] for name in (*added, *removed) if name in self._paths}
         new = {name: f"{uuid4().hex}.parquet" for name in added}
-        files = {name: _file_of(data) for name, data in added.items()}
+        tables = {name: pa.table({"data": [data]}, CONTENT) for name, data in added.items()}
+        files = {name: parquet_bytes(rows) for name, rows in tables.items()}
         for name, path in new.items():
             self._store.put(path, files[name])
         sizes = {name: len(data) for name, data in files.items()}
@@ -123,8 +124,6 @@ class ObjectJournal:
             log.create_write_transaction(
                 actions, "append", log.schema(), partition_by=["name"], commit_properties=properties
             )
-        except CommitFailedError as error:
-            lost = error
         except (OSError, DeltaError) as error:
             lost = error
         self.read()
@@ -175,10 +174,6 @@ class ObjectJournal:
         with suppress(RoquetError):
             for path in paths:
                 self._store.remove(path)
-
-
-def _file_of(data: bytes) -> bytes:
-    return parquet_bytes(pa.table({"data": [data]}, CONTENT))
 
 
 def _actions(

@@ -11,7 +11,7 @@ A run after a kill does what is left.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -97,25 +97,14 @@ def run(params: Params, run_task_set: RunTaskSet, now_ms: int) -> MaintenanceRep
         raise ConfigError("--snapshots: an hour at least; a reader may be at an older version")
     if params.keep_days is not None and params.keep_days < 1:
         raise ConfigError("--keep: a day at least")
-    snapshot = read_snapshot(
-        params.target,
-        kind=params.kind,
-        name=params.name,
-        catalog=params.catalog,
-        storage=params.storage,
-    )
+    place: dict[str, Any] = {"name": params.name, "catalog": params.catalog}
+    place["storage"] = params.storage
+    snapshot = read_snapshot(params.target, kind=params.kind, **place)
     if not snapshot.topic:
         check_no_parquet_archive(table_location(params.target, params.storage))
         raise ConfigError(f"{params.target} is no archive: only tables of archives are maintained")
     identity = ArchiveIdentity(topic=snapshot.topic, columns=())
-    with open_table(
-        snapshot.kind,
-        params.target,
-        identity,
-        name=params.name,
-        catalog=params.catalog,
-        storage=params.storage,
-    ) as table:
+    with open_table(snapshot.kind, params.target, identity, **place) as table:
         check_refilled(table, params.refill)
         plan = plan_maintenance(table, params, snapshot.kind, now_ms)
         if params.is_preview:
