@@ -55,11 +55,7 @@ def test_ranges_are_read_exactly(
 ) -> None:
     monkeypatch.setattr(range_reader, "BATCH_BYTES", batch_bytes)
     filled.pull_max = pull_max
-    result = rows(
-        filled,
-        OffsetRange("orders", "broker-b", 1, 3, 64),
-        a0(0, 100),
-    )
+    result = rows(filled, OffsetRange("orders", "broker-b", 1, 3, 64), a0(0, 100))
     assert result == expected("broker-b", 1, 3, 64) + expected("broker-a", 0, 0, 100)
 
 

@@ -39,14 +39,11 @@ def nobody(_ms: int) -> None:
 
 
 class SinkCluster:
-    """A running cluster to write rows to."""
-
     def __init__(self, running: BlockingCluster) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
 
     def create(self, topic: str, queues: int = 2) -> None:
-        """Create a topic with so many queues on each broker."""
         create_topic(self.running, topic, queues)
 
     def options(self, **settings: Any) -> SinkOptions:
@@ -61,16 +58,13 @@ class SinkCluster:
     def send_halves(
         self, topic: str, commits: str, bodies: list[bytes]
     ) -> tuple[SinkOptions, list[bytes]]:
-        """Send half messages of batch 0 of query `q` to a new topic."""
         options = self.transaction(topic, commits)
         return options, [write_rows(options, body=bodies)[1]]
 
     def read(self, topic: str) -> pa.Table:
-        """All messages of a topic."""
         return read_topic(self.namesrv, topic, COLUMNS)
 
     def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of all messages, sorted."""
         return sorted(self.read(topic)["body"].to_pylist())
 
 

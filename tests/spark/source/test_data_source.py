@@ -26,8 +26,6 @@ BODY = "{broker} {queue_id} {at}"
 
 
 class Topic:
-    """A topic of two brokers with two queues each."""
-
     name = "orders"
     queues = tuple((broker, queue_id) for broker in ("broker-a", "broker-b") for queue_id in (0, 1))
 
