@@ -150,7 +150,7 @@ def _pushed_filter(condition: Filter) -> tuple[str, PushedFilter | None]:
 
 
 def _interval(condition: Filter, low: int, high: int, margin: int) -> PushedFilter | None:
-    """The interval of a comparison with a value in [low, high]; > and < leave out `margin` of it."""
+    """Interval of a comparison with a value in [low, high]; > and < leave out `margin` of it."""
     match condition:
         case EqualTo() | EqualNullSafe():
             return PushedFilter(low=low, high=high)
