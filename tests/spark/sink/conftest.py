@@ -49,11 +49,15 @@ class SinkCluster:
     def options(self, **settings: Any) -> SinkOptions:
         return SinkOptions(**{"namesrv": (self.namesrv,), "timeout_ms": 20_000, **settings})
 
+    def new_topic(self, topic: str, **settings: Any) -> SinkOptions:
+        """The options of writes to a new topic."""
+        self.create(topic)
+        return self.options(topic=topic, **settings)
+
     def transaction(self, topic: str, commits: str, **settings: Any) -> SinkOptions:
         """The options of transactions that write to a new topic."""
-        self.create(topic)
-        fixed = {"topic": topic, "commits": commits, "timeout_ms": 5_000, **settings}
-        return self.options(transactional=True, **fixed)
+        fixed = {"commits": commits, "timeout_ms": 5_000, **settings}
+        return self.new_topic(topic, transactional=True, **fixed)
 
     def send_halves(
         self, topic: str, commits: str, bodies: list[bytes]
