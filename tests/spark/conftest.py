@@ -81,8 +81,6 @@ class CannedQueue:
 
 
 class CannedReplica:
-    """A replica of one broker, with queues of its own."""
-
     def __init__(self, cluster: "CannedCluster", address: str) -> None:
         self.cluster, self.address = cluster, address
         self.queues = {0: CannedQueue(), 1: CannedQueue()}
@@ -102,7 +100,6 @@ class CannedReplica:
             queue.positions = master.positions[:count]
 
     def answer(self, call: Any) -> Reply:
-        """The reply to a call."""
         self.calls.append(call)
         if self.failures:
             raise self.failures.popleft()
@@ -165,12 +162,10 @@ class CannedCluster:
         return ClusterClient(SourceOptions(**options), pause=pause, leaders_only=True)
 
     def add_replica(self, broker: str) -> CannedReplica:
-        """Add an empty replica of a broker."""
         replica = self.replicas[broker] = CannedReplica(self, f"{broker}-copy:10911")
         return replica
 
     def pulls(self) -> list[Pull]:
-        """The pulls that masters got."""
         return [call for call in self.calls if isinstance(call, Pull)]
 
     def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
@@ -189,7 +184,6 @@ class CannedCluster:
         return {queue: canned.end for queue, canned in self.queues.items()}
 
     def route(self, call: Call[Any]) -> Reply:
-        """The name server's reply."""
         if isinstance(call, GetBrokerMembers):
             addresses = self.true_ids[call.broker_name]
             group = BrokerMembers(cluster="c", broker_name=call.broker_name, broker_addrs=addresses)
@@ -223,7 +217,6 @@ class CannedCluster:
         return Reply(body=dumps(route, standard=True))
 
     def usual_answer(self, broker: str, call: Call[Any]) -> Reply:
-        """A broker's reply."""
         if isinstance(call, GetTopicStats):
             return self.stats(broker)
         assert isinstance(call, MinOffset | MaxOffset | Pull)

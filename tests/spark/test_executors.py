@@ -28,8 +28,6 @@ def _fresh() -> Iterator[None]:
 
 
 class Context:
-    """What a check reads of a driver's context."""
-
     applicationId = "app-1"  # noqa: N815 - Spark's name
 
     def __init__(self, master: str, *cores: int) -> None:
@@ -41,15 +39,11 @@ class Context:
 
 
 class Driver:
-    """A session with a context."""
-
     def __init__(self, master: str, *cores: int) -> None:
         self.sparkContext = Context(master, *cores)
 
 
 class Server(Driver):
-    """A session of Spark Connect."""
-
     session_id = "s-1"
 
     def __init__(self) -> None:
@@ -194,5 +188,4 @@ def test_a_failed_check_is_explained_or_raised_unchanged(spark: SparkSession) ->
 
 
 def any_session(stand_in: object) -> Any:
-    """A stand-in where a SparkSession is asked for."""
     return stand_in

@@ -35,13 +35,10 @@ def progress_fields(**changes: Any) -> dict[str, Any]:
 
 
 def event(progress: object) -> Any:
-    """An event as Spark passes it to a listener."""
     return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress)))
 
 
 class RecordingPublisher:
-    """Stands in for `ProgressPublisher`."""
-
     def __init__(self) -> None:
         self.published: list[Any] = []
 

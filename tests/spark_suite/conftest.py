@@ -105,18 +105,15 @@ class StreamRun:
         return StreamRun(self._spark, self._topics, self._folder / name, self.topic)
 
     def once(self, **options: str) -> list[int]:
-        """Everything there is; the rows of each batch."""
         before = set(self.batches)
         assert self.start(**cast("Any", options)).awaitTermination(PATIENCE_S)
         return [len(self.batches[number]) for number in sorted(self.batches.keys() - before)]
 
     @property
     def rows(self) -> list[str]:
-        """All that came, in order."""
         return [row for number in sorted(self.batches) for row in self.batches[number]]
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for what comes of the running query."""
         deadline = time.perf_counter() + PATIENCE_S
         while not holds():
             if error := self.query.exception():

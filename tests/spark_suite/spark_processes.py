@@ -57,7 +57,6 @@ def spark_environment(root: Path, more: Mapping[str, str] | None = None) -> dict
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    """Wait until something holds."""
     deadline = time.perf_counter() + PATIENCE_S
     while not holds():
         assert time.perf_counter() < deadline, what
@@ -94,7 +93,6 @@ class SparkProcess:
         return self._log.read_text("utf-8", "replace")
 
     def await_line(self, pattern: re.Pattern[str]) -> str:
-        """The first text of the log that fits."""
         until(
             lambda: pattern.search(self.log) or self._process.poll() is not None,
             "a line of the log",
@@ -104,7 +102,6 @@ class SparkProcess:
         return found[0]
 
     def executors(self) -> list[int]:
-        """Processes of a worker that run tasks."""
         below = descendants(self._process.pid)
         return [pid for pid, command in below.items() if "CoarseGrainedExecutor" in command]
 

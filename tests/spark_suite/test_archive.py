@@ -18,8 +18,6 @@ ROWS = 3_000
 
 
 class Lake:
-    """A table of a topic."""
-
     def __init__(self, spark: SparkSession, orders: PersistentTopic, table: Path) -> None:
         self.spark, self.orders, self.table = spark, orders, table
 
@@ -35,7 +33,6 @@ class Lake:
         return run(wanted, lambda: spark or self.spark).rows
 
     def bodies(self, kind: str) -> list[bytes]:
-        """What anybody else reads."""
         if kind == "delta":
             from deltalake import DeltaTable
 

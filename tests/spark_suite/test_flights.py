@@ -41,8 +41,6 @@ Place = tuple[str, int]
 
 
 class Flight(NamedTuple):
-    """What a user has said of a message."""
-
     body: bytes
     keys: str
     tag: str
@@ -51,14 +49,12 @@ class Flight(NamedTuple):
 
     @classmethod
     def sent(cls, message: Message) -> "Flight":
-        """As the producer was given it."""
         pairs = tuple(sorted(message.properties.items()))
         keys = " ".join(message.keys)
         return cls(message.body, keys, message.tag or "", message.order_key or "", pairs)
 
     @classmethod
     def kept(cls, row: dict[str, Any]) -> "Flight":
-        """As a topic or a table has it."""
         row_properties = dict(row["properties"])
         order_key = row_properties.get(names.SHARDING_KEY, "")
         pairs = tuple(
@@ -102,7 +98,6 @@ def airport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlightsCluster
 def lake(
     airport: FlightsCluster, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Their archive."""
     lake = tmp_path_factory.mktemp("lake") / "flights"
     wanted = archive_job.Params(
         topic=flights.TOPIC,

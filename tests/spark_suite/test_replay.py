@@ -22,8 +22,6 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 class FourQueueBroker:
-    """A broker with topics of four queues."""
-
     def __init__(self, running: BlockingCluster) -> None:
         self.running, self.namesrv = running, running.namesrv_addr
         self.options = {"namesrv": self.namesrv}
@@ -32,7 +30,6 @@ class FourQueueBroker:
         create_topic(self.running, topic, 4)
 
     def send(self, topic: str, count: int = ROWS, **properties: str) -> None:
-        """So many to each queue."""
         for queue_id in range(4):
             bodies = [b"%d/%d" % (queue_id, at) for at in range(count)]
             property_maps = pa.array([list(properties.items())] * count, MAP)

@@ -20,8 +20,6 @@ TIMEOUT_S = 120
 
 
 class SinkCluster:
-    """Two brokers, and what their topics hold as Spark reads it."""
-
     def __init__(self, running: BlockingCluster, spark: SparkSession) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr

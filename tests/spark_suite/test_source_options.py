@@ -85,7 +85,6 @@ def read(spark: SparkSession, brokers: OrdersCluster, **options: str) -> DataFra
 
 
 def numbers(frame: DataFrame) -> list[int]:
-    """Which of the forty messages came."""
     rows = frame.selectExpr("cast(properties['at'] as int) as at").collect()
     return sorted(row.at for row in rows)
 
@@ -186,7 +185,6 @@ def test_delayed_and_failed_messages_are_readable_with_their_type(
 
 
 def make_dead_letter(brokers: OrdersCluster, dead_letters: str) -> None:
-    """Have a message fail for good."""
     group = dead_letters.removeprefix("%DLQ%")
     with PullConsumer(brokers.namesrv, group=group) as consumer:
         pulled = [consumer.pull(queue, 0) for queue in consumer.queues("paid")]

@@ -63,14 +63,12 @@ def run(arguments: Sequence[str], **environ: str) -> "subprocess.CompletedProces
 
 
 def roquet(*arguments: str, **environ: str) -> str:
-    """What a command prints."""
     done = run(["-m", "roquet", *arguments], **environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def make_copies(orders: PersistentTopic) -> None:
-    """A second, empty topic."""
     roquet("topic", "create", "copies", "--queues", "4", "--namesrv", orders.namesrv)
 
 

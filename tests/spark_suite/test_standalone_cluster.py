@@ -79,7 +79,6 @@ def gate() -> PullGate:
 def gated_orders(
     tmp_path: Path, gate: PullGate, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PersistentTopic]:
-    """A topic whose broker has the gate."""
     handlers: dict[type[Call[Any]], Any] = {**HANDLERS, Pull: gate.handler()}
     monkeypatch.setattr("roquet.broker.app.HANDLERS", handlers)
     with BlockingCluster(store=tmp_path / "brokers") as running:
@@ -99,7 +98,6 @@ def cluster(
 def archiving(
     cluster: StandaloneCluster, topic: PersistentTopic, *more: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """`roquet spark archive` as a process."""
     command = [
         sys.executable, "-m", "roquet", "spark", "archive", "orders", TABLE, "--kind", "delta",
         "--master", cluster.url, "--namesrv", topic.namesrv, "--json", *more,

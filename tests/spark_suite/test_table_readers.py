@@ -22,8 +22,6 @@ COUNT = 500
 
 
 class Figures(NamedTuple):
-    """Count and sums of a table."""
-
     rows: int
     offsets: int
     body_bytes: int
@@ -32,8 +30,6 @@ class Figures(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, and the files that its own format names."""
-
     kind: str
     root: Path
     files: list[str]
@@ -119,7 +115,6 @@ def table(request: pytest.FixtureRequest, orders: PersistentTopic, tmp_path: Pat
 
 
 def figures(orders: PersistentTopic) -> Figures:
-    """Those of the messages that were sent."""
     size = sum(map(len, orders.sent))
     return Figures(rows=4 * COUNT, offsets=4 * sum(range(COUNT)), body_bytes=size, keys=40)
 

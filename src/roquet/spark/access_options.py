@@ -120,6 +120,5 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "tlsVerify": ("tls_verify", parse_bool),
     }
 )
-"""The field and the parser of every option."""
 
 ACCESS_OPTIONS: Final = tuple(_READERS)

@@ -273,7 +273,6 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "readFrom": ("read_from", _read_from),
     }
 )
-"""The field and the parser of every option."""
 
 SOURCE_OPTIONS: Final = (*_READERS, *ACCESS_OPTIONS)
 
@@ -284,7 +283,6 @@ _STREAM_ONLY: Final = (
     "maxTriggerDelay",
     "publishProgress",
 )
-"""Options about micro-batches."""
 
 _EXCLUSIVE: Final = (
     ("topic", "topicPattern"),
@@ -292,4 +290,3 @@ _EXCLUSIVE: Final = (
     ("endingOffsets", "endingTime"),
     ("tags", "sql92"),
 )
-"""Pairs of options that exclude each other."""

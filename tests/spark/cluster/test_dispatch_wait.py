@@ -89,7 +89,6 @@ def test_a_key_index_that_is_behind_is_not_waited_for(canned: CannedCluster) -> 
 def refusing(
     canned: CannedCluster, code: ResponseCode, timeout_ms: int = 60_000
 ) -> tuple[ClusterClient, list[int]]:
-    """A client of a broker that refuses to say how far its log is; its pauses."""
     client = cluster_of(canned, [report(0, 0)], timeout_ms)
     canned.reply_with(Call, CallRefused(code, "not you"))
     return client

@@ -47,7 +47,6 @@ def routed(canned: CannedCluster, **changes: Any) -> ClusterClient:
 
 
 def offsets(canned: CannedCluster, *ranges: OffsetRange, **changes: Any) -> list[int]:
-    """The offsets that a task reads."""
     cluster = routed(canned, **changes)
     batches = RangeReader(cluster, ("queue_offset", "body")).batches(ranges or [ALL])
     rows = [row for batch in batches for row in batch.to_pylist()]

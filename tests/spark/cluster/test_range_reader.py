@@ -55,11 +55,7 @@ def test_ranges_are_read_exactly(
 ) -> None:
     monkeypatch.setattr(range_reader, "BATCH_BYTES", batch_bytes)
     filled.pull_max = pull_max
-    result = rows(
-        filled,
-        OffsetRange("orders", "broker-b", 1, 3, 64),
-        a0(0, 100),
-    )
+    result = rows(filled, OffsetRange("orders", "broker-b", 1, 3, 64), a0(0, 100))
     assert result == expected("broker-b", 1, 3, 64) + expected("broker-a", 0, 0, 100)
 
 
@@ -137,7 +133,12 @@ def test_an_empty_range_makes_no_call(filled: CannedCluster) -> None:
         (10, [], (3, 50), "lacks 7 of its messages: offsets 3 to 9;"),
         (0, [40], (0, 99), "lacks 1 of its messages: offsets 40;"),
         (0, [], (0, 120), "lacks 20 of its messages: offsets 100 to 119"),
-        (0, range(90, 20, -10), (0, 93), "7 of .* 30, 40, 50, 60, 70 and 2 more gaps;"),
+        (
+            0,
+            range(90, 20, -10),
+            (0, 93),
+            "lacks 7 of its messages: offsets 30, 40, 50, 60, 70 and 2 more gaps;",
+        ),
     ],
     ids=["taken by retention", "a gap", "the end, when time is up", "many gaps"],
 )
@@ -147,7 +148,7 @@ def test_lost_messages_are_an_error_that_names_them(
     filled.queues["broker-a", 0].forget(forgotten)
     for at in gaps:
         del filled.queues["broker-a", 0].records[at]
-    with pytest.raises(DataLost, match=f"queue 0 of broker 'broker-a' .*{text}"):
+    with pytest.raises(DataLost, match=f"queue 0 of broker 'broker-a' {text}"):
         rows(filled, a0(*piece), timeout_ms=0)
 
 

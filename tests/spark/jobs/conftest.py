@@ -72,7 +72,6 @@ class Topic:
         create_topic(self.running, self.name, count)
 
     def send(self, count: int) -> None:
-        """Send this many messages to each queue."""
         for broker, queue_id in self.queues:
             first = self.ends[broker, queue_id]
             bodies = [b"%b/%d/%d" % (broker.encode(), queue_id, first + at) for at in range(count)]
@@ -84,20 +83,17 @@ class Topic:
         self.ends[broker, queue_id] += len(rows)
 
     def delete(self, name: str) -> None:
-        """Delete a topic."""
         for address in self.addresses.values():
             with BlockingChannel(address) as channel:
                 channel.call(DeleteTopic(topic=name))
 
     def recreate(self) -> None:
-        """Delete the topic, and create it again."""
         self.delete(self.name)
         self.ends = dict.fromkeys(self.queues, 0)
         self.resize(2)
 
     @property
     def bodies(self) -> list[bytes]:
-        """The bodies of all sent messages, sorted."""
         return sorted(
             b"%b/%d/%d" % (broker.encode(), queue_id, at)
             for (broker, queue_id), end in self.ends.items()
@@ -107,7 +103,6 @@ class Topic:
 
 @pytest.fixture
 def topic() -> Iterator[Topic]:
-    """An empty topic on two brokers."""
     with BlockingCluster(brokers=2) as running:
         yield Topic(running)
 
@@ -127,16 +122,13 @@ class ArchivedTopic:
         self.make(self.again)
 
     def make(self, name: str, queues: int = 2) -> None:
-        """Create another topic."""
         create_topic(self.topic.running, name, queues)
 
     def recreate(self) -> None:
-        """Delete the second topic, and create it again."""
         self.topic.delete(self.again)
         self.make(self.again)
 
     def send_and_archive(self, count: int) -> None:
-        """Send this many messages to each queue, and archive them."""
         self.topic.send(count)
         self.archive()
 
@@ -151,16 +143,13 @@ class ArchivedTopic:
         archive_job.run(archive_job.Params(**arguments), eager)
 
     def rows(self, name: str = again) -> pa.Table:
-        """The messages of a topic, queue by queue."""
         columns = ("broker", "queue_id", "queue_offset", "body", "properties", "tag", "keys")
         return read_topic(self.topic.namesrv, name, columns)
 
     def bodies(self, name: str = again) -> list[bytes]:
-        """The bodies of a topic's messages, sorted."""
         return sorted(self.rows(name)["body"].to_pylist())
 
     def places(self, name: str = again) -> list[tuple[str, int, int, bytes]]:
-        """The broker, queue and offset of each body."""
         rows = self.rows(name).select(["broker", "queue_id", "queue_offset", "body"])
         return sorted(tuple(row.values()) for row in rows.to_pylist())
 

@@ -77,7 +77,6 @@ class Destination:
         return ExactlyOnceSender(self.lake.cluster(**settings), {SOURCE: QUEUE}, EMPTY)
 
     def bodies(self) -> list[int]:
-        """The messages of the queue, by offset."""
         return [int(body) for *_, body in self.lake.places()]
 
     def check_that_ten_rows_are_sent_once(self) -> None:
@@ -88,7 +87,6 @@ class Destination:
         assert sending.doubled == 0
 
     def store(self, first: int, count: int, topic: str = "orders") -> None:
-        """Store copies without the sender."""
         items = resend_items(rows(first, count), topic, pa.array(["ID"] * count))
         send_items(self.lake.topic.addresses["broker-a"], "again", 1, items)
 

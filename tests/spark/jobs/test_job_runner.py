@@ -139,8 +139,6 @@ def test_the_cause_is_found_between_the_traces(text: str, cause: str) -> None:
 
 
 class LogLevelRecorder:
-    """A Spark session that records its log level."""
-
     level: str | None = None
 
     @property

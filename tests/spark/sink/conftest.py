@@ -39,38 +39,36 @@ def nobody(_ms: int) -> None:
 
 
 class SinkCluster:
-    """A running cluster to write rows to."""
-
     def __init__(self, running: BlockingCluster) -> None:
         self.running = running
         self.namesrv = running.namesrv_addr
 
     def create(self, topic: str, queues: int = 2) -> None:
-        """Create a topic with so many queues on each broker."""
         create_topic(self.running, topic, queues)
 
     def options(self, **settings: Any) -> SinkOptions:
         return SinkOptions(**{"namesrv": (self.namesrv,), "timeout_ms": 20_000, **settings})
 
+    def new_topic(self, topic: str, **settings: Any) -> SinkOptions:
+        """The options of writes to a new topic."""
+        self.create(topic)
+        return self.options(topic=topic, **settings)
+
     def transaction(self, topic: str, commits: str, **settings: Any) -> SinkOptions:
         """The options of transactions that write to a new topic."""
-        self.create(topic)
-        fixed = {"topic": topic, "commits": commits, "timeout_ms": 5_000, **settings}
-        return self.options(transactional=True, **fixed)
+        fixed = {"commits": commits, "timeout_ms": 5_000, **settings}
+        return self.new_topic(topic, transactional=True, **fixed)
 
     def send_halves(
         self, topic: str, commits: str, bodies: list[bytes]
     ) -> tuple[SinkOptions, list[bytes]]:
-        """Send half messages of batch 0 of query `q` to a new topic."""
         options = self.transaction(topic, commits)
         return options, [write_rows(options, body=bodies)[1]]
 
     def read(self, topic: str) -> pa.Table:
-        """All messages of a topic."""
         return read_topic(self.namesrv, topic, COLUMNS)
 
     def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of all messages, sorted."""
         return sorted(self.read(topic)["body"].to_pylist())
 
 

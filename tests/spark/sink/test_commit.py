@@ -54,7 +54,6 @@ class Transaction:
         self.records = CommitRecords(LockedDirectory(folder))
 
     def send(self, **columns: Any) -> list[bytes]:
-        """Send half messages."""
         return [write_rows(self.options, **{"body": BODIES, **columns})[1]]
 
     def commit(self, halves: list[bytes]) -> None:

@@ -44,7 +44,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["directory", "object store"])
 def records(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], CommitRecords]:
-    """Opens records at one place."""
     if request.param == "directory":
         return lambda: CommitRecords(LockedDirectory(tmp_path))
     request.getfixturevalue("s3")

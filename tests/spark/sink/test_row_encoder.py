@@ -20,8 +20,6 @@ QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(3)]
 
 
 class PartitionEncoder:
-    """One partition's rows."""
-
     def __init__(self, **options: Any) -> None:
         self._options = SinkOptions(**{"namesrv": ("a:1",), "topic": "orders", **options})
         self._encoder: RowEncoder | None = None

@@ -24,10 +24,9 @@ def write(options: SinkOptions, *batches: dict[str, Any]) -> tuple[int, bytes]:
 
 
 def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("spread")
     bodies = [b"%05d" % at for at in range(3_000)]
     halves = {"body": bodies[:1_500]}, {"body": bodies[1_500:]}
-    options = sink_cluster.options(topic="spread", batch_bytes=20_000)
+    options = sink_cluster.new_topic("spread", batch_bytes=20_000)
     assert write(options, *halves) == (3_000, b"")
     table = sink_cluster.read("spread")
     assert sorted(table["body"].to_pylist()) == bodies
@@ -39,10 +38,9 @@ def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: SinkC
 
 
 def test_every_column_of_a_row_arrives(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("said")
     properties = pa.array([[("colour", "red")]], pa.map_(pa.string(), pa.string()))
     row = {"body": ["é"], "key": ["k"], "tag": ["t"], "flag": [7], "properties": properties}
-    write(sink_cluster.options(topic="said"), row)
+    write(sink_cluster.new_topic("said"), row)
     (stored_row,) = sink_cluster.read("said").to_pylist()
     assert (stored_row["body"], stored_row["flag"]) == ("é".encode(), 7)
     expected = {"KEYS": "k", "TAGS": "t", "colour": "red", "ROQUET_ROW": "q/0/3/0"}
@@ -96,16 +94,14 @@ def test_topics_come_from_their_column(sink_cluster: SinkCluster) -> None:
 
 
 def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("wrong")
     with pytest.raises(MessageIllegal, match="row 3 of partition 3 of batch 0 has no body"):
-        write(sink_cluster.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
+        write(sink_cluster.new_topic("wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
     assert sink_cluster.bodies("wrong") in ([b"a", b"b"], [])
 
 
 def test_a_permanent_refusal_names_its_rows(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("small")
     body = b"x" * (4 * 1024 * 1024 + 1)
-    options = sink_cluster.options(topic="small", body_bytes_max=8 * 1024 * 1024)
+    options = sink_cluster.new_topic("small", body_bytes_max=8 * 1024 * 1024)
     with pytest.raises(CallRefused, match="this broker takes") as caught:
         write(options, {"body": [b"a", body]})
     (note,) = caught.value.__notes__
@@ -114,10 +110,7 @@ def test_a_permanent_refusal_names_its_rows(sink_cluster: SinkCluster) -> None:
 
 
 def test_half_messages_are_invisible_and_their_places_are_known(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("halves")
-    count, data = write(
-        sink_cluster.options(topic="halves", transactional=True), {"body": ["a", "b"]}
-    )
+    count, data = write(sink_cluster.new_topic("halves", transactional=True), {"body": ["a", "b"]})
     assert count == 2
     assert sink_cluster.bodies("halves") == []
     table = from_bytes(data)
@@ -135,10 +128,7 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
         return refs_of(sent, partition)
 
     monkeypatch.setattr(task, "refs_of", seen)
-    sink_cluster.create("lean")
-    write(
-        sink_cluster.options(topic="lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]}
-    )
+    write(sink_cluster.new_topic("lean", transactional=True), {"body": ["a" * 1000, "b" * 1000]})
     assert [(one.request.body, one.request.properties) for one in kept] == [(b"", None)] * 2
 
 

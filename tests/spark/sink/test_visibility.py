@@ -27,8 +27,7 @@ def test_rows_of_other_batches_are_ignored() -> None:
 
 
 def test_only_messages_stored_since_the_decision_are_read(sink_cluster: SinkCluster) -> None:
-    sink_cluster.create("watched")
-    options = sink_cluster.options(topic="watched")
+    options = sink_cluster.new_topic("watched")
 
     write_rows(options, 1, body=["x"] * 3)
     reader = VisibilityReader(options, ["watched"])
@@ -45,8 +44,7 @@ def test_rows_that_a_master_hides_are_waited_for(
     sink_cluster: SinkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are stored, but a replica is behind: each would be committed twice."""
-    sink_cluster.create("hidden")
-    options = sink_cluster.options(topic="hidden")
+    options = sink_cluster.new_topic("hidden")
     reader = VisibilityReader(options, ["hidden"])
     ends = reader.ends(["broker-a", "broker-b"])
     write_rows(options, 1, body=["x"] * 3)
@@ -119,8 +117,7 @@ def test_a_queue_whose_end_was_lost_is_read_from_its_first_message(
     sink_cluster: SinkCluster,
 ) -> None:
     """Its rows were stored again, at the offsets of what was lost."""
-    sink_cluster.create("cut")
-    options = sink_cluster.options(topic="cut")
+    options = sink_cluster.new_topic("cut")
     reader = VisibilityReader(options, ["cut"])
     ends = reader.ends(["broker-a", "broker-b"])
     for broker in ("broker-a", "broker-b"):

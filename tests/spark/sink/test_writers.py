@@ -23,14 +23,11 @@ def rows(*bodies: bytes) -> Any:
 
 
 def options_of(sink_cluster: SinkCluster, topic: str, **more: str) -> dict[str, str]:
-    """The options of a transaction that writes to a new topic."""
     sink_cluster.create(topic)
     return {"namesrv": sink_cluster.namesrv, "topic": topic, "transactional": "true", **more}
 
 
 class FakeTaskContext:
-    """Stands in for Spark's `TaskContext` of a stream."""
-
     def __init__(self, query: str | None, batch: str | None) -> None:
         self._known = {writers.QUERY_ID: query, writers.BATCH_ID: batch}
 

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
-from tests.spark.conftest import create_topic, send_columns
+from tests.spark.jobs.conftest import Topic
 
 from roquet.arrow import records
 from roquet.lake.schema import DEFAULT, TYPES, ddl
@@ -25,29 +26,16 @@ ROWS = 100
 BODY = "{broker} {queue_id} {at}"
 
 
-class Topic:
-    """A topic of two brokers with two queues each."""
-
-    name = "orders"
-    queues = tuple((broker, queue_id) for broker in ("broker-a", "broker-b") for queue_id in (0, 1))
-
-    def __init__(self, running: BlockingCluster) -> None:
-        self.namesrv = running.namesrv_addr
-        self._addresses = dict(zip(("broker-a", "broker-b"), running.broker_addrs, strict=True))
-        self.ends = dict.fromkeys(self.queues, 0)
-        create_topic(running, self.name)
-
-    def send(self, broker: str, queue_id: int, first: int, last: int) -> None:
-        """Messages numbered from `first` to `last`, that one excluded."""
-        places = range(first, last)
-        columns = {
-            "body": [BODY.format(broker=broker, queue_id=queue_id, at=at) for at in places],
-            "keys": [f"key{at} more" for at in places],
-            "tag": ["odd" if at % 2 else "even" for at in places],
-            "message_id": [f"{at:032X}" for at in places],
-        }
-        send_columns(self._addresses[broker], self.name, queue_id, **columns)
-        self.ends[broker, queue_id] = last
+def send(topic: Topic, broker: str, queue_id: int, first: int, last: int) -> None:
+    """Messages numbered from `first` to `last`, that one excluded."""
+    places = range(first, last)
+    columns = {
+        "body": [BODY.format(broker=broker, queue_id=queue_id, at=at) for at in places],
+        "keys": [f"key{at} more" for at in places],
+        "tag": ["odd" if at % 2 else "even" for at in places],
+        "message_id": [f"{at:032X}" for at in places],
+    }
+    topic.send_rows(broker, queue_id, pa.RecordBatch.from_pydict(columns))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +44,7 @@ def topic() -> Iterator[Topic]:
     with BlockingCluster(brokers=2) as running:
         orders = Topic(running)
         for broker, queue_id in orders.queues:
-            orders.send(broker, queue_id, 0, ROWS)
+            send(orders, broker, queue_id, 0, ROWS)
         yield orders
 
 
@@ -134,7 +122,7 @@ def test_a_stream_continues_from_its_checkpoint_without_loss_or_duplicates(
 ) -> None:
     first = run_stream(spark, topic, tmp_path)
     assert first == 4 * ROWS
-    topic.send("broker-b", 1, ROWS, ROWS + 2)
+    send(topic, "broker-b", 1, ROWS, ROWS + 2)
     assert run_stream(spark, topic, tmp_path) == 2
     table = spark.read.schema(ddl(DEFAULT)).parquet(str(tmp_path / "table"))
     rows = table.select("broker", "queue_id", "queue_offset").collect()

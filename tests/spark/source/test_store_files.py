@@ -32,7 +32,6 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
 def rows(folder: Path, *fields: tuple[str, str], **options: str) -> list[dict[str, Any]]:
-    """The rows of a read, planned and read as Spark does it."""
     settings = parse_store({"store": str(folder), **options}, NOW)
     reader = StoreFileReader(settings, list(fields or ALL))
     read_rows: list[dict[str, Any]] = []

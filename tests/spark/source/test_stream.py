@@ -547,8 +547,6 @@ def test_a_pattern_may_have_matched_the_topics_of_its_checkpoint(canned: CannedC
 
 
 class RecordingPublisher:
-    """Stands in for `ProgressPublisher`."""
-
     def __init__(self, settings: SourceOptions, group: str) -> None:
         self.group = group
         self.done: list[Any] = []

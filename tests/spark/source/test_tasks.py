@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,12 +11,18 @@ from tests.spark.conftest import CannedCluster
 
 from roquet.lake.queue_offsets import OffsetRange
 from roquet.model.errors import CallRefused, ConfigError
+from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
 from roquet.spark.session import CORES_VARIABLE
 from roquet.spark.source import tasks
 from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.group import GetConnections
+from roquet.wire.calls.bodies import CheckClientBody, ClientConnection, ConsumerConnection
+from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson.codec import dumps, loads
 
 SETTINGS = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",), max_partitions=4)
 PIECES = [OffsetRange("orders", "broker-a", 0, 0, 100_000)]
@@ -132,3 +139,71 @@ def test_a_worker_with_another_roquet_than_the_planner_refuses(canned: CannedClu
     task.roquet = "9.9"
     with pytest.raises(ConfigError, match=r"has Roquet 0\..*, and the driver .* has 9\.9: install"):
         list(read_task(SETTINGS, ("body",), task))
+
+
+def check(canned: CannedCluster, answer: object, **settings: Any) -> list[Any]:
+    """The questions that brokers were asked, beside what they hold."""
+    checks = list[Any]()
+
+    def answering(_broker: str, call: Call[Any]) -> Any:
+        checks.append(call)
+        if isinstance(answer, Exception):
+            raise answer
+        return Reply(body=dumps(answer))
+
+    canned.reply_with(GetConnections | CheckSubscription, answering)
+    settings = {"namesrv": (canned.namesrv,), "topics": ("orders",), **settings}
+    cluster = ClusterClient(SourceOptions(**settings))
+    cluster.bounds()
+    tasks.check_read(cluster)
+    return checks
+
+
+MEMBERS = ConsumerConnection(
+    connection_set=[ClientConnection(client_id="b@1", client_addr="b:1"),
+                    ClientConnection(client_id="a@1", client_addr="a:1")]
+)  # fmt: skip
+
+
+def test_a_plain_read_asks_for_nothing(canned: CannedCluster) -> None:
+    assert check(canned, MEMBERS) == []
+
+
+def test_a_group_that_has_members_is_refused(canned: CannedCluster) -> None:
+    with pytest.raises(ConfigError, match="group 'billing' is used by consumers \\(a@1, b@1\\)"):
+        check(canned, MEMBERS, group="billing")
+
+
+def test_unless_it_is_shared(canned: CannedCluster) -> None:
+    assert check(canned, MEMBERS, group="billing", share_group=True) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CallRefused(ResponseCode.CONSUMER_NOT_ONLINE, "not online"),
+        CallRefused(ResponseCode.SYSTEM_ERROR, "the consumer group not exist"),
+        ConsumerConnection(),
+    ],
+)
+def test_a_group_without_members_is_accepted(canned: CannedCluster, answer: object) -> None:
+    assert [call.consumer_group for call in check(canned, answer, group="g")] == ["g", "g"]
+
+
+def test_another_refusal_is_raised(canned: CannedCluster) -> None:
+    with pytest.raises(CallRefused, match="not you"):
+        check(canned, CallRefused(ResponseCode.NO_PERMISSION, "not you"), group="g")
+
+
+def test_a_broker_that_does_not_filter_is_named_with_its_reason(canned: CannedCluster) -> None:
+    refused = CallRefused(ResponseCode.SYSTEM_ERROR, "does not support SQL92")
+    text = "broker 'broker-a' does not filter by this expression: does not support SQL92; .*enableP"
+    with pytest.raises(ConfigError, match=text):
+        check(canned, refused, sql92="a > 1")
+
+
+def test_every_broker_is_asked_whether_it_filters(canned: CannedCluster) -> None:
+    checks = check(canned, {}, sql92="a > 1")
+    bodies = [loads(call.body, CheckClientBody).subscription_data for call in checks]
+    subscriptions = [(body.topic, body.sub_string, body.expression_type) for body in bodies if body]
+    assert subscriptions == [("orders", "a > 1", "SQL92")] * 2

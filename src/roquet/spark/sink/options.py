@@ -180,7 +180,6 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "commits": ("commits", _directory),
     }
 )
-"""The field and the parser of every option."""
 
 
 STRING_TYPES: Final = ("string",)

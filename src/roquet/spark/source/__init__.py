@@ -4,8 +4,7 @@ data_source       the name that Spark knows; hands out the readers
 batch             one range of each queue, narrowed by a query's conditions
 stream            ranges that follow one another; trigger_limits bounds each
 plan              ranges to partitions, pure
-tasks             what one Spark task reads
-preflight         checks before a read begins
+tasks             checks before a read begins, and what one Spark task reads
 store_files       commit-log files read in place; log_splits cuts them for tasks
 """
 

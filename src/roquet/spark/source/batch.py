@@ -32,8 +32,8 @@ from roquet.spark import offset_spec
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.offset_spec import OffsetLookup
 from roquet.spark.options import SourceOptions
-from roquet.spark.source import plan, preflight
-from roquet.spark.source.tasks import plan_tasks, read_task
+from roquet.spark.source import plan
+from roquet.spark.source.tasks import check_read, plan_tasks, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ def _pushed_filter(condition: Filter) -> tuple[str, PushedFilter | None]:
 
 
 def _interval(condition: Filter, low: int, high: int, margin: int) -> PushedFilter | None:
-    """What compares with a value in [low, high]; `margin` is what > and < leave out of it."""
+    """Interval of a comparison with a value in [low, high]; > and < leave out `margin` of it."""
     match condition:
         case EqualTo() | EqualNullSafe():
             return PushedFilter(low=low, high=high)
@@ -192,7 +192,7 @@ class BatchReader(DataSourceReader):
         settings, bounds = self._settings, cluster.bounds()
         if not bounds.latest and settings.topic_pattern is not None:
             raise UsageError(f"no topic matches topicPattern {settings.topic_pattern!r}")
-        preflight.check_read(cluster)
+        check_read(cluster)
         earliest, latest = bounds.earliest, bounds.latest
         start = offset_spec.starting_offsets(settings.starting_offsets, earliest, latest, cluster)
         end = offset_spec.ending_offsets(settings.ending_offsets, earliest, latest, cluster)

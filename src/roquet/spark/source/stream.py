@@ -30,8 +30,8 @@ from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import SourceOptions, matching
-from roquet.spark.source import plan, preflight, trigger_limits
-from roquet.spark.source.tasks import ReadTask, plan_tasks, read_task
+from roquet.spark.source import plan, trigger_limits
+from roquet.spark.source.tasks import ReadTask, check_read, plan_tasks, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The start of a new query; Spark asks twice and must get the same answer."""
         if self._first is None:
             bounds, edge = self._cluster.bounds(), self._settings.starting_offsets
-            preflight.check_read(self._cluster)
+            check_read(self._cluster)
             first = offset_spec.starting_offsets(
                 edge, bounds.earliest, bounds.latest, self._cluster
             )

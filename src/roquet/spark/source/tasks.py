@@ -1,4 +1,4 @@
-"""Read tasks: the ranges of one Spark task, and reading them in a worker."""
+"""Read tasks: checks before a read begins, the ranges of one Spark task, and reading them there."""
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,17 @@ from pyspark.sql.datasource import InputPartition
 
 from roquet import __version__
 from roquet.lake.queue_offsets import OffsetRange
-from roquet.model.errors import CallError, ConfigError, RoquetError
+from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError
+from roquet.model.subscription import SQL92, Subscription
 from roquet.rules.send_retry import NOT_DONE, is_transient
-from roquet.spark.options import SourceOptions
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.options import GROUP, SourceOptions
 from roquet.spark.session import cores_of_environment
 from roquet.spark.source import plan
+from roquet.wire.calls.bodies import CheckClientBody
+from roquet.wire.calls.heartbeat import CheckSubscription
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson.codec import dumps
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +68,6 @@ def read_task(
 ) -> Iterator["pa.RecordBatch"]:
     """The messages of one task."""
     # Imported here, in the worker that reads: planning needs no columns.
-    from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.cluster.range_reader import RangeReader
 
     freeze_loaded()
@@ -100,3 +105,44 @@ def freeze_loaded() -> None:
 
 class BrokerUnavailable(RoquetError):
     """A broker did not answer a task within the timeout; no message is lost."""
+
+
+def check_read(cluster: ClusterClient) -> None:
+    """Raise ConfigError unless the known brokers accept the filter and the group has no members."""
+    settings = cluster.settings
+    for broker in sorted(cluster.addresses):
+        if settings.sql92 is not None:
+            _check_filter(cluster, broker, settings.sql92)
+        if settings.group != GROUP and not settings.share_group:
+            _check_group(cluster, broker, settings.group)
+
+
+def _check_filter(cluster: ClusterClient, broker: str, expression: str) -> None:
+    settings = cluster.settings
+    subscription = Subscription(
+        topic=next(iter(settings.topics), ""), sub_string=expression, expression_type=SQL92
+    )
+    body = CheckClientBody(
+        client_id=settings.group, group=settings.group, subscription_data=subscription
+    )
+    try:
+        cluster.ask(broker, CheckSubscription(body=dumps(body)))
+    except CallRefused as error:
+        raise ConfigError(
+            f"sql92: broker {broker!r} does not filter by this expression: {error.remark}; "
+            "an Apache broker needs enablePropertyFilter=true"
+        ) from error
+
+
+def _check_group(cluster: ClusterClient, broker: str, group: str) -> None:
+    try:
+        members = cluster.group_members(broker, group)
+    except CallRefused as error:
+        if error.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
+            return  # SYSTEM_ERROR comes from brokers that do not know the group
+        raise
+    if members:
+        raise ConfigError(
+            f"group {group!r} is used by consumers ({', '.join(members)}): choose another group, "
+            "or set shareGroup=true if they may see these reads in its statistics"
+        )

@@ -38,8 +38,6 @@ FLIGHTS = (b'{"carrier": "AA", "delay": 3}', b'{"carrier": "UA", "delay": 1.5}')
 
 
 class JsonArchive:
-    """Archives of JSON bodies to one table."""
-
     def __init__(self, topic: Topic, eager: MakeSpark, kind: str, root: Path) -> None:
         self.topic, self.eager, self.kind, self.root = topic, eager, kind, root
 

@@ -38,8 +38,6 @@ from roquet.wire.fastjson.codec import loads
 
 
 class ArchiveRunner:
-    """Runs archives of a topic to one table."""
-
     def __init__(self, topic: Topic, eager: MakeSpark, root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
 

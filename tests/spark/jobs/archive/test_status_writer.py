@@ -24,8 +24,6 @@ class Clock:
 
 
 class Noted:
-    """A writer for a table, and what it has noted."""
-
     def __init__(self, canned: CannedCluster, root: Path, clock: Clock) -> None:
         settings = SourceOptions(namesrv=(canned.namesrv,), topics=("orders",))
         cluster = ClusterClient(settings, None, lambda ms: None)

@@ -79,7 +79,6 @@ def at(rows: pa.Table, broker: str, queue_id: int, *offsets: int) -> Any:
 
 
 def removed_and_doubled(rows: pa.Table) -> pa.Table:
-    """Three rows removed, and two doubled."""
     twice = rows.filter(pc.or_(at(rows, "broker-a", 1, 20), at(rows, "broker-b", 0, 0)))
     gone = pc.or_(at(rows, "broker-a", 0, 7, 29), at(rows, "broker-b", 1, 0))
     return pa.concat_tables([rows.filter(pc.invert(gone)), twice])

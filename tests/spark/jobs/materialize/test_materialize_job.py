@@ -62,7 +62,6 @@ class Materializer:
         return Log(str(self.root)).to_pyarrow_table()
 
     def state(self) -> dict[str, bytes]:
-        """The body of each key in the table."""
         rows = self.rows()
         assert len(set(rows["key"].to_pylist())) == rows.num_rows, "a key has one row"
         return dict(zip(rows["key"].to_pylist(), rows["body"].to_pylist(), strict=True))

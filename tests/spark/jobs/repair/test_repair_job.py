@@ -36,7 +36,6 @@ class LetterTable:
         archived_topic.make(DEAD, queues=1)
 
     def add_dead_letters(self, count: int, topic: str = "again", **more: str) -> None:
-        """Add dead letters on each broker."""
         for address in self.archived_topic.topic.running.broker_addrs:
             bodies = [b"letter %d" % (self.sent + at) for at in range(count)]
             pairs = [
@@ -284,7 +283,6 @@ def test_an_unknown_id_is_an_error(letter_table: LetterTable) -> None:
 
 @pytest.fixture
 def object_letters(archived_topic: ArchivedTopic, eager: MakeSpark, s3: object) -> LetterTable:
-    """A table of letters in an object store."""
     return LetterTable(archived_topic, eager, "s3://lake/letters")
 
 

@@ -19,7 +19,6 @@ ALL = RowFilter()
 
 
 def table(places: list[tuple[str, int, int]], **more: Any) -> pa.Table:
-    """Rows of (broker, queue, offset)."""
     brokers, ids, offsets = zip(*places, strict=True) if places else ((), (), ())
     return pa.table(
         {

@@ -38,8 +38,6 @@ from roquet.wire.fastjson.codec import dumps, loads
 
 
 class Replayer:
-    """Replays of an archive to a second topic."""
-
     def __init__(self, lake: ArchivedTopic, eager: MakeSpark, patch: pytest.MonkeyPatch) -> None:
         self.lake, self.eager, self.patch = lake, eager, patch
 
@@ -198,10 +196,7 @@ def lose_leader(patch: pytest.MonkeyPatch, broker: str) -> None:
 
 
 @pytest.mark.parametrize("is_planned", [False, True])
-def test_rows_wait_for_the_master_of_their_queue(
-    replay: Replayer,
-    is_planned: bool,
-) -> None:
+def test_rows_wait_for_the_master_of_their_queue(replay: Replayer, is_planned: bool) -> None:
     """Sent to another queue they would be out of order, and twice where a replica lacks some."""
     replay.lake.send_and_archive(10)
     replay.run()
@@ -226,9 +221,7 @@ def test_rows_wait_for_the_master_of_their_queue(
 
 @pytest.mark.parametrize(("tasks", "count"), [(None, 3), (2, 2)])
 def test_there_is_a_task_for_each_core_of_the_session_unless_told(
-    replay: Replayer,
-    tasks: int | None,
-    count: int,
+    replay: Replayer, tasks: int | None, count: int
 ) -> None:
     sizes = list[int]()
 

@@ -305,7 +305,6 @@ class ArchiveRun:
             self.status.update(self._state, is_end=is_end)
 
     def _checkpoint(self) -> StreamOffsets:
-        """The offsets of the table, as the planner takes them."""
         state, topic = self._state, self._table.identity.topic
         ids = {(topic, broker): topic_id for broker, topic_id in state.topic_ids.items()}
         return queue_offsets.checkpoint(state.offsets, ids)

@@ -167,7 +167,6 @@ class MaterializeRun(ArchiveRun):
         self._job, self._identity = params, table.settings
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
-        """Merge the changes of a range of offsets, and commit the rewritten buckets."""
         directory = self._table.begin()
         change_tasks = ChangeTasks(
             settings=self._settings,

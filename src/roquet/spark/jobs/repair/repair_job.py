@@ -335,7 +335,6 @@ def _origin_topics(letters: pa.Table) -> list[str]:
 
 
 def _rows_by_queue(rows: pa.Table) -> dict[QueueKey, pa.RecordBatch]:
-    """The rows of each queue of letters, in their order."""
     columns = [rows[name].to_pylist() for name in ("topic", "broker", "queue_id")]
     places: dict[QueueKey, list[int]] = {}
     for place, queue in enumerate(zip(*columns, strict=True)):

@@ -199,7 +199,6 @@ def _check_columns(rows: pa.RecordBatch, file: str, row_filter: RowFilter) -> No
 
 
 def _rows_by_queue(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[QueueKey, OffsetArray]]:
-    """Each queue with the indexes of its rows."""
     if not len(rows):
         return
     has_topic = "topic" in rows.schema.names

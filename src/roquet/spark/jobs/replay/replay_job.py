@@ -216,7 +216,6 @@ def row_filter_of(params: Params) -> RowFilter:
 
 
 def _ms(text: str | None, name: str) -> int | None:
-    """A time option in ms since 1970."""
     if text is None:
         return None
     time = parse_time(text, name)
@@ -251,7 +250,6 @@ def _task_set(
     already_sent: Mapping[QueueKey, OffsetSet],
     row_filter: RowFilter,
 ) -> ReplayTasks:
-    """Map the sources to queues, and deal them to tasks."""
     queues = [queue for queue in writable_queues(cluster, params.topic, latest) if queue in latest]
     queue_map = map_queues((queue_rows.source for queue_rows in sources), queues)
     by_source = {queue_rows.source: queue_rows for queue_rows in sources if queue_rows.rows}

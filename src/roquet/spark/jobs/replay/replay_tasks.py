@@ -30,8 +30,6 @@ LEAD_MS_MAX: Final = 1_000
 
 
 class _QueueCursor(Generic[K]):
-    """A position in the batches of one queue."""
-
     def __init__(self, key: K, batches: Iterator[pa.RecordBatch]) -> None:
         self.key, self._batches = key, batches
         self._rows: pa.RecordBatch | None = None
