@@ -312,8 +312,6 @@ class MetadataCopy:
             raise FieldError(fault)
         session.is_checked = True
 
-    # -- tables ------------------------------------------------------------------------------
-
     async def _copy_topics(self, session: MasterSession) -> None:
         seen_end = await session.master.log_end()
         master = await session.master.topics(seen_end)
@@ -393,8 +391,6 @@ class MetadataCopy:
         self._check_role(session)
         self._timer.context.metrics.copy(table)
         await self._timer.context.metrics.saved()
-
-    # -- progress ----------------------------------------------------------------------------
 
     @property
     def _following(self) -> int | None:
