@@ -84,12 +84,16 @@ class Scene:
     def _doubt(self) -> None:
         self.doubts += 1
 
+    async def beat(self) -> None:
+        """Send one heartbeat, to a controller that is there."""
+        async with self.controller.server:
+            await self.heartbeats.step()
+
 
 async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
     scene = Scene()
     this_loop().network.delay(100, 100)
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.term.current == MasterTerm(epoch=5, until_ms=2_000)
     assert scene.roles.fenced is False
 
@@ -98,8 +102,7 @@ async def test_a_lower_number_of_logs_is_in_force_with_the_lease_that_it_was_sai
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
     assert scene.logs.current == 3
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.logs.current == 2
 
 
@@ -107,8 +110,7 @@ async def test_a_late_answer_lowers_no_number_of_logs() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
     scene.term.extend(MasterTerm(epoch=5, until_ms=60_000))
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.logs.current == 3
 
 
@@ -116,8 +118,7 @@ async def test_a_lease_that_is_over_when_it_comes_unfences_nobody() -> None:
     scene = Scene()
     scene.controller.grants(100)
     this_loop().network.delay(60, 60)
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.roles.fenced is None
 
 
@@ -129,8 +130,7 @@ async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
         return BrokerHeartbeatReply(lease_millis=2_000)
 
     scene.controller.replies[BrokerHeartbeat] = grant
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.term.current is None
     assert scene.roles.fenced is None
 
@@ -215,8 +215,7 @@ async def test_a_late_refusal_of_an_earlier_heartbeat_takes_no_resignation_back(
     if own is not None:  # a heartbeat of a replica
         scene.standing.own = own
     scene.controller.replies[BrokerHeartbeat] = refuse
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.standing.refused == 6
     assert scene.doubts == 1
 
@@ -336,8 +335,7 @@ async def test_a_controller_that_is_away_is_a_line_a_reason_and_one_when_message
 ) -> None:
     """Reasons take turns: the leader does not answer, then none of the controllers does."""
     scene = Scene()
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     watching = asyncio.create_task(scene.heartbeats.watch())
     for _ in range(10):
         await scene.heartbeats.step()

@@ -86,6 +86,20 @@ def follow(made: ReplicationParts, address: str) -> None:
     made.role.change(msgspec.structs.replace(made.role.current, master_stream=address))
 
 
+class FullDisk:
+    """A replica's disk that takes nothing until a test says so."""
+
+    def __init__(self, made: ReplicationParts, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._append = made.store.raw.append
+        self.is_full = True
+        monkeypatch.setattr(made.store.raw, "append", self._take)
+
+    def _take(self, position: int, data: bytes) -> None:
+        if self.is_full:
+            raise StoreFull("no room")
+        self._append(position, data)
+
+
 def masters_log(parts: MakeParts, count: int = 20, size: int = 100) -> bytes:
     """A log of some messages of one queue."""
     master = parts(log_file_size=1 << 20)
@@ -251,20 +265,12 @@ async def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
 ) -> None:
     log, made, second = masters_log(parts), parts(**SLAVE), Master()
     await second.start()
-    append = made.store.raw.append
-    is_full = True
-
-    def full(position: int, data: bytes) -> None:
-        if is_full:
-            raise StoreFull("no room")
-        append(position, data)
-
-    monkeypatch.setattr(made.store.raw, "append", full)
+    disk = FullDisk(made, monkeypatch)
     async with following(made) as first:
         first.frame(0, log)
         await made.clock.sleep(5_000)
         follow(made, second.address)
-        is_full = False
+        disk.is_full = False
         await made.clock.sleep(10_000)
         assert second.connections == 1
         assert made.store.raw.end == 0
@@ -310,15 +316,7 @@ async def test_a_full_disk_stops_the_replica_until_there_is_room(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, made = masters_log(parts), parts(**SLAVE)
-    append = made.store.raw.append
-    is_full = True
-
-    def full(position: int, data: bytes) -> None:
-        if is_full:
-            raise StoreFull("no room")
-        append(position, data)
-
-    monkeypatch.setattr(made.store.raw, "append", full)
+    disk = FullDisk(made, monkeypatch)
     async with following(made) as master:
         master.frame(0, log)
         await made.clock.sleep(60_000)
@@ -326,7 +324,7 @@ async def test_a_full_disk_stops_the_replica_until_there_is_room(
         assert caplog.text.count("no room") == 1
         assert master.connections == 1, "it stays connected, and reports"
         assert len(master.reports) > 10
-        is_full = False
+        disk.is_full = False
         await made.clock.sleep(2_000)
         assert made.store.bounds("orders", 0) == (0, 20)
 
