@@ -37,7 +37,7 @@ from roquet.broker.replication.control.machine_boot import (
     acknowledges_flushed,
     machine_boot_id,
 )
-from roquet.broker.replication.role import RoleDuties, RoleTasks
+from roquet.broker.replication.role import RoleTasks
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.services.broker_address import (
@@ -175,8 +175,7 @@ class BrokerServer:
         comparison = LogComparison(broker.log.store, control.settings, role, self._pool(running))
         throttle = Throttle(broker.log, control, broker.make(SendChecks), router)
         gate = RoleGate(router, control.settings, role, replication.mode.acting_master, stream)
-        copy = MetadataCopy(broker, self._pool(running))
-        tasks = RoleTasks(role, _duties(broker, gate, copy), self._clock)
+        tasks = _role_tasks(broker, gate, MetadataCopy(broker, self._pool(running)))
         connect(broker, gate, tasks, throttle, comparison)
         return gate, tasks
 
@@ -357,8 +356,8 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield keeping.scrub()
 
 
-def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
-    """Duties of the broker as a master, and as a replica."""
+def _role_tasks(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleTasks:
+    """Tasks of the broker as a master, and as a replica."""
     client, clock = broker.replication.stream_client, broker.control.clock
 
     async def promote() -> None:
@@ -366,7 +365,9 @@ def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
             gate.open_or_close()
             broker.control.registration.request()
 
-    return RoleDuties(
+    return RoleTasks(
+        broker.replication.role,
+        clock,
         of_master=lambda: _deliveries(broker),
         of_replica=lambda: (client.serve(), every(copy.interval_ms, copy.step, clock)),
         promote=promote,

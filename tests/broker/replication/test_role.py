@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.replication.role import Role, RoleCell, RoleDuties, RoleTasks
+from roquet.broker.replication.role import Role, RoleCell, RoleTasks
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import this_loop
@@ -90,19 +90,18 @@ class Duties:
             raise self.fault
         self.noted.append(name)
 
-    def duties(self) -> RoleDuties:
+    def tasks(self, role: RoleCell) -> RoleTasks:
         def both(*names: str) -> Iterable[Any]:
             return (self.work(name) for name in names)
 
-        return RoleDuties(
+        tasks = RoleTasks(
+            role,
+            this_loop().clock,
             of_master=lambda: both("delay", "timer"),
             of_replica=lambda: both("stream"),
             promote=lambda: self.change("promoted"),
             demote=lambda: self.change("demoted"),
         )
-
-    def tasks(self, role: RoleCell) -> RoleTasks:
-        tasks = RoleTasks(role, self.duties(), this_loop().clock)
         role.on_change.append(tasks.follow_role)
         return tasks
 

@@ -90,17 +90,6 @@ class RoleCell:
         return lambda: self.current.is_active and self._breaks == breaks
 
 
-class RoleDuties(msgspec.Struct, frozen=True, kw_only=True):
-    """Duties of a broker in either role, and of the change from one to the other."""
-
-    of_master: Work
-    of_replica: Work
-    promote: Callable[[], Awaitable[None]]
-    """Make a replica's state a master's; may raise StoreError, and is tried again then."""
-    demote: Callable[[], Awaitable[None]]
-    """Bring a master's state to an end."""
-
-
 class RoleTasks:
     """Runs the tasks of the current role.
 
@@ -112,10 +101,24 @@ class RoleTasks:
     ended).
     """
 
-    def __init__(self, role: RoleCell, duties: RoleDuties, clock: Clock) -> None:
+    def __init__(
+        self,
+        role: RoleCell,
+        clock: Clock,
+        *,
+        of_master: Work,
+        of_replica: Work,
+        promote: Callable[[], Awaitable[None]],
+        demote: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`promote` makes a replica's state a master's, and `demote` brings that to an end.
+
+        The former may raise StoreError, and is tried again then.
+        """
         self._role = role
-        self._duties = duties
         self._clock = clock
+        self._of_master, self._of_replica = of_master, of_replica
+        self._promote, self._demote = promote, demote
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_due = False
@@ -148,7 +151,7 @@ class RoleTasks:
 
     async def _change(self, is_active: bool) -> None:
         await self._stop()
-        act = self._duties.promote if is_active else self._duties.demote
+        act = self._promote if is_active else self._demote
         while self._role.current.is_active == is_active:
             try:
                 await act()
@@ -163,7 +166,7 @@ class RoleTasks:
                 return
 
     def _start(self, is_active: bool) -> None:
-        work = self._duties.of_master() if is_active else self._duties.of_replica()
+        work = self._of_master() if is_active else self._of_replica()
         self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
 
     async def _stop(self) -> None:
