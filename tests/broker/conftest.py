@@ -1,4 +1,6 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,17 @@ NewPeer = Callable[..., FakePeer]
 
 MakeSend = Callable[..., Send]
 """Makes a send request; keywords are its fields."""
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """A coroutine that runs as a task for as long as this is entered."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:

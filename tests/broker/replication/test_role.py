@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.broker.conftest import background
 
 from roquet.broker.replication.role import Role, RoleCell, RoleTasks
 from roquet.model.errors import StoreFull
@@ -119,16 +120,14 @@ async def running(first: Role) -> AsyncIterator[tuple[Duties, RoleCell]]:
 async def test_tasks_of_the_former_role_have_ended_before_the_new_one_begins() -> None:
     duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
     tasks = duties.tasks(role)
-    serving = asyncio.create_task(tasks.serve())
-    await clock.sleep(1)
-    assert len(tasks) == 2
-    role.change(REPLICA)
-    await clock.sleep(1_000)
-    assert len(tasks) == 1
-    role.change(Role())
-    await clock.sleep(1_000)
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    async with background(tasks.serve()):
+        await clock.sleep(1)
+        assert len(tasks) == 2
+        role.change(REPLICA)
+        await clock.sleep(1_000)
+        assert len(tasks) == 1
+        role.change(Role())
+        await clock.sleep(1_000)
     assert duties.noted == [
         "delay begins", "timer begins", "delay ends", "timer ends", "demoted", "stream begins",
         "stream ends", "promoted", "delay begins", "timer begins", "delay ends", "timer ends",
@@ -193,7 +192,6 @@ async def test_a_role_that_changed_before_the_first_step_is_changed_to() -> None
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     tasks = duties.tasks(role)
     role.change(Role())
-    serving = asyncio.create_task(tasks.serve())
-    await clock.sleep(1)
-    assert duties.noted == ["promoted", "delay begins", "timer begins"]
-    serving.cancel()
+    async with background(tasks.serve()):
+        await clock.sleep(1)
+        assert duties.noted == ["promoted", "delay begins", "timer begins"]

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.services.registration import (
@@ -98,9 +99,8 @@ def registration_at(
 @asynccontextmanager
 async def serving(ours: NameServerRegistration) -> AsyncIterator[None]:
     """A registration that serves, and unregisters at the end."""
-    task = asyncio.create_task(ours.serve())
-    yield
-    task.cancel()
+    async with background(ours.serve()):
+        yield
     await ours.unregister()
 
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.control.test_failover import SETTINGS, Roles
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
@@ -138,12 +139,10 @@ async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
 async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answers_are() -> None:
     scene = Scene()
     this_loop().network.delay(450, 450)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(6)
         assert scene.controller.count(BrokerHeartbeat) == 9
         assert scene.term.may_acknowledge(5)
-        task.cancel()
 
 
 async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None:
@@ -164,26 +163,22 @@ async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None
 async def test_a_replica_sends_a_heartbeat_every_second() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(3.5)
         assert scene.controller.count(BrokerHeartbeat) == 4
-        task.cancel()
 
 
 async def test_a_new_master_extends_a_lease_that_is_shorter_than_the_pause_of_a_replica() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, lease=LeaseTerms(length_ms=600)))
     scene.controller.grants(600)
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(0.1)
         scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=1)
         await scene.heartbeats.step()  # as after an election
         for _ in range(20):
             await asyncio.sleep(0.1)
             assert scene.term.may_acknowledge(5)
-        task.cancel()
 
 
 async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
@@ -235,27 +230,25 @@ async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None
 
 async def test_the_end_of_a_lease_fences_and_the_next_lease_does_so_again() -> None:
     scene = Scene()
-    task = asyncio.create_task(scene.heartbeats.watch())
-    clock = this_loop().clock
-    await clock.sleep(10)
-    assert scene.roles.fenced is True  # no lease was granted yet
-    for _ in range(2):
-        scene.term.extend(MasterTerm(epoch=5, until_ms=clock.monotonic_ms() + 1_000))
-        scene.roles.fenced = False
-        await clock.sleep(990)
-        assert scene.roles.fenced is False
-        await clock.sleep(20)
-        assert scene.roles.fenced is True
-    task.cancel()
+    async with background(scene.heartbeats.watch()):
+        clock = this_loop().clock
+        await clock.sleep(10)
+        assert scene.roles.fenced is True  # no lease was granted yet
+        for _ in range(2):
+            scene.term.extend(MasterTerm(epoch=5, until_ms=clock.monotonic_ms() + 1_000))
+            scene.roles.fenced = False
+            await clock.sleep(990)
+            assert scene.roles.fenced is False
+            await clock.sleep(20)
+            assert scene.roles.fenced is True
 
 
 async def test_nobody_is_fenced_who_does_not_lead() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    task = asyncio.create_task(scene.heartbeats.watch())
-    await asyncio.sleep(1)
-    assert scene.roles.fenced is None
-    task.cancel()
+    async with background(scene.heartbeats.watch()):
+        await asyncio.sleep(1)
+        assert scene.roles.fenced is None
 
 
 def test_heartbeats_are_sent_by_those_alone_who_may_be_elected() -> None:
@@ -336,18 +329,17 @@ async def test_a_controller_that_is_away_is_a_line_a_reason_and_one_when_message
     """Reasons take turns: the leader does not answer, then none of the controllers does."""
     scene = Scene()
     await scene.beat()
-    watching = asyncio.create_task(scene.heartbeats.watch())
-    for _ in range(10):
-        await scene.heartbeats.step()
-        await asyncio.sleep(1)
-    assert 1 <= caplog.text.count("heartbeat to the controller") <= 2
-    assert caplog.text.count("the lease of epoch 5 is over: no messages are taken") == 1
-    assert "messages are taken" not in caplog.text.replace("no messages are taken", "")
-    again = ScriptedController()
-    again.grants(2_000)
-    async with again.server:
-        for _ in range(5):
+    async with background(scene.heartbeats.watch()):
+        for _ in range(10):
             await scene.heartbeats.step()
             await asyncio.sleep(1)
-    assert caplog.text.count("epoch 5 has a lease again: messages are taken") == 1
-    watching.cancel()
+        assert 1 <= caplog.text.count("heartbeat to the controller") <= 2
+        assert caplog.text.count("the lease of epoch 5 is over: no messages are taken") == 1
+        assert "messages are taken" not in caplog.text.replace("no messages are taken", "")
+        again = ScriptedController()
+        again.grants(2_000)
+        async with again.server:
+            for _ in range(5):
+                await scene.heartbeats.step()
+                await asyncio.sleep(1)
+        assert caplog.text.count("epoch 5 has a lease again: messages are taken") == 1
