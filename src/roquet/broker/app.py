@@ -7,7 +7,6 @@ Some loops are those of a master: deliveries, checks of transactions, redelivery
 A replica has others in their place, which follow its master's log; they change with the role.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
@@ -37,7 +36,7 @@ from roquet.broker.replication.control.machine_boot import (
     acknowledges_flushed,
     machine_boot_id,
 )
-from roquet.broker.replication.role import RoleTasks
+from roquet.broker.replication.role import Loops, RoleTasks
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.services.broker_address import (
@@ -138,7 +137,7 @@ class BrokerServer:
         startup.restore(broker)
         keeping = _housekeeping(broker)
         self._save_at_the_end(running, keeping)
-        loops = _Loops()
+        loops = Loops()
         running.push_async_callback(loops.stop)
         self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
         await self._listen_for_replicas(running)
@@ -196,7 +195,7 @@ class BrokerServer:
         A broker that stops lets another lead first, and asks nothing more before the connections
         are closed.
         """
-        mode, pool, loops = self.broker.replication.mode, self._pool(running), _Loops()
+        mode, pool, loops = self.broker.replication.mode, self._pool(running), Loops()
         running.push_async_callback(loops.stop)
         loops.start(*mode.work(self.address, pool, self.broker.control.rng))
         running.push_async_callback(mode.release)
@@ -295,23 +294,6 @@ class BrokerServer:
             control.registration,
             self.broker.replication.role,
         )
-
-
-class _Loops:
-    """Tasks that run beside the handlers."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Let each run until `stop`."""
-        self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
-
-    async def stop(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _note_transactions(broker: Broker) -> None:

@@ -90,6 +90,27 @@ class RoleCell:
         return lambda: self.current.is_active and self._breaks == breaks
 
 
+class Loops:
+    """Tasks that run until they are stopped together."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return sum(not task.done() for task in self._tasks)
+
+    def start(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Let each run until `stop`."""
+        self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+
 class RoleTasks:
     """Runs the tasks of the current role.
 
@@ -120,7 +141,7 @@ class RoleTasks:
         self._of_master, self._of_replica = of_master, of_replica
         self._promote, self._demote = promote, demote
         self._changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Loops()
         self._is_due = False
         """Whether the broker has begun or ceased to be active, perhaps twice."""
 
@@ -130,7 +151,7 @@ class RoleTasks:
         self._changed.set()
 
     def __len__(self) -> int:
-        return sum(not task.done() for task in self._tasks)
+        return len(self._loops)
 
     async def serve(self) -> None:
         """Run the tasks of the role, and change them with it, forever.
@@ -147,10 +168,10 @@ class RoleTasks:
                 await self._changed.wait()
                 self._changed.clear()
         finally:
-            await self._stop()
+            await self._loops.stop()
 
     async def _change(self, is_active: bool) -> None:
-        await self._stop()
+        await self._loops.stop()
         act = self._promote if is_active else self._demote
         while self._role.current.is_active == is_active:
             try:
@@ -167,10 +188,4 @@ class RoleTasks:
 
     def _start(self, is_active: bool) -> None:
         work = self._of_master() if is_active else self._of_replica()
-        self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
-
-    async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        self._loops.start(*work)
