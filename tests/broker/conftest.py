@@ -1,5 +1,6 @@
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,6 +185,17 @@ NewPeer = Callable[..., FakePeer]
 
 MakeSend = Callable[..., Send]
 """Makes a send request; keywords are its fields."""
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """A coroutine that runs as a task for as long as this is entered."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture

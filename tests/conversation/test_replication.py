@@ -195,9 +195,6 @@ async def ha_status(server: BrokerServer) -> HaStatus:
     return codec.loads(reply.body, HaStatus)
 
 
-# -- the log --------------------------------------------------------------------------------------
-
-
 async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() -> None:
     async with group_of_brokers() as running:
         replica = await running.add_replica()
@@ -289,9 +286,6 @@ async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_onc
             await caught_up(master, replica)
             assert b"second" in bytes((await pool.call(replica.address, pull, 20_000)).body)
             await pool.close()
-
-
-# -- sends ---------------------------------------------------------------------------------------
 
 
 async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowledged() -> None:
@@ -386,9 +380,6 @@ async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
             assert (await send).ok
 
 
-# -- requests ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("call", "code", "remark"),
     [
@@ -449,9 +440,6 @@ async def test_a_replica_delivers_nothing_and_asks_about_no_transaction() -> Non
             end = replica.broker.log.store.end_position
             await this_loop().clock.sleep(60_000)
             assert replica.broker.log.store.end_position == end
-
-
-# -- faults --------------------------------------------------------------------------------------
 
 
 async def test_an_address_that_leads_to_the_replica_itself_is_refused(
@@ -562,9 +550,6 @@ def test_a_replica_needs_an_id_of_its_own() -> None:
         BrokerConfig(broker_role=BrokerRole.SLAVE)
     with pytest.raises(ConfigError, match="write brokerId=0 for a master"):
         BrokerConfig(broker_id=2)
-
-
-# -- a changed role ------------------------------------------------------------------------------
 
 
 async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:

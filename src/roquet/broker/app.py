@@ -7,7 +7,6 @@ Some loops are those of a master: deliveries, checks of transactions, redelivery
 A replica has others in their place, which follow its master's log; they change with the role.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
@@ -37,7 +36,7 @@ from roquet.broker.replication.control.machine_boot import (
     acknowledges_flushed,
     machine_boot_id,
 )
-from roquet.broker.replication.role import RoleDuties, RoleTasks
+from roquet.broker.replication.role import Loops, RoleTasks
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.services.broker_address import (
@@ -138,7 +137,7 @@ class BrokerServer:
         startup.restore(broker)
         keeping = _housekeeping(broker)
         self._save_at_the_end(running, keeping)
-        loops = _Loops()
+        loops = Loops()
         running.push_async_callback(loops.stop)
         self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
         await self._listen_for_replicas(running)
@@ -175,8 +174,7 @@ class BrokerServer:
         comparison = LogComparison(broker.log.store, control.settings, role, self._pool(running))
         throttle = Throttle(broker.log, control, broker.make(SendChecks), router)
         gate = RoleGate(router, control.settings, role, replication.mode.acting_master, stream)
-        copy = MetadataCopy(broker, self._pool(running))
-        tasks = RoleTasks(role, _duties(broker, gate, copy), self._clock)
+        tasks = _role_tasks(broker, gate, MetadataCopy(broker, self._pool(running)))
         connect(broker, gate, tasks, throttle, comparison)
         return gate, tasks
 
@@ -197,7 +195,7 @@ class BrokerServer:
         A broker that stops lets another lead first, and asks nothing more before the connections
         are closed.
         """
-        mode, pool, loops = self.broker.replication.mode, self._pool(running), _Loops()
+        mode, pool, loops = self.broker.replication.mode, self._pool(running), Loops()
         running.push_async_callback(loops.stop)
         loops.start(*mode.work(self.address, pool, self.broker.control.rng))
         running.push_async_callback(mode.release)
@@ -298,23 +296,6 @@ class BrokerServer:
         )
 
 
-class _Loops:
-    """Tasks that run beside the handlers."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, *work: Coroutine[Any, Any, None]) -> None:
-        """Let each run until `stop`."""
-        self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
-
-    async def stop(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
 def _note_transactions(broker: Broker) -> None:
     """Note how far transactions are ended, once more; a broker that does not lead knows no more."""
     if broker.replication.role.current.is_active:
@@ -357,8 +338,8 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield keeping.scrub()
 
 
-def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
-    """Duties of the broker as a master, and as a replica."""
+def _role_tasks(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleTasks:
+    """Tasks of the broker as a master, and as a replica."""
     client, clock = broker.replication.stream_client, broker.control.clock
 
     async def promote() -> None:
@@ -366,7 +347,9 @@ def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
             gate.open_or_close()
             broker.control.registration.request()
 
-    return RoleDuties(
+    return RoleTasks(
+        broker.replication.role,
+        clock,
         of_master=lambda: _deliveries(broker),
         of_replica=lambda: (client.serve(), every(copy.interval_ms, copy.step, clock)),
         promote=promote,

@@ -28,7 +28,7 @@ from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.control.machine_boot import UNKNOWN, BootNote
-from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
+from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.fixed_roles import FixedRoles, ReturnTarget
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.broker_address import advertised_address, encode_address
@@ -249,7 +249,16 @@ class _Assembly:
     def _replication(self, timer: Timer) -> Replication:
         mode: FixedRoles | ControllerMode
         if self.config.controller_mode:
-            mode = ControllerMode(self.log, self.settings, self.clock, self._files())
+            config, files = self.config, self.environment.files_or_default()
+            directory = config.store_dir or MEMORY
+            mode = ControllerMode(
+                self.log,
+                self.settings,
+                self.clock,
+                EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
+                identity_file(config, directory, files),
+                self.environment.boot_note or _note_in_memory(),
+            )
         else:
             target = ReturnTarget(
                 tables=self.tables,
@@ -264,15 +273,6 @@ class _Assembly:
             acknowledgements=mode.acknowledgements,
             stream_server=mode.stream_server,
             stream_client=mode.stream_client,
-        )
-
-    def _files(self) -> ReplicationFiles:
-        config, files = self.config, self.environment.files_or_default()
-        directory = config.store_dir or MEMORY
-        return ReplicationFiles(
-            epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
-            identity=identity_file(config, directory, files),
-            boot_note=self.environment.boot_note or _note_in_memory(),
         )
 
 

@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
-from tests.broker.conftest import FakePeer
+from tests.broker.conftest import FakePeer, background
 from tests.broker.handlers.messages.test_pull import ask
 from tests.broker.replication.conftest import ReplicationParts
 
@@ -119,30 +119,28 @@ def flush(disk: FakeStore, settings: RuntimeSettings) -> Iterator[Flush]:
 
 
 async def test_one_flush_releases_everyone_who_waits(disk: FakeStore, flush: Flush) -> None:
-    serving = asyncio.create_task(flush.serve())
-    disk.end_position = 100
-    assert all(await asyncio.gather(*(flush.durable(position) for position in range(1, 101))))
-    assert disk.flushes == 1
-    serving.cancel()
+    async with background(flush.serve()):
+        disk.end_position = 100
+        assert all(await asyncio.gather(*(flush.durable(position) for position in range(1, 101))))
+        assert disk.flushes == 1
 
 
 async def test_a_message_appended_during_a_flush_waits_for_the_next(
     disk: FakeStore, flush: Flush
 ) -> None:
-    serving = asyncio.create_task(flush.serve())
-    disk.may_finish.clear()
-    disk.end_position = 10
-    first = asyncio.create_task(flush.durable(10))
-    await asyncio.sleep(0.02)
-    disk.end_position = 20
-    second = asyncio.create_task(flush.durable(20))
-    await asyncio.sleep(0.02)
-    assert disk.flushes == 1
-    disk.may_finish.set()
-    assert await first
-    assert await second
-    assert disk.flushes == 2
-    serving.cancel()
+    async with background(flush.serve()):
+        disk.may_finish.clear()
+        disk.end_position = 10
+        first = asyncio.create_task(flush.durable(10))
+        await asyncio.sleep(0.02)
+        disk.end_position = 20
+        second = asyncio.create_task(flush.durable(20))
+        await asyncio.sleep(0.02)
+        assert disk.flushes == 1
+        disk.may_finish.set()
+        assert await first
+        assert await second
+        assert disk.flushes == 2
 
 
 async def test_a_durable_position_does_not_wait(disk: FakeStore, flush: Flush) -> None:
@@ -201,13 +199,12 @@ async def test_a_failed_flush_is_said_and_tried_again(
     disk: FakeStore, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.log.flush.FAILURE_PAUSE_MS", 10)
-    serving = asyncio.create_task(flush.serve())
-    disk.failures = 1
-    disk.end_position = 10
-    with caplog.at_level(logging.ERROR):
-        assert await flush.durable(10)
-    assert "the log could not be flushed" in caplog.text
-    serving.cancel()
+    async with background(flush.serve()):
+        disk.failures = 1
+        disk.end_position = 10
+        with caplog.at_level(logging.ERROR):
+            assert await flush.durable(10)
+        assert "the log could not be flushed" in caplog.text
 
 
 async def test_a_changed_timeout_counts_from_the_next_message_on(
@@ -254,17 +251,16 @@ async def test_other_tasks_run_while_many_files_are_written(disk: FakeStore) -> 
 async def test_waiting_sends_fail_at_once_when_the_disk_fails(
     disk: FakeStore, flush: Flush
 ) -> None:
-    serving = asyncio.create_task(flush.serve())
-    disk.may_finish.clear()
-    disk.end_position = 10
-    waiting = [asyncio.create_task(flush.durable(position)) for position in (5, 10)]
-    await asyncio.sleep(0.02)
-    disk.break_down()
-    disk.may_finish.set()
-    async with asyncio.timeout(1):
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [StoreFailed, StoreFailed]
-    serving.cancel()
+    async with background(flush.serve()):
+        disk.may_finish.clear()
+        disk.end_position = 10
+        waiting = [asyncio.create_task(flush.durable(position)) for position in (5, 10)]
+        await asyncio.sleep(0.02)
+        disk.break_down()
+        disk.may_finish.set()
+        async with asyncio.timeout(1):
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreFailed, StoreFailed]
 
 
 async def test_nothing_waits_or_becomes_durable_after_the_disk_has_failed(
@@ -284,14 +280,13 @@ async def test_nothing_waits_or_becomes_durable_after_the_disk_has_failed(
 async def test_a_position_made_durable_by_another_thread_is_acknowledged(
     disk: FakeStore, flush: Flush
 ) -> None:
-    serving = asyncio.create_task(flush.serve())
-    disk.end_position = 20
-    disk.flushed_position = 10
-    disk.break_down()
-    with pytest.raises(StoreFailed):
-        await flush.step()
-    assert await flush.durable(10)
-    serving.cancel()
+    async with background(flush.serve()):
+        disk.end_position = 20
+        disk.flushed_position = 10
+        disk.break_down()
+        with pytest.raises(StoreFailed):
+            await flush.step()
+        assert await flush.durable(10)
 
 
 class SlowDisk:
@@ -478,18 +473,17 @@ async def test_a_replica_shows_what_is_on_its_own_disk() -> None:
     view = FlushedView(made.store, made.arrivals, made.flush, made.settings.config)
     made.flush.on_flushed.append(view.show_flushed)
     made.arrivals.on_hidden = made.flush.request
-    flushing = asyncio.create_task(made.flush.serve())
-    waiting = asyncio.create_task(
-        made.arrivals.reach("orders", 0, 3, None, made.clock.monotonic_ms() + 10_000)
-    )
-    await asyncio.sleep(0)
-    made.store.raw.append(0, log)
-    for arrival in made.store.raw.dispatch():
-        made.arrivals.arrived("orders", 0, arrival.offset, arrival.tag_codes)
-    assert made.store.bounds("orders", 0) == (0, 0)
-    assert await waiting, "a flush was asked for"
-    assert made.store.bounds("orders", 0) == (0, 3)
-    flushing.cancel()
+    async with background(made.flush.serve()):
+        waiting = asyncio.create_task(
+            made.arrivals.reach("orders", 0, 3, None, made.clock.monotonic_ms() + 10_000)
+        )
+        await asyncio.sleep(0)
+        made.store.raw.append(0, log)
+        for arrival in made.store.raw.dispatch():
+            made.arrivals.arrived("orders", 0, arrival.offset, arrival.tag_codes)
+        assert made.store.bounds("orders", 0) == (0, 0)
+        assert await waiting, "a flush was asked for"
+        assert made.store.bounds("orders", 0) == (0, 3)
     for parts in (master, made):
         parts.close()
 

@@ -2,7 +2,7 @@ import asyncio
 import time
 
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.conftest import FakePeer, MakeSend, background
 from tests.metrics.prometheus_text import Page, parsed
 
 from roquet.broker.broker import Broker
@@ -142,9 +142,8 @@ async def test_five_thousand_groups_and_topics_hold_the_loop_for_milliseconds(
             await asyncio.sleep(0)
             steps.append(time.thread_time() - begun_s)
 
-    task = asyncio.create_task(watch())
-    pieces = [piece async for piece in exporter.body()]
-    task.cancel()
+    async with background(watch()):
+        pieces = [piece async for piece in exporter.body()]
     assert sum(piece.count(b"roquet_consumer_lag_messages{") for piece in pieces) == 5_000
     assert len(steps) > 200
     steps.sort()

@@ -420,9 +420,6 @@ async def test_a_broker_that_is_not_its_master_is_not_copied(
         assert reason in caplog.text
 
 
-# -- a master that reports no changes ---------------------------------------------------------
-
-
 async def test_another_master_is_asked_at_intervals() -> None:
     async with fake_pair() as (master, replica):
         await asyncio.sleep(3)

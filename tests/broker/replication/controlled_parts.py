@@ -12,7 +12,7 @@ from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.control.machine_boot import BootNote
-from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
+from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.store.config import StoreConfig
@@ -59,11 +59,9 @@ class ControlledParts:
             self.log,
             self.settings,
             clock,
-            ReplicationFiles(
-                epochs=EpochFile(Path("/data/epochFileCheckpoint"), self.files),
-                identity=IdentityFile(Path("/data/brokerIdentity"), self.files),
-                boot_note=self.note,
-            ),
+            EpochFile(Path("/data/epochFileCheckpoint"), self.files),
+            IdentityFile(Path("/data/brokerIdentity"), self.files),
+            self.note,
         )
         self.transitions = self.mode.transitions
         server, client = self.mode.stream_server, self.mode.stream_client

@@ -32,24 +32,20 @@ async def test_a_broker_begins_fenced_and_shows_what_was_confirmed() -> None:
     await parts.mode.release()
 
 
-async def test_a_damaged_epoch_file_stops_the_start() -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "error", "text"),
+    [
+        ("epochFileCheckpoint", b"what?", StoreError, "epochFileCheckpoint cannot be read"),
+        ("brokerIdentity", b"what?", StoreError, "brokerIdentity cannot be read"),
+        ("brokerIdentity", b"other#g#1", ConfigError, "cluster other, not to g in c"),
+    ],
+)
+async def test_a_damaged_file_or_the_identity_of_another_cluster_stops_the_start(
+    name: str, content: bytes, error: type[Exception], text: str
+) -> None:
     files = MemoryFiles()
-    files.replace(DATA / "epochFileCheckpoint", b"what?")
-    with pytest.raises(StoreError, match="epochFileCheckpoint cannot be read"):
-        ControlledParts(files)
-
-
-async def test_a_damaged_identity_stops_the_start() -> None:
-    files = MemoryFiles()
-    files.replace(DATA / "brokerIdentity", b"what?")
-    with pytest.raises(StoreError, match="brokerIdentity cannot be read"):
-        ControlledParts(files)
-
-
-async def test_the_identity_of_another_cluster_stops_the_start() -> None:
-    files = MemoryFiles()
-    files.replace(DATA / "brokerIdentity", b"other#g#1")
-    with pytest.raises(ConfigError, match="cluster other, not to g in c"):
+    files.replace(DATA / name, content)
+    with pytest.raises(error, match=text):
         ControlledParts(files)
 
 

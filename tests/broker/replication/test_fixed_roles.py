@@ -1,4 +1,4 @@
-"""Acting master: while the master is away consumers read, commit and lock at the first replica."""
+"""Fixed roles: while the master is away consumers read, commit and lock at the first replica."""
 
 import asyncio
 from collections.abc import AsyncIterator

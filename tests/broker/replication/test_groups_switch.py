@@ -1,4 +1,4 @@
-"""Groups across a switch of the master: locks of ordered queues, progress, and old files."""
+"""Groups and topics across a switch of the master: locks, progress, order, and ends of queues."""
 
 import asyncio
 from itertools import pairwise

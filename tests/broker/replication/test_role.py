@@ -1,10 +1,12 @@
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.broker.conftest import background
 
-from roquet.broker.replication.role import Role, RoleCell, RoleDuties, RoleTasks
+from roquet.broker.replication.role import Role, RoleCell, RoleTasks
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import this_loop
@@ -89,36 +91,43 @@ class Duties:
             raise self.fault
         self.noted.append(name)
 
-    def duties(self) -> RoleDuties:
+    def tasks(self, role: RoleCell) -> RoleTasks:
         def both(*names: str) -> Iterable[Any]:
             return (self.work(name) for name in names)
 
-        return RoleDuties(
+        tasks = RoleTasks(
+            role,
+            this_loop().clock,
             of_master=lambda: both("delay", "timer"),
             of_replica=lambda: both("stream"),
             promote=lambda: self.change("promoted"),
             demote=lambda: self.change("demoted"),
         )
-
-    def tasks(self, role: RoleCell) -> RoleTasks:
-        tasks = RoleTasks(role, self.duties(), this_loop().clock)
         role.on_change.append(tasks.follow_role)
         return tasks
+
+
+@asynccontextmanager
+async def running(first: Role) -> AsyncIterator[tuple[Duties, RoleCell]]:
+    """Duties that are carried out by role, a moment after the start in the first one."""
+    duties, role = Duties(), RoleCell(first)
+    serving = asyncio.create_task(duties.tasks(role).serve())
+    await asyncio.sleep(0.001)
+    yield duties, role
+    serving.cancel()
 
 
 async def test_tasks_of_the_former_role_have_ended_before_the_new_one_begins() -> None:
     duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
     tasks = duties.tasks(role)
-    serving = asyncio.create_task(tasks.serve())
-    await clock.sleep(1)
-    assert len(tasks) == 2
-    role.change(REPLICA)
-    await clock.sleep(1_000)
-    assert len(tasks) == 1
-    role.change(Role())
-    await clock.sleep(1_000)
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    async with background(tasks.serve()):
+        await clock.sleep(1)
+        assert len(tasks) == 2
+        role.change(REPLICA)
+        await clock.sleep(1_000)
+        assert len(tasks) == 1
+        role.change(Role())
+        await clock.sleep(1_000)
     assert duties.noted == [
         "delay begins", "timer begins", "delay ends", "timer ends", "demoted", "stream begins",
         "stream ends", "promoted", "delay begins", "timer begins", "delay ends", "timer ends",
@@ -127,78 +136,62 @@ async def test_tasks_of_the_former_role_have_ended_before_the_new_one_begins() -
 
 
 async def test_another_master_to_follow_is_no_change_of_tasks() -> None:
-    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
-    serving = asyncio.create_task(duties.tasks(role).serve())
-    await clock.sleep(1)
-    role.change(Role(role=BrokerRole.SLAVE, broker_id=1, master_stream="10.0.0.1:1"))
-    await clock.sleep(1_000)
-    assert duties.noted == ["stream begins"]
-    serving.cancel()
+    async with running(REPLICA) as (duties, role):
+        role.change(Role(role=BrokerRole.SLAVE, broker_id=1, master_stream="10.0.0.1:1"))
+        await asyncio.sleep(1)
+        assert duties.noted == ["stream begins"]
 
 
 async def test_a_change_that_the_disk_does_not_take_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
-    serving = asyncio.create_task(duties.tasks(role).serve())
-    await clock.sleep(1)
-    duties.fault = StoreFull("no room")
-    role.change(Role())
-    await clock.sleep(2_500)
-    assert duties.noted == ["stream begins", "stream ends"]
-    assert "cannot change its role yet: no room" in caplog.text
-    duties.fault = None
-    await clock.sleep(2_000)
-    assert duties.noted[2:] == ["promoted", "delay begins", "timer begins"]
-    serving.cancel()
+    async with running(REPLICA) as (duties, role):
+        duties.fault = StoreFull("no room")
+        role.change(Role())
+        await asyncio.sleep(2.5)
+        assert duties.noted == ["stream begins", "stream ends"]
+        assert "cannot change its role yet: no room" in caplog.text
+        duties.fault = None
+        await asyncio.sleep(2)
+        assert duties.noted[2:] == ["promoted", "delay begins", "timer begins"]
 
 
 async def test_a_fault_of_our_own_does_not_end_the_change(caplog: pytest.LogCaptureFixture) -> None:
-    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
-    serving = asyncio.create_task(duties.tasks(role).serve())
-    await clock.sleep(1)
-    duties.fault = ZeroDivisionError()
-    role.change(Role())
-    await clock.sleep(500)
-    assert "cannot change its role; trying again" in caplog.text
-    duties.fault = None
-    await clock.sleep(2_000)
-    assert duties.noted[2:] == ["promoted", "delay begins", "timer begins"]
-    serving.cancel()
+    async with running(REPLICA) as (duties, role):
+        duties.fault = ZeroDivisionError()
+        role.change(Role())
+        await asyncio.sleep(0.5)
+        assert "cannot change its role; trying again" in caplog.text
+        duties.fault = None
+        await asyncio.sleep(2)
+        assert duties.noted[2:] == ["promoted", "delay begins", "timer begins"]
 
 
 async def test_a_role_that_is_taken_back_meanwhile_is_taken_back() -> None:
-    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
-    serving = asyncio.create_task(duties.tasks(role).serve())
-    await clock.sleep(1)
-    duties.fault = StoreFull("no room")
-    role.change(Role())
-    await clock.sleep(500)
-    role.change(REPLICA)
-    duties.fault = None
-    await clock.sleep(3_000)
-    assert duties.noted == ["stream begins", "stream ends", "demoted", "stream begins"]
-    serving.cancel()
+    async with running(REPLICA) as (duties, role):
+        duties.fault = StoreFull("no room")
+        role.change(Role())
+        await asyncio.sleep(0.5)
+        role.change(REPLICA)
+        duties.fault = None
+        await asyncio.sleep(3)
+        assert duties.noted == ["stream begins", "stream ends", "demoted", "stream begins"]
 
 
 async def test_a_master_that_was_none_for_a_moment_is_promoted_again() -> None:
-    duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
-    serving = asyncio.create_task(duties.tasks(role).serve())
-    await clock.sleep(1)
-    role.change(REPLICA)
-    role.change(Role())
-    await clock.sleep(1_000)
-    assert duties.noted[2:] == [
-        "delay ends", "timer ends", "promoted", "delay begins", "timer begins",
-    ]  # fmt: skip
-    serving.cancel()
+    async with running(Role()) as (duties, role):
+        role.change(REPLICA)
+        role.change(Role())
+        await asyncio.sleep(1)
+        assert duties.noted[2:] == [
+            "delay ends", "timer ends", "promoted", "delay begins", "timer begins",
+        ]  # fmt: skip
 
 
 async def test_a_role_that_changed_before_the_first_step_is_changed_to() -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     tasks = duties.tasks(role)
     role.change(Role())
-    serving = asyncio.create_task(tasks.serve())
-    await clock.sleep(1)
-    assert duties.noted == ["promoted", "delay begins", "timer begins"]
-    serving.cancel()
+    async with background(tasks.serve()):
+        await clock.sleep(1)
+        assert duties.noted == ["promoted", "delay begins", "timer begins"]

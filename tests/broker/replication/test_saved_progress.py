@@ -1,4 +1,4 @@
-"""Progress in the files of a master that ends while it is parted from its replicas."""
+"""Progress of a master that is parted, replaced, cut or without its lease for a moment."""
 
 import asyncio
 from collections import Counter

@@ -1,13 +1,16 @@
 import asyncio
 from typing import Any
 
+import pytest
 from tests.broker.conftest import FakePeer, NewPeer
 
 from roquet.broker.services.handover import Handover
 from roquet.broker.tables.clients import Clients
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.rules.balance.handover import HANDOVER_MS
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 class GroupHarness:
@@ -35,7 +38,6 @@ class GroupHarness:
         return self.clock.monotonic_ms() - began_ms
 
 
-@in_virtual_time
 async def test_a_new_owner_continues_at_the_former_owners_commit(new_peer: NewPeer) -> None:
     group = GroupHarness(new_peer)
     loser = group.join("a")
@@ -51,14 +53,12 @@ async def test_a_new_owner_continues_at_the_former_owners_commit(new_peer: NewPe
     assert await taking == 80
 
 
-@in_virtual_time
 async def test_a_new_owner_continues_after_a_second(new_peer: NewPeer) -> None:
     group = GroupHarness(new_peer)
     await group.take(group.join("a"))
     assert await group.take(group.join("b")) == HANDOVER_MS
 
 
-@in_virtual_time
 async def test_a_new_owner_continues_when_the_former_leaves_or_the_broker_stops(
     new_peer: NewPeer,
 ) -> None:
@@ -76,7 +76,6 @@ async def test_a_new_owner_continues_when_the_former_leaves_or_the_broker_stops(
         assert await taking == 40
 
 
-@in_virtual_time
 async def test_a_client_without_a_group_neither_owns_queues_nor_waits(new_peer: NewPeer) -> None:
     group = GroupHarness(new_peer)
     await group.take(group.join("a"))
@@ -87,7 +86,6 @@ async def test_a_client_without_a_group_neither_owns_queues_nor_waits(new_peer: 
     assert group.handover.owners("g", "t", 0) == []
 
 
-@in_virtual_time
 async def test_new_queues_are_a_change_too(new_peer: NewPeer) -> None:
     group = GroupHarness(new_peer)
     first, second = group.join("a"), group.join("b")
@@ -97,7 +95,6 @@ async def test_new_queues_are_a_change_too(new_peer: NewPeer) -> None:
     assert await group.take(second) == HANDOVER_MS
 
 
-@in_virtual_time
 async def test_owners_are_forgotten_with_the_group(new_peer: NewPeer) -> None:
     group = GroupHarness(new_peer)
     only = group.join("a")

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.conftest import FakePeer, MakeSend, NewPeer
+from tests.broker.conftest import FakePeer, MakeSend, NewPeer, background
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import SendHandler
@@ -166,10 +166,9 @@ async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
             seen.append(piled.waiting)
             await asyncio.sleep(0)
 
-    task = asyncio.create_task(other())
-    message_log = msgspec.structs.replace(keeping.message_log, store=piled)
-    await msgspec.structs.replace(keeping, message_log=message_log).index()
-    task.cancel()
+    async with background(other()):
+        message_log = msgspec.structs.replace(keeping.message_log, store=piled)
+        await msgspec.structs.replace(keeping, message_log=message_log).index()
     assert seen == [INDEX_COUNT * left for left in reversed(range(10))]
 
 

@@ -1,9 +1,11 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.services.registration import (
@@ -16,7 +18,7 @@ from roquet.broker.services.registration import (
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable
-from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -35,7 +37,7 @@ TABLE = TopicTable(
 class NameServer:
     """Remembers who registers."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1:0") -> None:
         self.registered: list[RegisterBroker] = []
         self.unregistered: list[UnregisterBroker] = []
         self._news = asyncio.Event()
@@ -43,7 +45,8 @@ class NameServer:
         self.router = Router()
         self.router.add(RegisterBroker, self._register)
         self.router.add(UnregisterBroker, self._unregister)
-        self.server = Server(self.router, host="127.0.0.1")
+        host, _, port = address.rpartition(":")
+        self.server = Server(self.router, host=host, port=int(port))
 
     @property
     def address(self) -> str:
@@ -80,16 +83,25 @@ def registration_at(
     news: RegistrationTrigger | None = None,
     settings: RuntimeSettings | None = None,
     role: RoleCell | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> NameServerRegistration:
     config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
     return NameServerRegistration(
         settings or RuntimeSettings(config),
-        SYSTEM_CLOCK,
+        clock,
         ADDRESSES,
         lambda: TABLE,
         news or RegistrationTrigger(),
         role or RoleCell(Role()),
     )
+
+
+@asynccontextmanager
+async def serving(ours: NameServerRegistration) -> AsyncIterator[None]:
+    """A registration that serves, and unregisters at the end."""
+    async with background(ours.serve()):
+        yield
+    await ours.unregister()
 
 
 async def test_every_name_server_gets_all_topics(name_servers: list[NameServer]) -> None:
@@ -111,28 +123,24 @@ async def test_changes_are_registered_at_once_and_a_burst_only_once(
 ) -> None:
     server, news = name_servers[0], RegistrationTrigger()
     ours = registration_at(server.address, news=news)
-    serving = asyncio.create_task(ours.serve())
-    for _ in range(100):
-        news.request()
-    await server.told(1)
-    await asyncio.sleep(0.05)
-    assert len(server.registered) == 1
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        for _ in range(100):
+            news.request()
+        await server.told(1)
+        await asyncio.sleep(0.05)
+        assert len(server.registered) == 1
 
 
 async def test_a_change_returns_once_it_is_registered(name_servers: list[NameServer]) -> None:
     news = RegistrationTrigger()
     ours = registration_at(*(server.address for server in name_servers), news=news)
-    serving = asyncio.create_task(ours.serve())
-    for times in range(1, 4):
-        news.request()
+    async with serving(ours):
+        for times in range(1, 4):
+            news.request()
+            await news.wait_registered()
+            assert [len(server.registered) for server in name_servers] == [times, times]
         await news.wait_registered()
-        assert [len(server.registered) for server in name_servers] == [times, times]
-    await news.wait_registered()
-    assert len(name_servers[0].registered) == 3, "there was nothing new"
-    serving.cancel()
-    await ours.unregister()
+        assert len(name_servers[0].registered) == 3, "there was nothing new"
 
 
 @in_virtual_time
@@ -140,19 +148,17 @@ async def test_a_change_does_not_wait_long_for_an_unreachable_name_server() -> N
     clock, news = this_loop().clock, RegistrationTrigger()
     config = BrokerConfig(name_servers=("127.0.0.1:9",))
     settings = RuntimeSettings(config)
-    ours = NameServerRegistration(settings, clock, ADDRESSES, lambda: TABLE, news, RoleCell(Role()))
+    ours = registration_at(settings=settings, clock=clock, news=news)
     news.request()
     await news.wait_registered()
     assert clock.monotonic_ms() == REGISTERED_WAIT_MS, "nobody tells anything as yet"
-    serving = asyncio.create_task(ours.serve())
-    await asyncio.sleep(10)
-    began_ms = clock.monotonic_ms()
-    for _ in range(10):
-        news.request()
-        await news.wait_registered()
-    assert clock.monotonic_ms() - began_ms <= 10 * PAUSE_MS
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        await asyncio.sleep(10)
+        began_ms = clock.monotonic_ms()
+        for _ in range(10):
+            news.request()
+            await news.wait_registered()
+        assert clock.monotonic_ms() - began_ms <= 10 * PAUSE_MS
 
 
 async def test_a_change_does_not_wait_without_a_registration_loop() -> None:
@@ -175,8 +181,7 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
         await asyncio.sleep(0.05)
         assert [r.levelname for r in caplog.records] == ["WARNING"]
         assert address in caplog.text
-        back = NameServer()
-        back.server = Server(back.router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+        back = NameServer(address)
         async with back.server:
             await back.told(1)
             for _ in range(100):
@@ -191,62 +196,43 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
 
 @in_virtual_time
 async def test_a_restarted_name_server_is_registered_with_soon() -> None:
-    clock = this_loop().clock
     first, other = NameServer(), NameServer()
     await first.server.start()
     await other.server.start()
-    config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
-    ours = NameServerRegistration(
-        RuntimeSettings(config),
-        clock,
-        ADDRESSES,
-        lambda: TABLE,
-        RegistrationTrigger(),
-        RoleCell(Role()),
-    )
+    ours = registration_at(first.address, other.address, clock=this_loop().clock)
     await ours.step()
-    serving = asyncio.create_task(ours.serve())
-    for away_s in (0.0, 0.5, 8.0):
-        count = len(other.registered)
-        await first.server.stop()
-        await asyncio.sleep(away_s)
-        anew = NameServer()
-        anew.server = Server(
-            anew.router, host="127.0.0.1", port=int(first.address.rpartition(":")[2])
-        )
-        await anew.server.start()
-        await asyncio.sleep(4.1)
-        assert len(anew.registered) == 1
-        assert len(other.registered) <= count + 1, "who is there need not hear it all the time"
-        first = anew
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        for away_s in (0.0, 0.5, 8.0):
+            count = len(other.registered)
+            await first.server.stop()
+            await asyncio.sleep(away_s)
+            anew = NameServer(first.address)
+            await anew.server.start()
+            await asyncio.sleep(4.1)
+            assert len(anew.registered) == 1
+            assert len(other.registered) <= count + 1, "who is there need not hear it all the time"
+            first = anew
     await first.server.stop()
     await other.server.stop()
 
 
 @in_virtual_time
 async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
-    clock, server = this_loop().clock, NameServer()
+    server = NameServer()
     await server.server.start()
     address = server.address
     settings = RuntimeSettings(BrokerConfig(name_servers=(address,)))
-    ours = NameServerRegistration(
-        settings, clock, ADDRESSES, lambda: TABLE, RegistrationTrigger(), RoleCell(Role())
-    )
+    ours = registration_at(settings=settings, clock=this_loop().clock)
     await ours.step()
-    serving = asyncio.create_task(ours.serve())
-    await server.server.stop()
-    await asyncio.sleep(5)
-    settings.change({"name_servers": ""}, 0)
-    await asyncio.sleep(5)
-    anew = NameServer()
-    anew.server = Server(anew.router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
-    await anew.server.start()
-    await asyncio.sleep(60)
-    assert anew.registered == []
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        await server.server.stop()
+        await asyncio.sleep(5)
+        settings.change({"name_servers": ""}, 0)
+        await asyncio.sleep(5)
+        anew = NameServer(address)
+        await anew.server.start()
+        await asyncio.sleep(60)
+        assert anew.registered == []
     await anew.server.stop()
 
 
@@ -271,18 +257,9 @@ async def test_a_broker_without_name_servers_registers_nowhere() -> None:
 async def test_registration_is_repeated_at_intervals(name_servers: list[NameServer]) -> None:
     server = name_servers[0]
     config = BrokerConfig(name_servers=(server.address,), register_interval=20)
-    ours = NameServerRegistration(
-        RuntimeSettings(config),
-        SYSTEM_CLOCK,
-        ADDRESSES,
-        lambda: TABLE,
-        RegistrationTrigger(),
-        RoleCell(Role()),
-    )
-    serving = asyncio.create_task(ours.serve())
-    await server.told(3)
-    serving.cancel()
-    await ours.unregister()
+    ours = registration_at(settings=RuntimeSettings(config))
+    async with serving(ours):
+        await server.told(3)
 
 
 async def test_name_servers_added_to_the_settings_are_registered_with(
@@ -292,13 +269,11 @@ async def test_name_servers_added_to_the_settings_are_registered_with(
     settings, news = RuntimeSettings(BrokerConfig(broker_name="b")), RegistrationTrigger()
     ours = registration_at(news=news, settings=settings)
     settings.change({"name_servers": first.address}, 0)
-    serving = asyncio.create_task(ours.serve())
-    settings.change({"name_servers": second.address}, 0)
-    news.request()
-    await second.told(1)
-    assert first.registered == []
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        settings.change({"name_servers": second.address}, 0)
+        news.request()
+        await second.told(1)
+        assert first.registered == []
 
 
 async def test_registered_permissions_are_limited_by_those_of_the_broker(
@@ -392,19 +367,13 @@ async def test_a_replica_without_a_master_asks_every_5_seconds() -> None:
     server = NameServer()
     await server.server.start()
     role = RoleCell(REPLICA)
-    config = BrokerConfig(name_servers=(server.address,))
-    ours = NameServerRegistration(
-        RuntimeSettings(config), this_loop().clock, ADDRESSES, lambda: TABLE,
-        RegistrationTrigger(), role,
-    )  # fmt: skip
-    serving = asyncio.create_task(ours.serve())
-    await asyncio.sleep(21)
-    assert len(server.registered) == 4
-    server.reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="10.0.0.4:2")
-    await asyncio.sleep(60)
-    assert len(server.registered) <= 7
-    serving.cancel()
-    await ours.unregister()
+    ours = registration_at(server.address, clock=this_loop().clock, role=role)
+    async with serving(ours):
+        await asyncio.sleep(21)
+        assert len(server.registered) == 4
+        server.reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="10.0.0.4:2")
+        await asyncio.sleep(60)
+        assert len(server.registered) <= 7
     await server.server.stop()
 
 
@@ -416,25 +385,18 @@ async def test_a_name_server_that_returns_without_knowing_the_master_takes_it_fr
     await first.server.start()
     await other.server.start()
     other.reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="10.0.0.4:2")
-    config = BrokerConfig(name_servers=(first.address, other.address))
-    ours = NameServerRegistration(
-        RuntimeSettings(config), this_loop().clock, ADDRESSES, lambda: TABLE,
-        RegistrationTrigger(), role,
-    )  # fmt: skip
+    ours = registration_at(first.address, other.address, clock=this_loop().clock, role=role)
     masters: list[str | None] = []
     role.on_change.append(lambda _, now: masters.append(now.master))
     await ours.step()
-    serving = asyncio.create_task(ours.serve())
-    await first.server.stop()
-    await asyncio.sleep(2)
-    anew = NameServer()
-    anew.server = Server(anew.router, host="127.0.0.1", port=int(first.address.rpartition(":")[2]))
-    await anew.server.start()
-    await asyncio.sleep(4)
-    assert len(anew.registered) == 1
-    assert masters == ["10.0.0.4:1"]
-    serving.cancel()
-    await ours.unregister()
+    async with serving(ours):
+        await first.server.stop()
+        await asyncio.sleep(2)
+        anew = NameServer(first.address)
+        await anew.server.start()
+        await asyncio.sleep(4)
+        assert len(anew.registered) == 1
+        assert masters == ["10.0.0.4:1"]
     await anew.server.stop()
     await other.server.stop()
 
@@ -443,25 +405,22 @@ async def test_a_name_server_that_returns_without_knowing_the_master_takes_it_fr
 async def test_a_new_master_is_registered_as_soon_as_its_queues_are_built() -> None:
     server, news, role = NameServer(), RegistrationTrigger(), RoleCell(REPLICA)
     await server.server.start()
-    config = BrokerConfig(name_servers=(server.address,))
-    settings, clock = RuntimeSettings(config), this_loop().clock
-    ours = NameServerRegistration(settings, clock, ADDRESSES, lambda: TABLE, news, role)
+    clock = this_loop().clock
+    ours = registration_at(server.address, clock=clock, news=news, role=role)
     await ours.step()
-    serving = asyncio.create_task(ours.serve())
-    await asyncio.sleep(1)
-    role.change(Role())
-    news.request()
-    await asyncio.sleep(1)
-    assert [call.broker_id for call in server.registered] == [2]
-    before_ms = clock.monotonic_ms()
-    for _ in range(3):
+    async with serving(ours):
+        await asyncio.sleep(1)
+        role.change(Role())
         news.request()
-        await asyncio.sleep(0)
-    role.note_taken_over()
-    news.request()
-    await news.wait_registered()
-    assert [call.broker_id for call in server.registered] == [2, 0]
-    assert clock.monotonic_ms() == before_ms, "no pause for what nobody was told"
-    serving.cancel()
-    await ours.unregister()
+        await asyncio.sleep(1)
+        assert [call.broker_id for call in server.registered] == [2]
+        before_ms = clock.monotonic_ms()
+        for _ in range(3):
+            news.request()
+            await asyncio.sleep(0)
+        role.note_taken_over()
+        news.request()
+        await news.wait_registered()
+        assert [call.broker_id for call in server.registered] == [2, 0]
+        assert clock.monotonic_ms() == before_ms, "no pause for what nobody was told"
     await server.server.stop()

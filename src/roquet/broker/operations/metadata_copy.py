@@ -196,14 +196,12 @@ class MetadataCopy:
     """Copies tables from the master while this broker is a replica."""
 
     def __init__(self, broker: Broker, pool: ChannelPool) -> None:
-        config = broker.control.settings.config
-        self._broker = broker
+        self._stream = broker.replication.stream_client
         self._tables = broker.tables
         self._timer = broker.delivery.timer
         self._store = broker.log.store
         self._role = broker.replication.role
-        self._group = (config.cluster_name, config.broker_name)
-        """Names of the cluster and of the broker, which a master has to have, too."""
+        self._settings = broker.control.settings
         self._deletion = broker.make(TopicDeletion)
         self._pool = pool
         self._clock = broker.control.clock
@@ -308,17 +306,15 @@ class MetadataCopy:
         """Check that the master is one of this group, and not this broker itself."""
         identity = await session.master.identity()
         self._check_role(session)
-        if fault := identity.fault(self._group, session.role.broker_id):
+        if fault := identity.fault(self._settings.config, session.role.broker_id):
             raise FieldError(fault)
         session.is_checked = True
-
-    # -- tables ------------------------------------------------------------------------------
 
     async def _copy_topics(self, session: MasterSession) -> None:
         seen_end = await session.master.log_end()
         master = await session.master.topics(seen_end)
         self._check_role(session)
-        topics, config = self._tables.topics, self._broker.control.settings.config
+        topics, config = self._tables.topics, self._settings.config
         follows = is_not_older(master.version, session.topics_version)
         changes = topic_changes(
             {config.topic_name: config for config in topics},
@@ -394,15 +390,13 @@ class MetadataCopy:
         self._timer.context.metrics.copy(table)
         await self._timer.context.metrics.saved()
 
-    # -- progress ----------------------------------------------------------------------------
-
     @property
     def _following(self) -> int | None:
         """Number of the stream's conversation with this master; None without one.
 
         By it the own log is known to be a part of the master's.
         """
-        return self._broker.replication.stream_client.following
+        return self._stream.following
 
     def _follows(self, session: MasterSession) -> bool:
         """Whether the stream is the one for which the session asks, and established."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
 
-import msgspec
-
 from roquet.broker.log.flush import ConfirmedView
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.confirmation.set_acknowledgements import (
@@ -50,15 +48,6 @@ FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
 """Role of a broker that has no news of its controller yet."""
 
 
-class ReplicationFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of a broker with a controller, and what they say of its last run."""
-
-    epochs: EpochFile
-    identity: IdentityFile
-    boot_note: BootNote
-    """Whether the log certainly has all that was appended before the start."""
-
-
 class ControllerMode:
     """Parts of a broker whose role a controller decides."""
 
@@ -67,26 +56,31 @@ class ControllerMode:
         message_log: MessageLog,
         settings: RuntimeSettings,
         clock: Clock,
-        files: ReplicationFiles,
+        epochs: EpochFile,
+        identity: IdentityFile,
+        boot_note: BootNote,
     ) -> None:
-        """Begin fenced. StoreError for a damaged file, ConfigError for another's identity."""
+        """Begin fenced. StoreError for a damaged file, ConfigError for another's identity.
+
+        `boot_note` says whether the log certainly has all that was appended before the start.
+        """
         config, store = settings.config, message_log.store
-        known_id(files.identity, config.cluster_name, config.broker_name)
+        known_id(identity, config.cluster_name, config.broker_name)
         self._settings = settings
         self._clock = clock
-        self._files = files
+        self._identity = identity
         self._flush = message_log.flush
         self._failover: Failover | None = None
         self.before_cut: list[Callable[[int], object]] = []
         """Each is called with the position before the log is cut there."""
         self.after_cut: list[Callable[[], object]] = []
-        self._boot_note = FlushedNote(files.boot_note, settings, store)
+        self._boot_note = FlushedNote(boot_note, settings, store)
         self.settings_fault = self._boot_note.fault
         """Called with the settings before and after a change: why these cannot be in force."""
         self.role = RoleCell(FENCED)
         self.acting_master = ActingMaster(settings, self.role)
         """Never acts: where the master is away, another one is elected."""
-        self.epochs = EpochLog(files.epochs)
+        self.epochs = EpochLog(epochs)
         self.term = MasterTermCell(clock)
         self.view = ConfirmedView(store, message_log.arrivals)
         self.view.show(store.confirmed_at_open)
@@ -114,7 +108,7 @@ class ControllerMode:
         )
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
-            note=files.boot_note, flush=message_log.flush.step,
+            note=boot_note, flush=message_log.flush.step,
         )  # fmt: skip
 
     def _epoch_master(self, store: Store) -> EpochMaster:
@@ -172,7 +166,7 @@ class ControllerMode:
         context = FailoverContext(
             member=member,
             client=client,
-            identity=self._files.identity,
+            identity=self._identity,
             transitions=self.transitions,
             term=self.term,
             logs=self.logs,

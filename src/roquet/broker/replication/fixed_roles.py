@@ -206,9 +206,8 @@ class CopyBack:
 
     async def _copy(self, replica: MasterTables) -> None:
         """Copy what is newer than the own progress. Raises CallError, FieldError, StoreError."""
-        config, target = self._settings.config, self._target
-        group = (config.cluster_name, config.broker_name)
-        if fault := (await replica.identity()).fault(group, MASTER_ID):
+        target = self._target
+        if fault := (await replica.identity()).fault(self._settings.config, MASTER_ID):
             raise FieldError(fault)
         offsets = await replica.offsets(None, 0)
         delays = await replica.delay_offsets()

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model import names
@@ -88,10 +89,10 @@ class MasterIdentity(msgspec.Struct, frozen=True):
     stream_port: int | None = None
     """Port of its stream (haListenPort); 0: the one above its own; None: it does not say."""
 
-    def fault(self, group: tuple[str, str], own_id: int) -> str | None:
-        """Why it cannot be the master of a replica of this cluster and name; None when it can."""
-        cluster, name = group
-        if (self.cluster, self.name) != group:
+    def fault(self, config: BrokerConfig, own_id: int) -> str | None:
+        """Why it cannot be the master of a replica with these settings; None when it can."""
+        cluster, name = config.cluster_name, config.broker_name
+        if (self.cluster, self.name) != (cluster, name):
             return (
                 f"the master is broker {self.name} of cluster {self.cluster}, this is {name} of"
                 f" {cluster}"

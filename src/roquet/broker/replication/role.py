@@ -90,15 +90,25 @@ class RoleCell:
         return lambda: self.current.is_active and self._breaks == breaks
 
 
-class RoleDuties(msgspec.Struct, frozen=True, kw_only=True):
-    """Duties of a broker in either role, and of the change from one to the other."""
+class Loops:
+    """Tasks that run until they are stopped together."""
 
-    of_master: Work
-    of_replica: Work
-    promote: Callable[[], Awaitable[None]]
-    """Make a replica's state a master's; may raise StoreError, and is tried again then."""
-    demote: Callable[[], Awaitable[None]]
-    """Bring a master's state to an end."""
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return sum(not task.done() for task in self._tasks)
+
+    def start(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Let each run until `stop`."""
+        self._tasks += [asyncio.create_task(coroutine) for coroutine in work]
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
 
 
 class RoleTasks:
@@ -112,12 +122,26 @@ class RoleTasks:
     ended).
     """
 
-    def __init__(self, role: RoleCell, duties: RoleDuties, clock: Clock) -> None:
+    def __init__(
+        self,
+        role: RoleCell,
+        clock: Clock,
+        *,
+        of_master: Work,
+        of_replica: Work,
+        promote: Callable[[], Awaitable[None]],
+        demote: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`promote` makes a replica's state a master's, and `demote` brings that to an end.
+
+        The former may raise StoreError, and is tried again then.
+        """
         self._role = role
-        self._duties = duties
         self._clock = clock
+        self._of_master, self._of_replica = of_master, of_replica
+        self._promote, self._demote = promote, demote
         self._changed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Loops()
         self._is_due = False
         """Whether the broker has begun or ceased to be active, perhaps twice."""
 
@@ -127,7 +151,7 @@ class RoleTasks:
         self._changed.set()
 
     def __len__(self) -> int:
-        return sum(not task.done() for task in self._tasks)
+        return len(self._loops)
 
     async def serve(self) -> None:
         """Run the tasks of the role, and change them with it, forever.
@@ -144,11 +168,11 @@ class RoleTasks:
                 await self._changed.wait()
                 self._changed.clear()
         finally:
-            await self._stop()
+            await self._loops.stop()
 
     async def _change(self, is_active: bool) -> None:
-        await self._stop()
-        act = self._duties.promote if is_active else self._duties.demote
+        await self._loops.stop()
+        act = self._promote if is_active else self._demote
         while self._role.current.is_active == is_active:
             try:
                 await act()
@@ -163,11 +187,5 @@ class RoleTasks:
                 return
 
     def _start(self, is_active: bool) -> None:
-        work = self._duties.of_master() if is_active else self._duties.of_replica()
-        self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
-
-    async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        work = self._of_master() if is_active else self._of_replica()
+        self._loops.start(*work)

@@ -121,8 +121,9 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         owners = known.owners if known else self._seen(group, home)
         shares = _shares(strategy, home, members, owners, lag)
         now_ms = self.clock.monotonic_ms()
-        same = _same_but_time(known, strategy, members, home)
-        if known is not None and same and not is_worth_moving(known.shares, shares, lag):
+        same = (strategy, members, home.queues)  # only the lag can have changed
+        is_same = known is not None and same == (known.strategy, known.members, known.queues)
+        if known is not None and is_same and not is_worth_moving(known.shares, shares, lag):
             made = msgspec.structs.replace(known, decided_ms=now_ms)
         else:
             made = AssignmentSnapshot(
@@ -166,14 +167,3 @@ def _shares(
     if strategy == STICKY:
         return sticky(home.queues, members, owners)
     return lag_weighted(home.queues, members, owners, lag)
-
-
-def _same_but_time(
-    known: AssignmentSnapshot | None, strategy: str, members: tuple[str, ...], home: TopicLocation
-) -> bool:
-    """Whether only the lag can have changed."""
-    return known is not None and (known.strategy, known.members, known.queues) == (
-        strategy,
-        members,
-        home.queues,
-    )

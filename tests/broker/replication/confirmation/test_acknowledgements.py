@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.conftest import SYNC, MakeParts, ReplicationParts
 
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements, StatusWait
@@ -71,9 +72,8 @@ async def test_disk_and_replicas_are_waited_for_side_by_side(parts: MakeParts) -
     )
     made.acknowledgements.report(1, "10.0.0.1", end)
     assert await status_after_ms(made, end) == (PutStatus.FLUSH_DISK_TIMEOUT, 1_000)
-    flushing = asyncio.create_task(made.flush.serve())
-    assert await status_after_ms(made, end) == (PutStatus.PUT_OK, 0)
-    flushing.cancel()
+    async with background(made.flush.serve()):
+        assert await status_after_ms(made, end) == (PutStatus.PUT_OK, 0)
 
 
 async def test_a_failed_disk_leaves_open_whether_the_message_survives(

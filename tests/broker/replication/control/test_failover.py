@@ -9,6 +9,7 @@ from random import Random
 from typing import cast
 
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
 from roquet.broker.replication.confirmation.set_acknowledgements import LogsInForce, MasterTermCell
@@ -103,11 +104,8 @@ class Scene:
 
 @asynccontextmanager
 async def running(scene: Scene) -> AsyncIterator[Scene]:
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.failover.serve())
+    async with scene.controller.server, background(scene.failover.serve()):
         yield scene
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -484,20 +482,19 @@ async def test_each_time_without_a_controller_is_logged_and_its_end(
 ) -> None:
 
     scene = Scene()
-    task = asyncio.create_task(scene.failover.serve())
-    lines = []
-    for _ in range(3):
-        controller = ScriptedController()
-        controller.leads(2, 5)
-        async with controller.server:
+    async with background(scene.failover.serve()):
+        lines = []
+        for _ in range(3):
+            controller = ScriptedController()
+            controller.leads(2, 5)
+            async with controller.server:
+                await asyncio.sleep(20)
+            lines.append(caplog.text.count("g: its controller is heard again"))
+            caplog.clear()
             await asyncio.sleep(20)
-        lines.append(caplog.text.count("g: its controller is heard again"))
-        caplog.clear()
-        await asyncio.sleep(20)
-        lines.append(caplog.text.count("g: no news of its controller"))
-        caplog.clear()
-    assert lines == [0, 1, 1, 1, 1, 1]
-    task.cancel()
+            lines.append(caplog.text.count("g: no news of its controller"))
+            caplog.clear()
+        assert lines == [0, 1, 1, 1, 1, 1]
 
 
 async def test_a_master_that_stops_gives_up_its_lease() -> None:

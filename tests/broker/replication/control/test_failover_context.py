@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.control.test_failover import SETTINGS, Roles
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
@@ -84,12 +85,16 @@ class Scene:
     def _doubt(self) -> None:
         self.doubts += 1
 
+    async def beat(self) -> None:
+        """Send one heartbeat, to a controller that is there."""
+        async with self.controller.server:
+            await self.heartbeats.step()
+
 
 async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
     scene = Scene()
     this_loop().network.delay(100, 100)
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.term.current == MasterTerm(epoch=5, until_ms=2_000)
     assert scene.roles.fenced is False
 
@@ -98,8 +103,7 @@ async def test_a_lower_number_of_logs_is_in_force_with_the_lease_that_it_was_sai
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
     assert scene.logs.current == 3
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.logs.current == 2
 
 
@@ -107,8 +111,7 @@ async def test_a_late_answer_lowers_no_number_of_logs() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, waits_for_all=False, logs_needed=2))
     scene.broker.change({"inSyncReplicas": "2"}, 0)
     scene.term.extend(MasterTerm(epoch=5, until_ms=60_000))
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.logs.current == 3
 
 
@@ -116,8 +119,7 @@ async def test_a_lease_that_is_over_when_it_comes_unfences_nobody() -> None:
     scene = Scene()
     scene.controller.grants(100)
     this_loop().network.delay(60, 60)
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.roles.fenced is None
 
 
@@ -129,8 +131,7 @@ async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
         return BrokerHeartbeatReply(lease_millis=2_000)
 
     scene.controller.replies[BrokerHeartbeat] = grant
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.term.current is None
     assert scene.roles.fenced is None
 
@@ -138,12 +139,10 @@ async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
 async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answers_are() -> None:
     scene = Scene()
     this_loop().network.delay(450, 450)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(6)
         assert scene.controller.count(BrokerHeartbeat) == 9
         assert scene.term.may_acknowledge(5)
-        task.cancel()
 
 
 async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None:
@@ -164,26 +163,22 @@ async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None
 async def test_a_replica_sends_a_heartbeat_every_second() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(3.5)
         assert scene.controller.count(BrokerHeartbeat) == 4
-        task.cancel()
 
 
 async def test_a_new_master_extends_a_lease_that_is_shorter_than_the_pause_of_a_replica() -> None:
     scene = Scene(msgspec.structs.replace(SETTINGS, lease=LeaseTerms(length_ms=600)))
     scene.controller.grants(600)
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    async with scene.controller.server:
-        task = asyncio.create_task(scene.heartbeats.serve())
+    async with scene.controller.server, background(scene.heartbeats.serve()):
         await asyncio.sleep(0.1)
         scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=1)
         await scene.heartbeats.step()  # as after an election
         for _ in range(20):
             await asyncio.sleep(0.1)
             assert scene.term.may_acknowledge(5)
-        task.cancel()
 
 
 async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
@@ -215,8 +210,7 @@ async def test_a_late_refusal_of_an_earlier_heartbeat_takes_no_resignation_back(
     if own is not None:  # a heartbeat of a replica
         scene.standing.own = own
     scene.controller.replies[BrokerHeartbeat] = refuse
-    async with scene.controller.server:
-        await scene.heartbeats.step()
+    await scene.beat()
     assert scene.standing.refused == 6
     assert scene.doubts == 1
 
@@ -236,27 +230,25 @@ async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None
 
 async def test_the_end_of_a_lease_fences_and_the_next_lease_does_so_again() -> None:
     scene = Scene()
-    task = asyncio.create_task(scene.heartbeats.watch())
-    clock = this_loop().clock
-    await clock.sleep(10)
-    assert scene.roles.fenced is True  # no lease was granted yet
-    for _ in range(2):
-        scene.term.extend(MasterTerm(epoch=5, until_ms=clock.monotonic_ms() + 1_000))
-        scene.roles.fenced = False
-        await clock.sleep(990)
-        assert scene.roles.fenced is False
-        await clock.sleep(20)
-        assert scene.roles.fenced is True
-    task.cancel()
+    async with background(scene.heartbeats.watch()):
+        clock = this_loop().clock
+        await clock.sleep(10)
+        assert scene.roles.fenced is True  # no lease was granted yet
+        for _ in range(2):
+            scene.term.extend(MasterTerm(epoch=5, until_ms=clock.monotonic_ms() + 1_000))
+            scene.roles.fenced = False
+            await clock.sleep(990)
+            assert scene.roles.fenced is False
+            await clock.sleep(20)
+            assert scene.roles.fenced is True
 
 
 async def test_nobody_is_fenced_who_does_not_lead() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
-    task = asyncio.create_task(scene.heartbeats.watch())
-    await asyncio.sleep(1)
-    assert scene.roles.fenced is None
-    task.cancel()
+    async with background(scene.heartbeats.watch()):
+        await asyncio.sleep(1)
+        assert scene.roles.fenced is None
 
 
 def test_heartbeats_are_sent_by_those_alone_who_may_be_elected() -> None:
@@ -336,20 +328,18 @@ async def test_a_controller_that_is_away_is_a_line_a_reason_and_one_when_message
 ) -> None:
     """Reasons take turns: the leader does not answer, then none of the controllers does."""
     scene = Scene()
-    async with scene.controller.server:
-        await scene.heartbeats.step()
-    watching = asyncio.create_task(scene.heartbeats.watch())
-    for _ in range(10):
-        await scene.heartbeats.step()
-        await asyncio.sleep(1)
-    assert 1 <= caplog.text.count("heartbeat to the controller") <= 2
-    assert caplog.text.count("the lease of epoch 5 is over: no messages are taken") == 1
-    assert "messages are taken" not in caplog.text.replace("no messages are taken", "")
-    again = ScriptedController()
-    again.grants(2_000)
-    async with again.server:
-        for _ in range(5):
+    await scene.beat()
+    async with background(scene.heartbeats.watch()):
+        for _ in range(10):
             await scene.heartbeats.step()
             await asyncio.sleep(1)
-    assert caplog.text.count("epoch 5 has a lease again: messages are taken") == 1
-    watching.cancel()
+        assert 1 <= caplog.text.count("heartbeat to the controller") <= 2
+        assert caplog.text.count("the lease of epoch 5 is over: no messages are taken") == 1
+        assert "messages are taken" not in caplog.text.replace("no messages are taken", "")
+        again = ScriptedController()
+        again.grants(2_000)
+        async with again.server:
+            for _ in range(5):
+                await scene.heartbeats.step()
+                await asyncio.sleep(1)
+        assert caplog.text.count("epoch 5 has a lease again: messages are taken") == 1

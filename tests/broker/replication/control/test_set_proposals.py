@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.broker.conftest import background
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
@@ -203,27 +204,25 @@ async def test_answers_of_an_earlier_term_change_nothing(answer: Answer) -> None
 async def test_a_change_is_asked_for_again_every_second_until_it_is_made() -> None:
     scene = Scene()
     scene.controller.answer = failing(REFUSED)
-    task = asyncio.create_task(scene.proposals.serve())
-    await scene.clock.sleep(3_500)
-    assert len(scene.controller.asked) == 4
-    scene.controller.answer = agreed
-    await scene.clock.sleep(1_000)
-    assert scene.set.state.members == {1, 2}
-    scene.set.disconnected(2)
-    await scene.clock.sleep(100)
-    assert scene.set.state.members == {1}
-    task.cancel()
+    async with background(scene.proposals.serve()):
+        await scene.clock.sleep(3_500)
+        assert len(scene.controller.asked) == 4
+        scene.controller.answer = agreed
+        await scene.clock.sleep(1_000)
+        assert scene.set.state.members == {1, 2}
+        scene.set.disconnected(2)
+        await scene.clock.sleep(100)
+        assert scene.set.state.members == {1}
 
 
 async def test_members_that_say_nothing_any_more_are_found_by_a_look() -> None:
     scene = Scene()
-    task = asyncio.create_task(scene.proposals.serve())
-    await scene.clock.sleep(15_100)
-    assert scene.set.state.members == {1, 2}
-    scene.proposals.check()
-    await scene.clock.sleep(100)
-    assert scene.set.state.members == {1}
-    task.cancel()
+    async with background(scene.proposals.serve()):
+        await scene.clock.sleep(15_100)
+        assert scene.set.state.members == {1, 2}
+        scene.proposals.check()
+        await scene.clock.sleep(100)
+        assert scene.set.state.members == {1}
 
 
 async def test_a_change_that_may_have_been_made_and_is_refused_is_settled_by_an_election(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.broker.conftest import background
 from tests.broker.replication.controlled_parts import ControlledParts
 
 from roquet.broker.replication.control.transitions import LogFacts, MasterLocator
@@ -254,15 +255,13 @@ class Scene:
 async def test_the_master_is_asked_until_it_says_where_its_stream_is() -> None:
     scene = Scene(None)
     scene.parts.mode.role.change(FOLLOWER)
-    async with scene.server:
-        task = asyncio.create_task(scene.locator.serve())
+    async with scene.server, background(scene.locator.serve()):
         await asyncio.sleep(0.5)
         assert scene.asked > 1
         assert scene.parts.role.master_stream is None
         scene.stream = "127.0.0.1:10912"
         await asyncio.sleep(0.5)
         assert scene.parts.role.master_stream == "127.0.0.1:10912"
-        task.cancel()
 
 
 @pytest.mark.parametrize("stream", ["nowhere", "host:99999999", ":"])

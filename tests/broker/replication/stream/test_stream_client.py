@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.conftest import MakeParts, ReplicationParts
 from tests.wire.replication.conftest import conversation, sent_by
 
@@ -73,17 +74,27 @@ async def following(made: ReplicationParts) -> AsyncIterator[Master]:
     master = Master()
     await master.start()
     follow(made, master.address)
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(10)
-    try:
+    async with background(made.client.serve()):
+        await made.clock.sleep(10)
         yield master
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
 
 
 def follow(made: ReplicationParts, address: str) -> None:
     made.role.change(msgspec.structs.replace(made.role.current, master_stream=address))
+
+
+class FullDisk:
+    """A replica's disk that takes nothing until a test says so."""
+
+    def __init__(self, made: ReplicationParts, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._append = made.store.raw.append
+        self.is_full = True
+        monkeypatch.setattr(made.store.raw, "append", self._take)
+
+    def _take(self, position: int, data: bytes) -> None:
+        if self.is_full:
+            raise StoreFull("no room")
+        self._append(position, data)
 
 
 def masters_log(parts: MakeParts, count: int = 20, size: int = 100) -> bytes:
@@ -235,15 +246,13 @@ async def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(
     await second.start()
     monkeypatch.setattr(made.flush, "step", flushes.wait)
     follow(made, first.address)
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(10)
-    follow(made, second.address)
-    flushes.set()
-    await made.clock.sleep(1_000)
-    assert (second.connections, second.reports) == (1, [0])
-    assert first.reports == [], "a report may complete a send at a former master"
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    async with background(made.client.serve()):
+        await made.clock.sleep(10)
+        follow(made, second.address)
+        flushes.set()
+        await made.clock.sleep(1_000)
+        assert (second.connections, second.reports) == (1, [0])
+        assert first.reports == [], "a report may complete a send at a former master"
 
 
 async def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
@@ -251,20 +260,12 @@ async def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
 ) -> None:
     log, made, second = masters_log(parts), parts(**SLAVE), Master()
     await second.start()
-    append = made.store.raw.append
-    is_full = True
-
-    def full(position: int, data: bytes) -> None:
-        if is_full:
-            raise StoreFull("no room")
-        append(position, data)
-
-    monkeypatch.setattr(made.store.raw, "append", full)
+    disk = FullDisk(made, monkeypatch)
     async with following(made) as first:
         first.frame(0, log)
         await made.clock.sleep(5_000)
         follow(made, second.address)
-        is_full = False
+        disk.is_full = False
         await made.clock.sleep(10_000)
         assert second.connections == 1
         assert made.store.raw.end == 0
@@ -275,11 +276,10 @@ async def test_a_master_that_is_away_is_tried_every_5_seconds_and_named_once(
 ) -> None:
     made = parts(**SLAVE)
     follow(made, "127.0.0.1:1")
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(60_000)
-    assert caplog.text.count("127.0.0.1:1: ") == 1
-    assert not made.client.facts.is_connected
-    serving.cancel()
+    async with background(made.client.serve()):
+        await made.clock.sleep(60_000)
+        assert caplog.text.count("127.0.0.1:1: ") == 1
+        assert not made.client.facts.is_connected
 
 
 async def test_a_master_that_does_not_answer_is_tried_again(
@@ -288,10 +288,9 @@ async def test_a_master_that_does_not_answer_is_tried_again(
     made, network = parts(**SLAVE), this_loop().network
     network.partition("127.0.0.1", "10.0.0.9")
     follow(made, "10.0.0.9:10912")
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(30_000)
-    assert caplog.text.count("it does not answer within 3000 ms") == 1
-    serving.cancel()
+    async with background(made.client.serve()):
+        await made.clock.sleep(30_000)
+        assert caplog.text.count("it does not answer within 3000 ms") == 1
 
 
 async def test_a_master_is_not_oneself(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
@@ -299,10 +298,9 @@ async def test_a_master_is_not_oneself(parts: MakeParts, caplog: pytest.LogCaptu
     await made.server.start("127.0.0.1", 0)
     made.client.own_port = made.server.port
     follow(made, f"127.0.0.1:{made.server.port}")
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(20_000)
-    assert caplog.text.count("that is this broker itself") == 1
-    serving.cancel()
+    async with background(made.client.serve()):
+        await made.clock.sleep(20_000)
+        assert caplog.text.count("that is this broker itself") == 1
     await made.server.close()
 
 
@@ -310,15 +308,7 @@ async def test_a_full_disk_stops_the_replica_until_there_is_room(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, made = masters_log(parts), parts(**SLAVE)
-    append = made.store.raw.append
-    is_full = True
-
-    def full(position: int, data: bytes) -> None:
-        if is_full:
-            raise StoreFull("no room")
-        append(position, data)
-
-    monkeypatch.setattr(made.store.raw, "append", full)
+    disk = FullDisk(made, monkeypatch)
     async with following(made) as master:
         master.frame(0, log)
         await made.clock.sleep(60_000)
@@ -326,7 +316,7 @@ async def test_a_full_disk_stops_the_replica_until_there_is_room(
         assert caplog.text.count("no room") == 1
         assert master.connections == 1, "it stays connected, and reports"
         assert len(master.reports) > 10
-        is_full = False
+        disk.is_full = False
         await made.clock.sleep(2_000)
         assert made.store.bounds("orders", 0) == (0, 20)
 
@@ -493,8 +483,6 @@ async def test_a_master_that_is_another_one_while_logs_are_compared_is_left(
     made.client.check_log = check
     await first.start()
     follow(made, first.address)
-    serving = asyncio.create_task(made.client.serve())
-    await made.clock.sleep(1_000)
-    assert (first.reports, second.reports) == ([], [0])
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    async with background(made.client.serve()):
+        await made.clock.sleep(1_000)
+        assert (first.reports, second.reports) == ([], [0])

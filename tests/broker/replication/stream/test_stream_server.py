@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import background
 from tests.broker.replication.conftest import SYNC, MakeParts, Replica, connected, log_of
 
 from roquet.access.gaps import AccessGap
@@ -219,14 +220,14 @@ async def test_where_access_control_or_tls_is_on_replicas_prove_who_they_are_or_
     await leads.server.start("127.0.0.1", 0)
     stream = f"127.0.0.1:{leads.server.port}"
     follows.role.change(msgspec.structs.replace(follows.role.current, master_stream=stream))
-    serving = asyncio.create_task(follows.client.serve())
-    await leads.clock.sleep(copied_ms or 20_000)
-    assert follows.store.raw.end == (0 if copied_ms is None else end)
-    reasons = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(reasons) == 2 * (copied_ms is None), "one line at each end"
-    assert [here in reasons[0], there in reasons[1]] == [True, True] if reasons else not here
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+    async with background(follows.client.serve()):
+        await leads.clock.sleep(copied_ms or 20_000)
+        assert follows.store.raw.end == (0 if copied_ms is None else end)
+        reasons = [
+            record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+        ]
+        assert len(reasons) == 2 * (copied_ms is None), "one line at each end"
+        assert [here in reasons[0], there in reasons[1]] == [True, True] if reasons else not here
     await leads.server.close()
 
 

@@ -127,8 +127,6 @@ class Acknowledgements:
             self._mark = AsyncWatermark(self._replicated_position(), clock=self._clock)
             before.release()  # they wait again, for the new position
 
-    # -- replicas ----------------------------------------------------------------------------
-
     def report(self, connection: int, host: str, log_end: int) -> None:
         """Note how far the log of a replica reaches that is connected from a host."""
         self._report_count = count = self._report_count + 1
@@ -163,8 +161,6 @@ class Acknowledgements:
     def waiting(self) -> int:
         """Senders that wait for replicas."""
         return self._mark.waiting
-
-    # -- senders -----------------------------------------------------------------------------
 
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message at all.

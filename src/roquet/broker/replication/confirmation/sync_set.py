@@ -81,8 +81,6 @@ class SyncSet:
         self.changed = asyncio.Event()
         """Set when the members that there should be may have changed."""
 
-    # -- terms --------------------------------------------------------------------------------
-
     def begin(self, master: int, state: SyncState, epoch_start: int) -> None:
         """Lead from now on; all of the log up to the start of the epoch is confirmed."""
         self.end_term()
@@ -99,8 +97,6 @@ class SyncSet:
         self._caught_up.clear()
         self._mark.release()
         self._replicated.release()
-
-    # -- positions ----------------------------------------------------------------------------
 
     @property
     def confirmed(self) -> int:
@@ -173,8 +169,6 @@ class SyncSet:
         self._confirmed = max(self._confirmed, shown)
         self._on_confirmed(None if self._shows_all else self._confirmed)
 
-    # -- replicas -----------------------------------------------------------------------------
-
     def reported(self, replica: ReplicaReportFacts, last: SentFrame) -> None:
         """Note where a replica's log ends; `last` is the last frame that it was sent."""
         if not self.state.members:
@@ -194,8 +188,6 @@ class SyncSet:
         if self._reports.pop(broker_id, None) is not None:
             self._caught_up.pop(broker_id, None)
             self.changed.set()
-
-    # -- the set ------------------------------------------------------------------------------
 
     def wanted(self, behind_max_ms: int) -> frozenset[int]:
         """Members that there should be: those that caught up within the last `behind_max_ms`."""

@@ -100,8 +100,6 @@ class ControllerClient:
         self.leader: str | None = None
         """Address of the controller that leads; None: to be found out."""
 
-    # -- the leader ---------------------------------------------------------------------------
-
     async def find(self) -> str:
         """Ask all controllers who leads; raises NoController if none knows.
 
@@ -204,8 +202,6 @@ class ControllerClient:
             with suppress(CallError):
                 channel = await self._pool.get(self.leader, timeout_ms=FIND_TIMEOUT_MS)
                 await channel.close()
-
-    # -- conversations ------------------------------------------------------------------------
 
     async def next_id(self) -> int:
         """Id that a new broker of the group may apply for."""

@@ -95,8 +95,6 @@ class Failover:
         await self.heartbeats.step(releases=True)
         await self._context.client.hang_up()
 
-    # -- joining ------------------------------------------------------------------------------
-
     async def _join(self) -> None:
         """Get an id and register the address, until both are done."""
         context = self._context
@@ -127,8 +125,6 @@ class Failover:
         """Log why the controller is of no help; each reason once, until there is news."""
         if self._complaints.is_new(error):
             log.warning("%s: no news of its controller: %s", self._context.member.name, error)
-
-    # -- roles --------------------------------------------------------------------------------
 
     async def _poll(self) -> None:
         """Ask who leads, and change the role accordingly; forever.

@@ -166,8 +166,6 @@ class RoleTransitions:
             self._note.note_whole()
             self.may_be_elected = True
 
-    # -- a failed disk --------------------------------------------------------------------------
-
     @property
     def disk_failure(self) -> StoreError | None:
         """Why the disk takes nothing any more, for as long as this process runs; None: it does."""

@@ -136,9 +136,7 @@ class LogComparison:
 
     def _fault(self, address: str, identity: MasterIdentity) -> str | None:
         """Why the broker at an address is not the master; None when it is."""
-        config = self._settings.config
-        group = (config.cluster_name, config.broker_name)
-        if fault := identity.fault(group, self._role.current.broker_id):
+        if fault := identity.fault(self._settings.config, self._role.current.broker_id):
             return fault
         if identity.broker_id != MASTER_ID:
             return f"the broker at {address} is replica {identity.broker_id} of this group"

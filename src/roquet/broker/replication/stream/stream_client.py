@@ -154,8 +154,6 @@ class StreamClient:
             conversation.cancel()
             await asyncio.gather(conversation, return_exceptions=True)
 
-    # -- the connection ------------------------------------------------------------------------
-
     async def _follow(self) -> None:
         while True:
             self._moved.clear()
@@ -397,8 +395,6 @@ class StreamClient:
         write_open(self._writer, self._framing.report(log_end))
         self._written_ms = self._clock.monotonic_ms()
         self._wall_written_ms = self._clock.now_ms()
-
-    # -- queues --------------------------------------------------------------------------------
 
     async def _dispatch(self) -> None:
         """Give whole records their queue entries, and wake those who wait for them."""
