@@ -36,6 +36,11 @@ settings.register_profile(
 settings.load_profile("roquet")
 
 
+TESTS = Path(__file__).parent
+
+VIRTUAL_FOLDERS = {"client", "conversation"}
+"""Folders of tests whose coroutines run in virtual time."""
+
 ID_LENGTH_MAX = 200
 """Characters of an argument in a test's id, which each report of the test repeats to xdist."""
 
@@ -53,12 +58,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run async tests by a clock that jumps in modules with the mark `virtual_time`.
+    """Run async tests by a clock that jumps, in some folders and where the mark `virtual_time` is.
 
-    A test of such a module that needs real sockets has the mark `virtual_time(False)`.
+    What needs real sockets or threads there has the mark `virtual_time(False)`.
     """
+    folder = item.path.relative_to(TESTS).parts[0]
     mark = item.get_closest_marker("virtual_time")
-    is_virtual = mark is not None and mark.args != (False,)
+    is_virtual = folder in VIRTUAL_FOLDERS if mark is None else mark.args != (False,)
     return {"loop": VirtualLoop if is_virtual else asyncio.new_event_loop}
 
 

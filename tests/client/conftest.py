@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 import pytest
-from tests.virtual_time import pytest_pycollect_makeitem  # noqa: F401 - a hook
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.connection.session import Session

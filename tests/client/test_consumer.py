@@ -264,7 +264,7 @@ async def test_progress_is_saved_each_5_s_and_only_when_it_changed() -> None:
         assert [call.commit_offset for call in cluster.a.commits] == [0, 1]
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_sigterm_ends_run_in_good_order() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # an earlier test's Spark session has its own
     async with PushConsumer("127.0.0.1:1", group="g", topic="t") as consumer:
@@ -278,7 +278,7 @@ async def test_sigterm_ends_run_in_good_order() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_sigterm_ends_all_consumers_of_a_loop() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -300,7 +300,7 @@ async def test_sigterm_ends_all_consumers_of_a_loop() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_the_programs_own_sigterm_handler_stays() -> None:
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))

@@ -33,7 +33,7 @@ from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 from roquet.wire.records.batch import encode_item
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -17,7 +17,7 @@ from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import this_loop
-from roquet.wire.recall_handle import RecallHandle
+from roquet.wire.receipt_handle import RecallHandle
 from roquet.wire.records.property_text import decode_properties
 
 

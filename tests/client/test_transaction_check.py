@@ -20,7 +20,7 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.records.record import pack
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 

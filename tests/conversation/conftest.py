@@ -6,7 +6,6 @@ from random import Random
 from typing import Any, Self, TypeVar
 
 import pytest
-from tests.virtual_time import pytest_pycollect_makeitem  # noqa: F401 - a hook
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig

@@ -56,7 +56,7 @@ from roquet.wire.fastjson import codec
 from roquet.wire.proxy_protocol import SIGNATURE
 from roquet.wire.signing import Credentials, Signer
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "auth"
 
@@ -550,7 +550,7 @@ async def answered(server: BrokerServer, user: Credentials, header: bytes) -> Co
     return reply
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_policies_on_addresses_go_by_the_client_behind_the_balancer() -> None:
     async with broker_of(**SECURED, proxy_protocol_from=("127.0.0.1",)) as server:
         entry = msgspec.structs.replace(allow("Topic:TBW102", "Get"), source_ips=["192.0.2.0/24"])

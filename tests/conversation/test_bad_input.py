@@ -12,7 +12,7 @@ from roquet.broker.app import BrokerServer
 from roquet.rules.retention import DiskUsage
 from roquet.wire.codes import ResponseCode
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 
 def frame(code: int, body: bytes = b"", *, opaque: int = 1, **fields: Any) -> bytes:

@@ -205,7 +205,7 @@ POP = Pop(
 )  # fmt: skip
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(connect: Connect) -> None:
     config = BrokerConfig(**SMALL, store_dir=Path("/data"))
     files = MemoryFiles()
@@ -244,7 +244,7 @@ def fields(call: Send) -> dict[str, Any]:
 # -- settings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_changed_settings_are_in_the_brokers_file(connect: Connect, tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# a broker of ours\nbrokerPermission = 6\n")
@@ -265,7 +265,7 @@ class EmptyRequest(Call[Reply], frozen=True, kw_only=True):
     """A request without a field; each test sets its code."""
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 @pytest.mark.parametrize(
     "code",
     [

@@ -75,7 +75,7 @@ def test_the_examples_of_tests_pass(address: str) -> None:
     assert (ended.returncode, "2 passed" in ended.stdout) == (0, True), ended.stdout
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_the_fastapi_service_sends_and_bills(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

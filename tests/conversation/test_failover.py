@@ -37,8 +37,6 @@ from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
 from roquet.wire.fastjson import codec
 
-pytestmark = pytest.mark.virtual_time
-
 IDENTITY = Path("/data/brokerIdentity")
 
 EPOCHS = Path("/data/epochFileCheckpoint")

@@ -18,7 +18,7 @@ from roquet.wire.calls.offset import QueryOffset
 from roquet.wire.calls.send import Send
 from roquet.wire.records.record import decode_many
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 LARGE = ("timerlog", "timerwheel")

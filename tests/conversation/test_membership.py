@@ -14,7 +14,7 @@ from roquet.wire.calls.bodies import ConsumerIdList
 from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbeat, Unregister
 from roquet.wire.fastjson import codec
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 
 class NotificationRecorder:

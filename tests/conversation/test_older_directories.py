@@ -47,7 +47,6 @@ async def test_a_master_restored_from_before_its_epoch_does_not_lead_it_again(
 
 
 @pytest.mark.parametrize("damage", [b"1\n2\n3", None])
-@in_virtual_time
 async def test_a_copy_of_a_damaged_epoch_file_tells_diverged_logs_apart(
     damage: bytes | None,
 ) -> None:

@@ -24,7 +24,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fields import encode_call
 from roquet.wire.records.record import decode_many
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 
 class SlowDisk(MemoryFiles):

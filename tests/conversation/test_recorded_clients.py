@@ -10,7 +10,7 @@ import pytest
 from roquet.broker.app import BrokerServer
 from roquet.model.topic import TopicConfig
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 NAME_SERVERS = 105

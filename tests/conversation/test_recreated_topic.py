@@ -90,7 +90,7 @@ async def recreate_first(running: Cluster) -> None:
         await pool.close()
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_running_apache_member_is_sent_to_the_beginning_of_a_recreated_topic(
     server: BrokerServer, connect: Connect
 ) -> None:
@@ -118,7 +118,7 @@ async def test_a_running_apache_member_is_sent_to_the_beginning_of_a_recreated_t
     assert (await operator.call(asked)).offset == 2
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
     server: BrokerServer, connect: Connect
 ) -> None:

@@ -47,8 +47,6 @@ from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
-pytestmark = pytest.mark.virtual_time
-
 SMALL: dict[str, Any] = {
     "log_file_size": 32 * 1024,
     "queue_file_entries": 50,

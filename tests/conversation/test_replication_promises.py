@@ -155,7 +155,7 @@ def bodies_on_disk(directory: Path) -> list[bytes]:
         store.close(0)
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 async def test_what_two_logs_acknowledged_is_in_both_when_both_processes_are_killed(
     tmp_path: Path, unused_tcp_port_factory: Any

@@ -19,7 +19,7 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode_many, to_message
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 
 def bodies(reply: Reply) -> list[bytes]:

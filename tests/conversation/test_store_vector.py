@@ -51,7 +51,7 @@ def restored(version: str, directory: Path) -> Path:
     return directory / "restored"
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 @pytest.mark.parametrize("obtain", [unpacked, restored])
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_directory_of_an_earlier_version_has_everything(

@@ -31,7 +31,7 @@ from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.fastjson import codec
 from roquet.wire.signing import Credentials, Signer
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 HERE = Path(__file__).parents[1] / "certificates"
 CA = HERE / "ca.pem"

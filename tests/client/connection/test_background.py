@@ -86,7 +86,7 @@ def test_an_error_that_passes_soon_is_not_logged(caplog: pytest.LogCaptureFixtur
     assert len(caplog.records) == 2
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_background_task_may_cancel_all_others() -> None:
     background = BackgroundTasks()
     ended: list[str] = []

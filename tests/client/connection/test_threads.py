@@ -8,7 +8,7 @@ import pytest
 
 from roquet.client.connection.threads import run_in_thread
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO")
 

@@ -35,7 +35,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -97,7 +97,7 @@ def test_a_message_is_held_until_its_time_is_over() -> None:
     assert not message.is_held
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_failing_and_extending_reach_the_broker() -> None:
     target, acks = popped()
     one, two = PopReplyParser(target, reply()).messages([stored(5), stored(6)])

@@ -29,7 +29,7 @@ from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 

@@ -11,7 +11,7 @@ from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder, st
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.queue import MessageQueue
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -9,7 +9,7 @@ from roquet.model.errors import RecordError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.wire.records import record
 
-pytestmark = [pytest.mark.real_time, pytest.mark.usefixtures("form")]
+pytestmark = [pytest.mark.virtual_time(False), pytest.mark.usefixtures("form")]
 
 QUEUE = MessageQueue("t", "a", 3)
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))

@@ -16,7 +16,7 @@ from roquet.client.reading.pull_request import SubscriptionFilter
 from roquet.client.reading.queue_reader import QueueReader
 from roquet.model.errors import CallRefused, RecordError
 from roquet.model.queue import MessageQueue
-from roquet.rules.consumption.progress import ConsumeWindow
+from roquet.rules.consumption.pull import ConsumeWindow
 from roquet.testing.clock import this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties

@@ -168,7 +168,7 @@ async def test_without_a_group_it_is_tried_here_until_it_is_given_up() -> None:
         assert await failures(message(), DEAD_LETTER) is None
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureFixture) -> None:
     policy: FailurePolicy = drop_failed
     assert await policy(message(), None) is None

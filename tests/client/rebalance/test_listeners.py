@@ -11,7 +11,7 @@ from roquet.client.push import PushConsumer
 from roquet.client.rebalance.listeners import RebalanceListeners, await_in
 from roquet.model.queue import MessageQueue
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.virtual_time(False)
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -29,7 +29,7 @@ class RecordedSpans:
             self.events.append("end")
 
 
-@pytest.mark.real_time
+@pytest.mark.virtual_time(False)
 async def test_a_coroutine_runs_in_a_span() -> None:
     spans: Any = RecordedSpans()
 

@@ -7,9 +7,8 @@ from tests.broker.conftest import FakePeer, LocalBroker, heartbeat_of, not_none,
 from roquet.model.errors import FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import MessageModel, Subscription
-from roquet.wire.calls.assignment import QueryAssignment, SetRequestMode
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments, RequestMode
-from roquet.wire.calls.heartbeat import ConsumersChanged
+from roquet.wire.calls.heartbeat import ConsumersChanged, QueryAssignment, SetRequestMode
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
