@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli.main import app
@@ -19,3 +20,11 @@ def roquet(*arguments: object, typed: str | None = None, environ: Mapping[str, s
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def must_fail(
+    error: type[Exception], text: str, *arguments: object, typed: str | None = None
+) -> None:
+    """Hold a command to an error whose text a pattern finds."""
+    with pytest.raises(error, match=text):
+        roquet(*arguments, typed=typed)

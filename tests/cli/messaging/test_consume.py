@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import must_fail, roquet
 
 from roquet.cli.terminal import output
 from roquet.client import blocking
@@ -124,8 +124,7 @@ def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
     ],
 )
 def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        roquet(*arguments)
+    must_fail(UsageError, words, *arguments)
 
 
 def test_an_unreadable_topic_is_named(namesrv: str) -> None:
@@ -142,8 +141,7 @@ def test_bodies_are_a_line_each_unless_raw_is_given(namesrv: str) -> None:
     assert shown.stdout == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
     raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
-    with pytest.raises(UsageError, match="--raw or --json"):
-        roquet("consume", "hostile", "--raw", "--json", "-n", namesrv)
+    must_fail(UsageError, "--raw or --json", "consume", "hostile", "--raw", "--json", "-n", namesrv)
 
 
 def test_a_very_long_body_is_cut_as_a_line_and_whole_in_json(namesrv: str) -> None:

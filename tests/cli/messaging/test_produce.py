@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 
 from roquet.cli.messaging import produce
 from roquet.model.errors import UsageError
@@ -70,8 +70,7 @@ def test_the_environment_names_the_name_server(
     monkeypatch.setenv("NAMESRV_ADDR", namesrv)
     assert roquet("produce", "env", "-m", "x").exit_code == 0
     monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
-    with pytest.raises(UsageError, match="NAMESRV_ADDR"):
-        roquet("produce", "env", "-m", "x")
+    must_fail(UsageError, "NAMESRV_ADDR", "produce", "env", "-m", "x")
 
 
 def test_receipts_are_printed_as_json(namesrv: str) -> None:
@@ -109,8 +108,9 @@ def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_pat
     assert message["properties"]["a"] == "1=2"
     with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
         roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
-    with pytest.raises(UsageError, match="--body or --file"):
-        roquet("produce", "whole", "-m", "x", "-f", "y", "-n", namesrv)
+    must_fail(
+        UsageError, "--body or --file", "produce", "whole", "-m", "x", "-f", "y", "-n", namesrv
+    )
 
 
 def test_empty_lines_are_counted(namesrv: str) -> None:
