@@ -1,5 +1,6 @@
 """Runs commands of `roquet` in the test's process."""
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -28,3 +29,9 @@ def must_fail(
     """Hold a command to an error whose text a pattern finds."""
     with pytest.raises(error, match=text):
         roquet(*arguments, typed=typed)
+
+
+def wait_for_topic(namesrv: str, topic: str) -> None:
+    """Wait until the name server has heard of a topic that a broker made a moment ago."""
+    while topic not in roquet("topic", "ls", "-n", namesrv).output.splitlines():
+        time.sleep(0.01)

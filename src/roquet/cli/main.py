@@ -27,7 +27,7 @@ class CommandPlace(NamedTuple):
     """The module of a command, and the first sentence of its help."""
 
     module: str
-    """Below roquet.cli. It has a function of the command's name, else a group `app`."""
+    """Below roquet.cli. It has a function or a group of the command's name, else a group `app`."""
     summary: str
 
 
@@ -55,15 +55,15 @@ COMMANDS: Final[Mapping[str, Mapping[str, CommandPlace]]] = MappingProxyType(
         },
         "Messages": {
             "produce": CommandPlace(
-                "messaging.produce", "Send messages; each receipt is printed: id, queue, offset."
+                "messaging.messages", "Send messages; each receipt is printed: id, queue, offset."
             ),
             "consume": CommandPlace(
-                "messaging.consume", "Print a topic's messages as they come, until Ctrl-C."
+                "messaging.messages", "Print a topic's messages as they come, until Ctrl-C."
             ),
             "message": CommandPlace("messaging.lookup", "Single messages."),
             "dlq": CommandPlace("messaging.dlq", "Messages that groups gave up."),
             "set-aside": CommandPlace(
-                "messaging.set_aside", "Messages that a broker's services cannot handle."
+                "messaging.dlq", "Messages that a broker's services cannot handle."
             ),
         },
         "Operation": {
@@ -118,7 +118,9 @@ class LazyCommands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             module = import_module(f"roquet.cli.{PLACES[name].module}")
-            self._loaded[name] = _loaded(getattr(module, name, None) or module.app)
+            self._loaded[name] = _loaded(
+                getattr(module, name.replace("-", "_"), None) or module.app
+            )
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.cli.running import must_fail, roquet
+from tests.cli.running import must_fail, roquet, wait_for_topic
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
@@ -23,6 +23,7 @@ def namesrv() -> Iterator[str]:
         with blocking.Producer(cluster.namesrv_addr) as producer:
             for body in (b"a", b"b", b"c"):
                 producer.send("orders", body)
+        wait_for_topic(cluster.namesrv_addr, "orders")
         reading = ("consume", "orders", "--group", "billing", "--count", "2")
         assert roquet(*reading, "-n", cluster.namesrv_addr).output == "a\nb\n"
         yield cluster.namesrv_addr
