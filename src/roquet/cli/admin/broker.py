@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
 from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.servers import start
 from roquet.cli.terminal import output
-from roquet.cli.terminal.arguments import WAIT, BrokerArgument
+from roquet.cli.terminal.arguments import (
+    WAIT,
+    BrokerArgument,
+    ChangesArgument,
+    change_line,
+    parse_changes,
+)
 from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
 
