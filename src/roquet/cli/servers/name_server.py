@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
     from roquet.namesrv.app import NameServer
 
-
 CONTROLLER_PORT: Final = "controllerListenPort"
 
 FIXED_NOTE: Final = "   (read at the start)"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.progress import TimeRemainingColumn
-from rich.table import Table
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from roquet.lake.lag.lag_job import LagProgress
     from roquet.lake.lag.lag_summary import LagReport
     from roquet.lake.lag.table_lag import TableLag
-
 
 BAD: Final = "bold red"
 
@@ -104,7 +102,7 @@ def _report_parts(done: "LagReport") -> Iterator[Any]:
     yield f"{output.quantity(done.samples, 'sample')}; {page}"
 
 
-def _table(done: "LagReport") -> Table:
+def _table(done: "LagReport") -> "output.Table":
     from roquet.lake.lag.lag_page import is_late, time_text
 
     columns = ("group", "topic", "is", "caught up", "cut off", "lag", "come/s", "handled/s")

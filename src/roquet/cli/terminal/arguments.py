@@ -19,7 +19,6 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
 
-
 DEV_NAMESRV: Final = "127.0.0.1:9876"
 """The name server of `roquet dev`."""
 
@@ -114,7 +113,6 @@ BrokerArgument = Annotated[
         autocompletion=complete_brokers,
     ),
 ]
-
 
 ChangesArgument = Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")]
 
