@@ -10,7 +10,7 @@ from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
-from roquet.cli.terminal.printable_console import counted_bar
+from roquet.cli.terminal.progress import counted_bar
 from roquet.spark import java
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from roquet.cli.spark_jobs.job_options import (
     stop_event,
 )
 from roquet.cli.terminal import output
-from roquet.cli.terminal.printable_console import PrintableColumn, counted_bar
+from roquet.cli.terminal.printable_console import PrintableColumn
+from roquet.cli.terminal.progress import counted_bar
 from roquet.model.errors import UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK

@@ -100,6 +100,9 @@ def _names(
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
+BROKERS: Final = option(
+    "Only on this one; may be repeated.", "--broker", autocompletion=complete_brokers
+)
 TopicArgument = Annotated[
     str, typer.Argument(help="The topic's name.", autocompletion=complete_topics)
 ]
