@@ -7,6 +7,7 @@ from demos.failover import facts
 from demos.failover.facts import FailoverFacts
 from demos.failover.flight_table import TableCounts
 from demos.failover.timeline import MasterFault
+from roquet.cli.demo.facts import failed
 
 FAULTS = (
     MasterFault(name="killed", at_ms=0, mended_ms=9, before="a", after="b", pause_ms=250),
