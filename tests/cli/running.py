@@ -1,7 +1,9 @@
 """Runs commands of `roquet` in the test's process."""
 
+import time
 from collections.abc import Mapping
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli.main import app
@@ -19,3 +21,17 @@ def roquet(*arguments: object, typed: str | None = None, environ: Mapping[str, s
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
+
+
+def must_fail(
+    error: type[Exception], text: str, *arguments: object, typed: str | None = None
+) -> None:
+    """Hold a command to an error whose text a pattern finds."""
+    with pytest.raises(error, match=text):
+        roquet(*arguments, typed=typed)
+
+
+def wait_for_topic(namesrv: str, topic: str) -> None:
+    """Wait until the name server has heard of a topic that a broker made a moment ago."""
+    while topic not in roquet("topic", "ls", "-n", namesrv).output.splitlines():
+        time.sleep(0.01)

@@ -49,9 +49,9 @@ def test_help_names_every_command_and_imports_no_spark() -> None:
 def test_servers_import_neither_spark_nor_a_client_nor_libraries_for_display() -> None:
     modules = imported_by(
         "import roquet.broker.app, roquet.namesrv.app, roquet.cli.process.runtime\n"
-        "from roquet.cli.main import COMMANDS, LazyCommands\n"
+        "from roquet.cli.main import SECTIONS, LazyCommands\n"
         "commands = LazyCommands()\n"
-        "print([commands[name] for name in COMMANDS['Servers']])"
+        "print([commands[name] for name in SECTIONS['Servers']])"
     )
     assert not {name for name in modules if name.split(".")[0] in HEAVY}
     assert not {name for name in modules if name.startswith("roquet.client")}
@@ -68,11 +68,11 @@ def test_without_a_command_the_help_is_printed() -> None:
 
 
 def test_a_command_is_in_one_section_of_the_help_with_the_first_sentence_of_its_own() -> None:
-    sections = [name for names in main.COMMANDS.values() for name in names]
+    sections = [name for names in main.SECTIONS.values() for name in names]
     commands = get_command(main.app).commands  # type: ignore[attr-defined]
     assert sections == list(commands)
     summaries = {name: one.get_short_help_str(1_000) for name, one in commands.items()}
-    assert summaries == {name: place.summary for name, place in main.PLACES.items()}
+    assert summaries == {k: v for section in main.SECTIONS.values() for k, v in section.items()}
     assert [one.name for one in commands.values()] == sections
 
 

@@ -8,8 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from types import MappingProxyType
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command, get_group
@@ -22,91 +21,63 @@ from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
+COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Servers": {
+        "servers.start:dev": "Start a name server and a broker in one process, for developers.",
+        "servers.supervisor:serve": "Start a name server, brokers and replicas, a process each.",
+        "servers.name_server:namesrv": (
+            "Start a name server, and a controller in the same process if that is asked for."
+        ),
+        "admin.broker:broker": "Start a broker.",
+        "servers.controller:controller": (
+            "Start a controller, which elects masters of brokers that replicate."
+        ),
+        "servers.dashboard:dashboard": "Show a cluster as web pages, and change it there.",
+    },
+    "Messages": {
+        "messaging.messages:produce": "Send messages; each receipt is printed: id, queue, offset.",
+        "messaging.messages:consume": "Print a topic's messages as they come, until Ctrl-C.",
+        "messaging.lookup:message": "Single messages.",
+        "messaging.dlq:dlq": "Messages that groups gave up.",
+        "messaging.dlq:set-aside": "Messages that a broker's services cannot handle.",
+    },
+    "Operation": {
+        "admin.topic:topic": "Topics and their queues.",
+        "admin.group:group": "Consumer groups.",
+        "admin.cluster:cluster": "Brokers, their status and their roles.",
+        "admin.acl.command:acl": "Users and what they may do.",
+        "admin.store_files:dump": "Print the contents of a store file, one entry a line.",
+        "admin.store_files:check": "Check a data directory for damage.",
+        "admin.health:health": "Ask whether a server with --metrics is ready.",
+        "admin.store_files:backup": "Make a backup of a data directory; its broker goes on.",
+        "admin.store_files:restore": (
+            "Make a data directory of a backup, and compare its checksums; a broker can be "
+            "started on it."
+        ),
+        "admin.health:support": "What others need to help.",
+    },
+    "Spark": {
+        "spark_jobs.commands:spark": "Jobs on Spark: topics to tables.",
+        "lake.query:lake": "Tables of archives, without Spark.",
+    },
+    "Trying out": {
+        "demo.command:demo": (
+            "Send real flights through brokers, consumers and Spark, to a table and a report."
+        ),
+        "balance.command:balance": "Compare strategies: who has which queue, and what moves.",
+        "balance.lab:lab": "Try balance strategies over simulated histories, on Spark.",
+    },
+}
+"""The headings of `roquet --help`, the commands below each as MODULE:NAME in roquet.cli, and the
+first sentence of each one's help. A module has a function or a group of that name, else `app`."""
 
-class CommandPlace(NamedTuple):
-    """The module of a command, and the first sentence of its help."""
-
-    module: str
-    """Below roquet.cli. It has a function of the command's name, else a group `app`."""
-    summary: str
-
-
-COMMANDS: Final[Mapping[str, Mapping[str, CommandPlace]]] = MappingProxyType(
-    {
-        "Servers": {
-            "dev": CommandPlace(
-                "servers.start", "Start a name server and a broker in one process, for developers."
-            ),
-            "serve": CommandPlace(
-                "servers.supervisor", "Start a name server, brokers and replicas, a process each."
-            ),
-            "namesrv": CommandPlace(
-                "servers.name_server",
-                "Start a name server, and a controller in the same process if that is asked for.",
-            ),
-            "broker": CommandPlace("admin.broker", "Start a broker."),
-            "controller": CommandPlace(
-                "servers.controller",
-                "Start a controller, which elects masters of brokers that replicate.",
-            ),
-            "dashboard": CommandPlace(
-                "servers.dashboard", "Show a cluster as web pages, and change it there."
-            ),
-        },
-        "Messages": {
-            "produce": CommandPlace(
-                "messaging.produce", "Send messages; each receipt is printed: id, queue, offset."
-            ),
-            "consume": CommandPlace(
-                "messaging.consume", "Print a topic's messages as they come, until Ctrl-C."
-            ),
-            "message": CommandPlace("messaging.lookup", "Single messages."),
-            "dlq": CommandPlace("messaging.dlq", "Messages that groups gave up."),
-            "set-aside": CommandPlace(
-                "messaging.set_aside", "Messages that a broker's services cannot handle."
-            ),
-        },
-        "Operation": {
-            "topic": CommandPlace("admin.topic", "Topics and their queues."),
-            "group": CommandPlace("admin.group", "Consumer groups."),
-            "cluster": CommandPlace("admin.cluster", "Brokers, their status and their roles."),
-            "acl": CommandPlace("admin.acl.command", "Users and what they may do."),
-            "dump": CommandPlace(
-                "admin.store_files", "Print the contents of a store file, one entry a line."
-            ),
-            "check": CommandPlace("admin.store_files", "Check a data directory for damage."),
-            "health": CommandPlace("admin.health", "Ask whether a server with --metrics is ready."),
-            "backup": CommandPlace(
-                "admin.store_files", "Make a backup of a data directory; its broker goes on."
-            ),
-            "restore": CommandPlace(
-                "admin.store_files",
-                "Make a data directory of a backup, and compare its checksums; "
-                "a broker can be started on it.",
-            ),
-            "support": CommandPlace("admin.health", "What others need to help."),
-        },
-        "Spark": {
-            "spark": CommandPlace("spark_jobs.commands", "Jobs on Spark: topics to tables."),
-            "lake": CommandPlace("lake.query", "Tables of archives, without Spark."),
-        },
-        "Trying out": {
-            "demo": CommandPlace(
-                "demo.command",
-                "Send real flights through brokers, consumers and Spark, to a table and a report.",
-            ),
-            "balance": CommandPlace(
-                "balance.command", "Compare strategies: who has which queue, and what moves."
-            ),
-            "lab": CommandPlace(
-                "balance.lab", "Try balance strategies over simulated histories, on Spark."
-            ),
-        },
-    }
-)
-"""The headings of `roquet --help`, and the commands below each."""
-
-PLACES: Final = {name: one for section in COMMANDS.values() for name, one in section.items()}
+_PLACES: Final = [place.partition(":") for section in COMMANDS.values() for place in section]
+MODULES: Final = {name: module for module, _, name in _PLACES}
+SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    heading: {place.partition(":")[2]: summary for place, summary in section.items()}
+    for heading, section in COMMANDS.items()
+}
+"""The headings of the help, and below each the names and summaries of its commands."""
 
 
 class LazyCommands(Mapping[str, Any]):
@@ -117,15 +88,17 @@ class LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            module = import_module(f"roquet.cli.{PLACES[name].module}")
-            self._loaded[name] = _loaded(getattr(module, name, None) or module.app)
+            module = import_module(f"roquet.cli.{MODULES[name]}")
+            self._loaded[name] = _loaded(
+                getattr(module, name.replace("-", "_"), None) or module.app
+            )
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(PLACES)
+        return iter(MODULES)
 
     def __len__(self) -> int:
-        return len(PLACES)
+        return len(MODULES)
 
 
 def _loaded(command: CommandGroup | Callable[..., Any]) -> Any:
@@ -152,21 +125,21 @@ class RootCommand(HelpfulGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; servers are started without libraries that they do not need."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None and cmd_name in COMMANDS["Servers"]:
+        if command is not None and cmd_name in SECTIONS["Servers"]:
             convert_plainly(command, ctx)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
         """Write a list for each section, in columns of one width."""
-        width = max(map(len, PLACES))
-        for title, section in COMMANDS.items():
+        width = max(map(len, MODULES))
+        for title, section in SECTIONS.items():
             with formatter.section(title):
-                rows = [(name.ljust(width), place.summary) for name, place in section.items()]
+                rows = [(name.ljust(width), summary) for name, summary in section.items()]
                 formatter.write_dl(rows)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's
         """The names of all commands; none is imported."""
-        return list(PLACES)
+        return list(MODULES)
 
 
 app: Final = typer.Typer(

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import must_fail, roquet
 
 from roquet.cli.admin import broker
 from roquet.model.errors import RoquetError, UsageError
@@ -69,8 +69,7 @@ def test_a_key_that_no_broker_has_and_one_setting_given_twice_are_wrong_use(name
         UsageError, match="transactionTimeOut=10000 and transaction_timeout=5s are one setting"
     ):
         roquet(*change, "transactionTimeOut=10000", "transaction_timeout=5s")
-    with pytest.raises(UsageError, match="foo=1 and foo=2 are one setting"):
-        roquet(*change, "foo=1", "foo=2")
+    must_fail(UsageError, "foo=1 and foo=2 are one setting", *change, "foo=1", "foo=2")
     unset = roquet(*change, "tls_cert=/x.pem").output.splitlines()[0]
     assert unset == "broker-a: tls_cert is not set, then /x.pem"
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
-from tests.cli.running import roquet
+from tests.cli.running import must_fail, roquet, wait_for_topic
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
@@ -23,6 +23,7 @@ def namesrv() -> Iterator[str]:
         with blocking.Producer(cluster.namesrv_addr) as producer:
             for body in (b"a", b"b", b"c"):
                 producer.send("orders", body)
+        wait_for_topic(cluster.namesrv_addr, "orders")
         reading = ("consume", "orders", "--group", "billing", "--count", "2")
         assert roquet(*reading, "-n", cluster.namesrv_addr).output == "a\nb\n"
         yield cluster.namesrv_addr
@@ -95,15 +96,13 @@ def test_a_time_in_seconds_or_without_dashes_resets_nothing(
         ("message", "find", "orders", "--to", time),
         ("consume", "orders", "--from", time),
     ):
-        with pytest.raises(UsageError, match=hint):
-            roquet(*line, "-n", namesrv)
+        must_fail(UsageError, hint, *line, "-n", namesrv)
     lines = roquet("group", "show", "billing", "-n", namesrv).output.splitlines()
     assert lines[0] == "billing  0 members  lag 1"
 
 
 def test_a_wrong_name_is_an_error_that_names_the_nearest_one(namesrv: str) -> None:
-    with pytest.raises(UsageError, match="did you mean 'billing'"):
-        roquet("group", "show", "biling", "-n", namesrv)
+    must_fail(UsageError, "did you mean 'billing'", "group", "show", "biling", "-n", namesrv)
     with pytest.raises(ConnectFailed):
         roquet("group", "ls", "-n", "127.0.0.1:1")
 
@@ -125,8 +124,7 @@ def test_a_group_is_created_changed_and_deleted(namesrv: str) -> None:
 
 def test_a_group_is_reset_after_a_preview(namesrv: str) -> None:
     reset = ("group", "reset", "audit", "-t", "orders", "--to", "last", "-n", namesrv)
-    with pytest.raises(UsageError, match=r"'audit' is unknown to every broker.* \(--create makes"):
-        roquet(*reset, "--yes")
+    must_fail(UsageError, r"'audit' is unknown to every broker.* \(--create makes", *reset, "--yes")
     new = "no broker knows group 'audit' yet: it is made"
     assert new in roquet(*reset, "--create", "--dry-run").output.splitlines()
     assert "audit" not in roquet("group", "ls", "-n", namesrv).output
@@ -148,8 +146,7 @@ def test_a_group_is_reset_after_a_preview(namesrv: str) -> None:
         "changed": False,
     }
     assert "nothing was changed" in reset_result.stderr
-    with pytest.raises(UsageError, match="BROKER:ID is wanted"):
-        roquet(*reset, "--queue", "nonsense")
+    must_fail(UsageError, "BROKER:ID is wanted", *reset, "--queue", "nonsense")
     with pytest.raises(UsageError, match="--to: 'soon' is neither first nor last, no time"):
         roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)
 

@@ -3,7 +3,7 @@ from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 
 from roquet.admin import controllers, elect, retire
 from roquet.admin.controllers import GroupStatus, ReplicaMember
@@ -25,8 +25,9 @@ def member(broker_id: int, log_end: int | None, *, is_in_sync: bool = True) -> R
 
 
 def test_a_name_without_a_controller_elects_nobody(namesrv: str) -> None:
-    with pytest.raises(UsageError, match="broker-a has no controller"):
-        roquet("cluster", "elect", "broker-a", "-n", namesrv)
+    must_fail(
+        UsageError, "broker-a has no controller", "cluster", "elect", "broker-a", "-n", namesrv
+    )
     with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
         roquet("cluster", "elect", "broker-x", "-n", namesrv)
     with pytest.raises(UsageError, match="--controller: 'here' is not"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 
 from roquet.model.errors import UsageError
 
@@ -72,8 +72,7 @@ def test_a_server_that_does_not_answer_is_not_healthy() -> None:
     result = roquet("health", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "cannot read 127.0.0.1:1/readyz" in result.output
-    with pytest.raises(UsageError, match="HOST:PORT"):
-        roquet("health", "nonsense")
+    must_fail(UsageError, "HOST:PORT", "health", "nonsense")
 
 
 def test_a_reason_cannot_steer_the_terminal(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

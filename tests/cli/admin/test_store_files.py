@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import must_fail, roquet
 
 from roquet.broker.replication.control import machine_boot
 from roquet.client import blocking
@@ -71,17 +71,14 @@ def test_a_table_is_printed_as_json(data: Path) -> None:
 
 def test_an_index_of_another_shape_needs_the_configuration(data: Path) -> None:
     index = only_file(data / "index")
-    with pytest.raises(StoreError, match="its entries cannot be told apart"):
-        roquet("dump", index)
+    must_fail(StoreError, "its entries cannot be told apart", "dump", index)
     output = roquet("dump", index, "--config", data / "broker.conf").output
     assert output.count("\nentry number=") == 2 * 3, "each message has an id and a key"
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    with pytest.raises(StoreError, match="is no store file"):
-        roquet("dump", __file__)
-    with pytest.raises(StoreError, match="is not a file"):
-        roquet("dump", "/nonexistent/checkpoint")
+    must_fail(StoreError, "is no store file", "dump", __file__)
+    must_fail(StoreError, "is not a file", "dump", "/nonexistent/checkpoint")
 
 
 def test_an_intact_directory_is_reported_as_intact(data: Path) -> None:
@@ -112,8 +109,7 @@ def test_damage_is_reported_and_sets_the_exit_code(damaged: Path) -> None:
 
 
 def test_a_directory_that_is_no_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no commitlog in it"):
-        roquet("check", tmp_path)
+    must_fail(StoreError, "there is no commitlog in it", "check", tmp_path)
 
 
 TOPIC = "orders"
@@ -174,15 +170,12 @@ def test_a_damaged_backup_ends_with_code_1_and_names_the_file(
     assert shown.exit_code == 1
     assert f"{log} is damaged" in shown.output
     assert json.loads(roquet("restore", made, "--check", "--json").output)["damaged"]
-    with pytest.raises(StoreError, match="nothing was restored"):
-        roquet("restore", made, tmp_path / "restored")
+    must_fail(StoreError, "nothing was restored", "restore", made, tmp_path / "restored")
 
 
 def test_a_restore_needs_a_directory_or_check(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--check"):
-        roquet("restore", tmp_path)
-    with pytest.raises(UsageError, match="--check"):
-        roquet("restore", tmp_path, tmp_path / "new", "--check")
+    must_fail(UsageError, "--check", "restore", tmp_path)
+    must_fail(UsageError, "--check", "restore", tmp_path, tmp_path / "new", "--check")
 
 
 class Sender(threading.Thread):

@@ -2,7 +2,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 
 from roquet.admin.topics import TopicBrokerInfo, TopicInfo, TopicQueueInfo
 from roquet.cli.admin.topic import topic_parts
@@ -76,8 +76,7 @@ def test_a_topic_is_created_changed_and_deleted(namesrv: str) -> None:
         "short: deleted on broker-a"
         in roquet("topic", "delete", "short", "-y", "-n", namesrv).output
     )
-    with pytest.raises(UsageError, match="no broker has a topic 'short'"):
-        roquet("topic", "show", "short", "-n", namesrv)
+    must_fail(UsageError, "no broker has a topic 'short'", "topic", "show", "short", "-n", namesrv)
 
 
 def test_a_resize_to_fewer_queues_reports_what_happens_to_the_messages(namesrv: str) -> None:
@@ -95,12 +94,13 @@ def test_a_resize_to_fewer_queues_reports_what_happens_to_the_messages(namesrv: 
 
 
 def test_wrong_use_is_an_error(namesrv: str) -> None:
-    with pytest.raises(UsageError, match="RW, R, W or -"):
-        roquet("topic", "update", "orders", "--perm", "X", "-n", namesrv)
-    with pytest.raises(UsageError, match="say what is to be changed"):
-        roquet("topic", "update", "orders", "-n", namesrv)
-    with pytest.raises(UsageError, match="already on broker-a, broker-b"):
-        roquet("topic", "create", "orders", "-n", namesrv)
+    must_fail(
+        UsageError, "RW, R, W or -", "topic", "update", "orders", "--perm", "X", "-n", namesrv
+    )
+    must_fail(UsageError, "say what is to be changed", "topic", "update", "orders", "-n", namesrv)
+    must_fail(
+        UsageError, "already on broker-a, broker-b", "topic", "create", "orders", "-n", namesrv
+    )
     with pytest.raises(UsageError, match=r"'message.type=FIFO': \+name=value sets one"):
         roquet("topic", "create", "o2", "--attribute", "message.type=FIFO", "-n", namesrv)
 

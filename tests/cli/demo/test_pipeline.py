@@ -15,7 +15,6 @@ from roquet.testing.cluster import BlockingCluster
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 FLIGHT = {"tailnum": "N1", "carrier": "UA", "hour": 5, "origin": "EWR", "dest": "IAH"}
 
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import must_fail, roquet
 
 from roquet.client import blocking
 from roquet.model.errors import UsageError
@@ -59,10 +59,8 @@ def test_a_missing_message_is_an_error(sent: tuple[str, SendReceipt]) -> None:
     namesrv, _ = sent
     none = roquet("message", "find", "orders", "--key", "k9", "-n", namesrv)
     assert (none.exit_code, none.stderr) == (1, "no message of orders with key 'k9'\n")
-    with pytest.raises(UsageError, match="not 32 or 56"):
-        roquet("message", "show", "abc", "-n", namesrv)
-    with pytest.raises(UsageError, match="--from"):
-        roquet("message", "find", "orders", "--from", "soon", "-n", namesrv)
+    must_fail(UsageError, "not 32 or 56", "message", "show", "abc", "-n", namesrv)
+    must_fail(UsageError, "--from", "message", "find", "orders", "--from", "soon", "-n", namesrv)
 
 
 def test_an_id_that_its_topic_does_not_have_is_not_found(sent: tuple[str, SendReceipt]) -> None:
@@ -70,8 +68,7 @@ def test_an_id_that_its_topic_does_not_have_is_not_found(sent: tuple[str, SendRe
     other = receipt.message_id[:-8] + "00000000"
     none = roquet("message", "show", other, "--topic", "orders", "-n", namesrv)
     assert (none.exit_code, none.stderr) == (1, f"no message {other}\n")
-    with pytest.raises(UsageError, match="say the topic, too"):
-        roquet("message", "show", other, "-n", namesrv)
+    must_fail(UsageError, "say the topic, too", "message", "show", other, "-n", namesrv)
 
 
 def test_a_key_with_another_blank_than_u_0020_is_found(sent: tuple[str, SendReceipt]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 from tests.cli.servers.test_start import failing, started
 from tests.metrics.prometheus_text import parsed
 
@@ -209,16 +209,11 @@ def test_the_answer_no_changes_nothing_and_sets_the_exit_code(namesrv: str) -> N
 
 def test_what_would_change_nothing_is_an_error(namesrv: str) -> None:
     change = ("namesrv", "set", "-y", "-n", namesrv)
-    with pytest.raises(UsageError, match="no setting 'order_message'; did you mean"):
-        roquet(*change, "order_message=true")
-    with pytest.raises(UsageError, match="reads port at its start"):
-        roquet(*change, "port=1")
-    with pytest.raises(UsageError, match="reads kvConfigPath at its start"):
-        roquet(*change, "kvConfigPath=/tmp/x")
-    with pytest.raises(UsageError, match="are one setting"):
-        roquet(*change, "logLevels=INFO", "log_levels=DEBUG")
-    with pytest.raises(UsageError, match="is none of DEBUG"):
-        roquet(*change, "log_levels=LOUD")
+    must_fail(UsageError, "no setting 'order_message'; did you mean", *change, "order_message=true")
+    must_fail(UsageError, "reads port at its start", *change, "port=1")
+    must_fail(UsageError, "reads kvConfigPath at its start", *change, "kvConfigPath=/tmp/x")
+    must_fail(UsageError, "are one setting", *change, "logLevels=INFO", "log_levels=DEBUG")
+    must_fail(UsageError, "is none of DEBUG", *change, "log_levels=LOUD")
 
 
 def test_a_name_server_that_does_not_answer_is_named_and_nothing_is_changed(namesrv: str) -> None:

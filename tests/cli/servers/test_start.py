@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.running import roquet
+from tests.cli.running import must_fail
 
 from roquet import __version__
 from roquet.cli.servers import start
@@ -174,8 +174,7 @@ def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, wor
 
 
 def test_a_number_that_is_no_port_of_a_broker_is_named() -> None:
-    with pytest.raises(ConfigError, match="70000 is no port: choose one"):
-        roquet("broker", "--memory", "--port", "70000")
+    must_fail(ConfigError, "70000 is no port: choose one", "broker", "--memory", "--port", "70000")
 
 
 def test_memory_and_a_directory_exclude_each_other() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from tests.admin.elected_group import operate
 from tests.cli.process.test_child_processes import FakeChild
-from tests.cli.running import invoke, roquet
+from tests.cli.running import invoke, must_fail, roquet
 from tests.conversation.failover_group import CONTROLLER, Group, group
 from tests.metrics.prometheus_text import parsed
 
@@ -341,11 +341,9 @@ def _command(pid: int) -> str:
 def test_wrong_use_is_an_error() -> None:
     with pytest.raises(UsageError, match="ports up to 65541 are needed"):
         roquet("serve", "--brokers", "3", "--port", "65520")
-    with pytest.raises(UsageError, match="a host alone"):
-        roquet("serve", "--advertise", "here:1")
+    must_fail(UsageError, "a host alone", "serve", "--advertise", "here:1")
     for option in ("--port", "--namesrv-port"):
-        with pytest.raises(UsageError, match="fixed ones"):
-            roquet("serve", option, "0")
+        must_fail(UsageError, "fixed ones", "serve", option, "0")
     assert invoke("serve", "--brokers", "0").exit_code == 2
 
 

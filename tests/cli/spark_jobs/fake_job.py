@@ -31,10 +31,10 @@ class FakeJob:
         for name in ("NAMESRV_ADDR", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
             monkeypatch.delenv(name, raising=False)
 
-    def __call__(self, params: Any, spark: Any = None, tell: Any = None, *_: object) -> Any:
-        self.params, self.spark = params, spark
+    def __call__(self, params: Any, *callbacks: Any) -> Any:
+        self.params, self.spark = params, callbacks[0]
         if self.progress is not None:
-            tell(self.progress)
+            callbacks[1](self.progress)
         return self.done
 
 

@@ -31,13 +31,14 @@ SLOW = group_lag("billing", LagState.FALLING_BEHIND, cut_off_s=7200.0)
 class FakeLagJob(FakeJob):
     """Tells a progress, and is not stopped."""
 
-    def __call__(self, params: Any, tell: Any = None, ended: Any = None, *_: object) -> LagReport:
+    page = "/lag/lag.html"
+
+    def __call__(self, params: Any, *callbacks: Any) -> LagReport:
+        tell, ended = callbacks
         tell(LagProgress(samples=1, wanted=61, lag=1234, silent=["broker-b"]))
         assert not ended()
         self.params = params
         return LagReport(samples=61, at_ms=NOON, standings=self.done, page=self.page)
-
-    page = "/lag/lag.html"
 
 
 @pytest.fixture

@@ -12,7 +12,12 @@ from typer.testing import CliRunner
 
 from roquet.cli.main import app
 from roquet.cli.terminal import arguments
-from roquet.cli.terminal.arguments import BrokerArgument, GroupArgument, TopicArgument
+from roquet.cli.terminal.arguments import (
+    BrokerArgument,
+    GroupArgument,
+    TopicArgument,
+    parse_changes,
+)
 from roquet.model.errors import UsageError
 from roquet.testing.cluster import BlockingCluster
 
@@ -119,3 +124,20 @@ def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(arguments, "WAIT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert arguments.complete_groups(context(f"127.0.0.1:{silent.getsockname()[1]}"), "") == []
+
+
+def test_changes_are_keys_with_values_that_may_have_an_equals_sign_or_be_empty() -> None:
+    assert parse_changes(["a=1", "quotas=x=y", "b="], {}) == {"a": "1", "quotas": "x=y", "b": ""}
+
+
+@pytest.mark.parametrize("text", ["nonsense", "=1", ""])
+def test_another_form_is_wrong_use(text: str) -> None:
+    with pytest.raises(UsageError, match="KEY=VALUE is wanted"):
+        parse_changes([text], {})
+
+
+def test_one_setting_is_given_once_also_under_two_names() -> None:
+    with pytest.raises(UsageError, match="foo=1 and foo=2 are one setting"):
+        parse_changes(["foo=1", "foo=2"], {})
+    with pytest.raises(UsageError, match="theirs=1 and ours=2 are one setting"):
+        parse_changes(["theirs=1", "ours=2"], {"theirs": "ours"})

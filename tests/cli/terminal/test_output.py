@@ -31,11 +31,6 @@ def test_no_time_is_a_dash() -> None:
     assert len(output.time_text(1_700_000_000_000)) == len("2026-01-31 12:00:00")
 
 
-def test_a_count_of_one_is_in_the_singular() -> None:
-    assert output.quantity(1, "queue") == "1 queue"
-    assert output.quantity(1_000, "queue") == "1,000 queues"
-
-
 def test_an_interrupt_ends_the_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: answered.wait(30))

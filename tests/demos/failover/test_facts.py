@@ -7,6 +7,7 @@ from demos.failover import facts
 from demos.failover.facts import FailoverFacts
 from demos.failover.flight_table import TableCounts
 from demos.failover.timeline import MasterFault
+from roquet.cli.demo.facts import failed
 
 FAULTS = (
     MasterFault(name="killed", at_ms=0, mended_ms=9, before="a", after="b", pause_ms=250),
@@ -32,7 +33,7 @@ def with_table(**fields: int) -> FailoverFacts:
 
 
 def test_a_failover_without_a_loss_says_how_long_senders_waited() -> None:
-    assert facts.failed(facts.checks(GOOD)) == []
+    assert failed(facts.checks(GOOD)) == []
     assert facts.verdict(GOOD) == (
         "4,000 sent = 4,000 stored = 4,000 rows: nothing lost, every aircraft in order; "
         "senders waited: killed 0.2 s, frozen 3.4 s"
@@ -60,6 +61,6 @@ def test_flights_that_were_sent_again_are_no_failure() -> None:
     ],
 )
 def test_whatever_does_not_add_up_is_named(counted: FailoverFacts, words: str) -> None:
-    assert words in facts.failed(facts.checks(counted))
+    assert words in failed(facts.checks(counted))
     assert facts.verdict(counted).startswith("FAILED: ")
     assert words in facts.verdict(counted)

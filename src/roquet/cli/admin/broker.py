@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
 from roquet.cli.command_options import option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.servers import start
 from roquet.cli.terminal import output
-from roquet.cli.terminal.arguments import WAIT, BrokerArgument
+from roquet.cli.terminal.arguments import (
+    WAIT,
+    BrokerArgument,
+    ChangesArgument,
+    change_line,
+    parse_changes,
+)
 from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
 
@@ -27,10 +32,11 @@ async def settings(
 ) -> Result:
     """Show a broker's settings."""
     from roquet.admin import brokers
+    from roquet.broker.settings.apache_settings import unused_settings
 
     values = await brokers.settings(admin, broker)
     if not unused and _is_ours(values):
-        values = _effective(values)
+        values = {key: text for key, text in values.items() if key not in unused_settings()}
     return Result(json=[values], text=(f"{name} = {value}" for name, value in values.items()))
 
 
@@ -103,12 +109,6 @@ def _is_ours(values: Mapping[str, str]) -> bool:
     from roquet.broker.settings.definitions import SETTINGS
 
     return any(name in values for name, setting in SETTINGS.items() if not setting.apache_keys)
-
-
-def _effective(values: Mapping[str, str]) -> dict[str, str]:
-    from roquet.broker.settings.apache_settings import unused_settings
-
-    return {key: value for key, value in values.items() if key not in unused_settings()}
 
 
 def _own_format(name: str, text: str) -> str:

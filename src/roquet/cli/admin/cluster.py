@@ -21,8 +21,6 @@ from roquet.model.settings import suggest
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
-
 
 app: Final = CommandGroup("cluster", "Brokers, their status and their roles.")
 
@@ -173,7 +171,7 @@ def _picture(look: list[ReplicaStatus] | str, now_ms: int) -> "RenderableType":
     return Group(replica_table(look, now_ms), *lines)
 
 
-def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
+def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "output.Table":
     """A line for each broker; the epoch has a column where a controller gives one."""
     has_epochs = any(each.epoch is not None for each in shown)
     epoch = ("epoch",) if has_epochs else ()

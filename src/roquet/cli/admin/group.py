@@ -1,7 +1,7 @@
 """roquet group: members, queues and lag of consumer groups; created, reset and deleted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from roquet.admin import groups, offset_reset
 from roquet.admin.client import AdminClient, fault_lines
@@ -13,10 +13,6 @@ from roquet.cli.terminal import arguments, output
 from roquet.cli.terminal.arguments import GroupArgument
 from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 app: Final = CommandGroup("group", "Consumer groups.")
 
@@ -146,7 +142,7 @@ def reset_fields(reset: QueueReset) -> dict[str, Any]:
     }
 
 
-def reset_table(planned: list[QueueReset]) -> "Table":
+def reset_table(planned: list[QueueReset]) -> "output.Table":
     """A table of planned resets, one queue a row."""
     columns = ("broker", "queue", "now", "then", "again", "skipped")
     rows = (
@@ -198,7 +194,7 @@ def _dead_letters(total: int | None, not_resent: int | None) -> str:
     return f"{output.known_quantity(total, 'dead letter')} ({left}: `roquet dlq`)"
 
 
-def _members(group: GroupInfo, colours: Mapping[str, str]) -> "Table":
+def _members(group: GroupInfo, colours: Mapping[str, str]) -> "output.Table":
     columns = ("member", "address", "language", "version", "listens to", "strategy")
     rows = (
         (
@@ -216,7 +212,7 @@ def _members(group: GroupInfo, colours: Mapping[str, str]) -> "Table":
     return table(columns, rows)
 
 
-def _queues(group: GroupInfo, colours: Mapping[str, str]) -> "Table":
+def _queues(group: GroupInfo, colours: Mapping[str, str]) -> "output.Table":
     columns = ("topic", "broker", "queue", "owner", "committed", "end", "lag")
     return table(columns, (_queue_row(one, colours) for one in group.queues), numbers=4)
 
@@ -228,7 +224,7 @@ def _queue_row(queue: GroupQueueInfo, colours: Mapping[str, str]) -> Sequence[ob
     return *place, owner, queue.committed, queue.end, queue.lag
 
 
-def summary_table(groups: list[GroupSummary]) -> "Table":
+def summary_table(groups: list[GroupSummary]) -> "output.Table":
     """A table of groups, one a row."""
     columns = ("group", "members", "lag", "dead letters", "")
     return table(columns, map(_summary_row, groups), numbers=1)

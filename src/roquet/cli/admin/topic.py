@@ -17,16 +17,13 @@ from roquet.admin.topics import (
 )
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
-from roquet.cli.terminal import arguments, output
-from roquet.cli.terminal.arguments import TopicArgument
+from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import BROKERS, TopicArgument
 from roquet.cli.terminal.output import table
 from roquet.model.errors import UsageError
 
 app: Final = CommandGroup("topic", "Topics and their queues.")
 
-BROKERS: Final = option(
-    "Only on this one; may be repeated.", "--broker", autocompletion=arguments.complete_brokers
-)
 PERMISSION: Final = option("RW, R, W, or - for neither.", "--perm")
 ATTRIBUTES: Final = option("+message.type=FIFO or -message.type; may be repeated.", "--attribute")
 

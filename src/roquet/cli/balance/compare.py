@@ -47,30 +47,16 @@ def _config(
     return {member: before.get(member, ()) for member in members}
 
 
-def _machine_room(
-    situation: Situation, members: Sequence[str], _before: GroupAssignment
-) -> GroupAssignment:
-    return allocate(situation.queues, members, machine_room(situation.rooms))
-
-
 def _nearby(inner: str) -> StrategyFunction:
-    def answer(
-        situation: Situation, members: Sequence[str], _before: GroupAssignment
-    ) -> GroupAssignment:
-        strategy = nearby(STRATEGIES[inner], _room_of_broker, situation.room_of_member)
-        return allocate(situation.queues, members, strategy)
-
-    return answer
+    return lambda situation, members, _before: allocate(
+        situation.queues,
+        members,
+        nearby(STRATEGIES[inner], _room_of_broker, situation.room_of_member),
+    )
 
 
 def _room_of_broker(name: str) -> str:
     return name.partition("@")[0]
-
-
-def _sticky(
-    situation: Situation, members: Sequence[str], before: GroupAssignment
-) -> GroupAssignment:
-    return sticky(situation.queues, members, rebalance_cost.owner_map(before))
 
 
 def _lag_weighted(
@@ -87,12 +73,16 @@ STRATEGY_FUNCTIONS: Final[Mapping[str, StrategyFunction]] = MappingProxyType(
         "AVG": _rule("AVG"),
         "AVG_BY_CIRCLE": _rule("AVG_BY_CIRCLE"),
         "CONFIG": _config,
-        "MACHINE_ROOM": _machine_room,
+        "MACHINE_ROOM": lambda situation, members, _before: allocate(
+            situation.queues, members, machine_room(situation.rooms)
+        ),
         **{f"{NEARBY}{inner}": _nearby(inner) for inner in STRATEGIES},
         "CONSISTENT_HASH": _rule("CONSISTENT_HASH"),
         "RENDEZVOUS": _rule("RENDEZVOUS"),
         "BOUNDED_LOAD": _rule("BOUNDED_LOAD"),
-        "STICKY": _sticky,
+        "STICKY": lambda situation, members, before: sticky(
+            situation.queues, members, rebalance_cost.owner_map(before)
+        ),
         "LAG_WEIGHTED": _lag_weighted,
     }
 )

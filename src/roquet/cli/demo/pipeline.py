@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-
 COLUMNS: Final = (
     "broker", "queue_id", "queue_offset", "message_id", "row",
     "tailnum", "carrier", "hour", "origin", "dest", "dep_delay", "stored_at",

@@ -84,8 +84,12 @@ def _found(
     messages: Sequence[StoredMessage], nothing: str, *, is_whole: bool = False, note: str = ""
 ) -> Result:
     """Messages, whole or a line each; without any, a failure that says `nothing`."""
+    hosts = ("offset_message_id", "born_host", "store_host")
     return Result(
-        json=({**output.message_fields(one), **_host_fields(one)} for one in messages),
+        json=(
+            {**output.message_fields(one), **{name: getattr(one, name) for name in hosts}}
+            for one in messages
+        ),
         text=(line for one in messages for line in (_whole(one) if is_whole else [_line(one)])),
         notes=[note] if note else (),
         faults=() if messages else [nothing],
@@ -130,11 +134,3 @@ def _whole(message: StoredMessage) -> Iterator[str]:
     output.echo_lines(message.body.decode("utf-8", "replace"), indent="  ")  # which keeps tabs
     if message.body_note:
         yield f"({message.body_note})"
-
-
-def _host_fields(message: StoredMessage) -> dict[str, str]:
-    return {
-        "offset_message_id": message.offset_message_id,
-        "born_host": message.born_host,
-        "store_host": message.store_host,
-    }

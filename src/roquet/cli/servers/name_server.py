@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from roquet.cli.admin.setting_changes import ChangesArgument, change_line, parse_changes
 from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.process import runtime
@@ -28,6 +27,7 @@ from roquet.cli.servers.server_options import (
     settings_file,
 )
 from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import ChangesArgument, change_line, parse_changes
 from roquet.controller.config import ControllerConfig
 from roquet.controller.settings import SETTINGS, UNUSED
 from roquet.controller.settings import read_settings as read_controller_settings
@@ -48,7 +48,6 @@ from roquet.net.tls_properties import take_tls
 if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
     from roquet.namesrv.app import NameServer
-
 
 CONTROLLER_PORT: Final = "controllerListenPort"
 

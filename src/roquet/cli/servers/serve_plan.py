@@ -41,7 +41,6 @@ IN_SYNC: Final = 2
 """Logs that hold a message before its sender is answered, where there are replicas: a message that
 was acknowledged survives the loss of one directory."""
 
-
 CONTROLLERS_MAX: Final = 3
 """Controllers of one machine: any one of them may be killed, and another leads."""
 

@@ -41,7 +41,6 @@ NAME_SERVER: Final = "namesrv"
 
 ETCD_MODULE: Final = "roquet.cli.process.guarded_etcd"
 
-
 _NO_OTHER_CALLS: Final = (
     "the name server and controllers of `roquet serve` call brokers with tls_ca and the certificate"
     " of the brokers' servers alone: with tls_client_cert, tls_check_host, tls_verify, or with"

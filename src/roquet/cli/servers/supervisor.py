@@ -58,11 +58,8 @@ from roquet.observe.exporter import ExporterAddress
 from roquet.rules.election.handover import stand_ins
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from roquet.admin.client import AdminClient
     from roquet.admin.controllers import GroupStatus, ReplicaMember
-
 
 FORMATION_TIMEOUT_S: Final = 30
 """Longest wait: a replica whose log is damaged must not keep others from being shown."""
@@ -268,7 +265,7 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
 
 def _brokers_table(
     plan: ServerProcesses, addresses: Sequence[str], elected: "Mapping[str, ReplicaMember]"
-) -> "Table":
+) -> "output.Table":
     by_port = {address.rpartition(":")[2]: address for address in addresses}
     rows = []
     for broker in plan.brokers:

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import TimeElapsedColumn
-from rich.table import Table
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
 from roquet.cli.spark_jobs.job_options import TOPIC, SparkOptions, TableOptions, check_installed
 from roquet.cli.terminal import output
-from roquet.cli.terminal.printable_console import counted_bar
+from roquet.cli.terminal.progress import counted_bar
 from roquet.spark import java
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _report_parts(report: "AuditReport", page: str | None) -> Iterator[Any]:
         yield Path(page).absolute().as_uri()
 
 
-def _findings(report: "AuditReport") -> Table:
+def _findings(report: "AuditReport") -> "output.Table":
     from roquet.lake.audit.hourly_counts import hour_text
 
     columns = ("", "broker", "hour", "queue", "offsets", "messages", "times")

@@ -13,6 +13,5 @@ from roquet.cli.spark_jobs.replay import replay
 
 app: Final = CommandGroup("spark", "Jobs on Spark: topics to tables.")
 
-
 for _command in (archive, lag, audit, materialize, replay, repair, maintain):
     app.command()(_command)

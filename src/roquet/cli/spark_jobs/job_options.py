@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from roquet.cli.command_options import As, CommandOptions, argument, option
-from roquet.cli.terminal.printable_console import progress_bar
+from roquet.cli.terminal.progress import progress_bar
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK

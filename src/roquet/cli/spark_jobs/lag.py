@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.progress import TimeRemainingColumn
-from rich.table import Table
 
 from roquet.cli.command_options import As, argument, option
 from roquet.cli.operator_command import Result
@@ -19,7 +18,8 @@ from roquet.cli.spark_jobs.job_options import (
     stop_event,
 )
 from roquet.cli.terminal import output
-from roquet.cli.terminal.printable_console import PrintableColumn, counted_bar
+from roquet.cli.terminal.printable_console import PrintableColumn
+from roquet.cli.terminal.progress import counted_bar
 from roquet.model.errors import UsageError
 from roquet.model.settings import parse_millis
 from roquet.net.clock import SYSTEM_CLOCK
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from roquet.lake.lag.lag_job import LagProgress
     from roquet.lake.lag.lag_summary import LagReport
     from roquet.lake.lag.table_lag import TableLag
-
 
 BAD: Final = "bold red"
 
@@ -104,7 +103,7 @@ def _report_parts(done: "LagReport") -> Iterator[Any]:
     yield f"{output.quantity(done.samples, 'sample')}; {page}"
 
 
-def _table(done: "LagReport") -> Table:
+def _table(done: "LagReport") -> "output.Table":
     from roquet.lake.lag.lag_page import is_late, time_text
 
     columns = ("group", "topic", "is", "caught up", "cut off", "lag", "come/s", "handled/s")

@@ -8,8 +8,8 @@ shown.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,7 +18,6 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 
 if TYPE_CHECKING:
     from roquet.admin.client import AdminClient
-
 
 DEV_NAMESRV: Final = "127.0.0.1:9876"
 """The name server of `roquet dev`."""
@@ -101,6 +100,9 @@ def _names(
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
+BROKERS: Final = option(
+    "Only on this one; may be repeated.", "--broker", autocompletion=complete_brokers
+)
 TopicArgument = Annotated[
     str, typer.Argument(help="The topic's name.", autocompletion=complete_topics)
 ]
@@ -114,3 +116,30 @@ BrokerArgument = Annotated[
         autocompletion=complete_brokers,
     ),
 ]
+
+ChangesArgument = Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to change.")]
+
+
+def parse_changes(texts: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Values by key, as they are given. `names` are our names of settings by other keys of theirs.
+
+    Raises UsageError for a text of another form, and when one setting is given twice, also under
+    two names.
+    """
+    changes: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{text!r}: KEY=VALUE is wanted")
+        name = names.get(key, key)
+        if name in seen:
+            raise UsageError(f"{seen[name]} and {text} are one setting: give it once")
+        seen[name] = text
+        changes[key] = value
+    return changes
+
+
+def change_line(server: str, row: Mapping[str, Any]) -> str:
+    """A line that says which value a server has now, and which it gets."""
+    return f"{server}: {row['key']} is {row['now'] or 'not set'}, then {row['then']}"

@@ -23,7 +23,7 @@ from roquet.model.printable_text import quantity as quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Table
     from rich.text import Text
 
     from roquet.client.reading.message import InboundMessage

@@ -14,6 +14,7 @@ from roquet.admin.client import AdminClient
 from roquet.cli.command_options import CommandOptions, argument, option
 from roquet.cli.operator_command import CommandGroup, Result, show_text
 from roquet.cli.terminal import arguments, output
+from roquet.cli.terminal.arguments import BROKERS
 from roquet.cli.terminal.output import table
 from roquet.model.access import AccessDecision, Action, PolicyType, UserStatus, UserType
 from roquet.model.errors import CallError, RoquetError, UsageError
@@ -21,9 +22,6 @@ from roquet.wire.call import Call, Reply
 from roquet.wire.calls.access import AclInfo, PolicyEntryInfo, UserInfo
 
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
-BROKERS: Final = option(
-    "Only on this one; may be repeated.", "--broker", autocompletion=arguments.complete_brokers
-)
 ONE_BROKER: Final = option("Ask this one.", autocompletion=arguments.complete_brokers)
 
 
@@ -87,7 +85,7 @@ users: Final = CommandGroup("user", "Users of a cluster.")
 
 
 class UserOptions(CommandOptions):
-    """What a user is created with, or changed to."""
+    """Settings of a user that is created or changed."""
 
     password_file: Path | None = option(
         "File whose first line is the password; - is standard input."

@@ -9,10 +9,11 @@ from roquet.access.translation import AccessDocument, decode_document, document_
 from roquet.admin import access
 from roquet.admin.client import AdminClient
 from roquet.cli.admin.acl import changes
-from roquet.cli.admin.acl.changes import BROKERS, ONE_BROKER, UserArgument, one_broker
+from roquet.cli.admin.acl.changes import ONE_BROKER, UserArgument, one_broker
 from roquet.cli.command_options import argument, option
 from roquet.cli.operator_command import Approval, CommandGroup, Result
 from roquet.cli.terminal import output
+from roquet.cli.terminal.arguments import BROKERS
 from roquet.model.access import AccessTables, Action, Match, Resource, UserStatus
 from roquet.model.errors import FieldError, RoquetError, UsageError
 from roquet.rules.access import plain_acl
