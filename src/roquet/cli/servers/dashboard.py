@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.cli.command_options import As, option
 from roquet.cli.operator_command import check_extra
@@ -13,10 +13,12 @@ from roquet.cli.servers.server_options import TLS_CERT, TLS_KEY, VerboseOptions,
 from roquet.cli.terminal import output
 from roquet.cli.terminal.arguments import NamesrvOption, namesrv_addresses
 from roquet.dashboard.config import DashboardConfig
-from roquet.dashboard.dashboard import JobRow, JobSource
 from roquet.model.errors import ConfigError
 from roquet.net.address import check_port
 from roquet.net.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from roquet.dashboard.dashboard import JobRow, JobSource
 
 PORT: Final = 8082
 """The dashboard's port if nothing says another one; Apache RocketMQ's dashboard has it, too."""
@@ -104,16 +106,17 @@ async def serve_until_stopped(settings: DashboardConfig) -> None:
         await stop.wait()
 
 
-def table_source() -> JobSource | None:
+def table_source() -> "JobSource | None":
     """The function that reads the notes of a table; None when packages for it are missing."""
     return job_rows if all(find_spec(name) for name in TABLE_PACKAGES) else None
 
 
-def job_rows(table: str) -> Sequence[JobRow]:
+def job_rows(table: str) -> "Sequence[JobRow]":
     """The notes beside a table's data, one for each topic. Raises ConfigError when none is there.
 
     An object store is asked with the credentials of the environment.
     """
+    from roquet.dashboard.dashboard import JobRow
     from roquet.lake.lag.table_lag import table_lag
     from roquet.lake.status import read_statuses
 
