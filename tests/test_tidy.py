@@ -72,8 +72,8 @@ LINES_MAX = {
     "access": 1_205,
     "admin": 4_253,
     "arrow": 1_245,
-    "broker": 23_751,
-    "cli": 9_115,
+    "broker": 23_753,
+    "cli": 9_033,
     "client": 11_409,
     "controller": 2_843,
     "dashboard": 5_770,
@@ -90,8 +90,8 @@ LINES_MAX = {
     "store": 10_797,
     "testing": 1_446,
     "wire": 9_634,
-    "all of src": 123_106,
-    "tests": 154_628,
+    "all of src": 123_026,
+    "tests": 154_607,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

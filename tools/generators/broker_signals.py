@@ -4,8 +4,8 @@ python tools/generators/broker_signals.py            prints the table
 python tools/generators/broker_signals.py --write    puts it into ARCHITECTURE.md
 """
 
+import argparse
 import ast
-import sys
 from collections.abc import Iterator
 
 import architecture_map
@@ -71,8 +71,12 @@ def drawn() -> str:
 
 def main() -> None:
     """Print the table, or write it into its place."""
-    document = architecture_map.DOCUMENT
-    if sys.argv[1:] == ["--write"]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="into its place, not printed")
+    if parser.parse_args().write:
+        document = architecture_map.DOCUMENT
         text = document.read_text("utf-8")
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
         document.write_text(f"{before}{drawn()}{after}", "utf-8")

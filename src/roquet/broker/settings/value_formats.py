@@ -25,7 +25,7 @@ from roquet.rules.quota import parse_quotas, write_quotas
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
 from roquet.wire.codes import RequestCode
-from roquet.wire.records.compression import BODY_SIZE_MAX
+from roquet.wire.frame import LOG_BODY_SIZE_MAX
 from roquet.wire.signing import Credentials
 
 PORT: Final = 10_911
@@ -331,7 +331,9 @@ INTERFACE: Final = ValueFormat(lambda value, _where: value)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 LOG_LEVELS: Final = ValueFormat(check_log_levels)
 BATCH_SIZE: Final = ValueFormat(
-    _at_most(BODY_SIZE_MAX, f"{{0!r}} is over {BODY_SIZE_MAX}, which no replica reads", _bytes)
+    _at_most(
+        LOG_BODY_SIZE_MAX, f"{{0!r}} is over {LOG_BODY_SIZE_MAX}, which no replica reads", _bytes
+    )
 )
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
 KEY_PASSWORD: Final = ValueFormat(
