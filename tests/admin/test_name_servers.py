@@ -4,11 +4,12 @@ from roquet.admin import name_servers
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
 from roquet.model.errors import CallRefused, RoquetError
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import cluster
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_settings_are_changed_at_every_name_server() -> None:
     clock = this_loop().clock
     async with (
@@ -24,7 +25,6 @@ async def test_settings_are_changed_at_every_name_server() -> None:
             await name_servers.configure(admin, {"kvConfigPath": "/tmp/x"})
 
 
-@in_virtual_time
 async def test_a_name_server_that_does_not_answer_is_named() -> None:
     clock = this_loop().clock
     async with cluster(clock=clock) as running:

@@ -93,40 +93,34 @@ async def strangers(running: Group) -> AsyncIterator[Strangers]:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_strangers_at_the_port_for_replicas_stop_no_send(count: int, depth: Depth) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with group(count) as running, strangers(running) as attack:
-            master = await running.settled(count)
-            victim = master % count + 1
-            for turn, sent in enumerate(claims(victim)):
-                await attack.come(running.host(master), sent)
-                for number in range(ROUNDS[depth] // 4):
-                    reply = await running.send(f"{turn}.{number}")
-                    assert reply.code == 0, (sent, reply.remark)
-                    await asyncio.sleep(1)
-                assert len(running.members()) == count, sent
-            running.check()
-
-    scene()
+@in_virtual_time
+async def test_strangers_at_the_port_for_replicas_stop_no_send(count: int, depth: Depth) -> None:
+    async with group(count) as running, strangers(running) as attack:
+        master = await running.settled(count)
+        victim = master % count + 1
+        for turn, sent in enumerate(claims(victim)):
+            await attack.come(running.host(master), sent)
+            for number in range(ROUNDS[depth] // 4):
+                reply = await running.send(f"{turn}.{number}")
+                assert reply.code == 0, (sent, reply.remark)
+                await asyncio.sleep(1)
+            assert len(running.members()) == count, sent
+        running.check()
 
 
-def test_eighty_silent_strangers_keep_no_replica_out(depth: Depth) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with group(2) as running, strangers(running) as attack:
-            master = await running.settled(2)
-            replica = master % 2 + 1
-            for _ in range(ROUNDS[depth] // 8):
-                await running.kill(replica)
-                await running.settled(1)
-                for _ in range(80):
-                    await attack.come(running.host(master), b"", stays=True)
-                await running.start_broker(replica)
-                await running.settled(2, seconds=8)
-                assert (await running.send(f"{running.loop.clock.now_ms()}")).code == 0
-
-    scene()
+@in_virtual_time
+async def test_eighty_silent_strangers_keep_no_replica_out(depth: Depth) -> None:
+    async with group(2) as running, strangers(running) as attack:
+        master = await running.settled(2)
+        replica = master % 2 + 1
+        for _ in range(ROUNDS[depth] // 8):
+            await running.kill(replica)
+            await running.settled(1)
+            for _ in range(80):
+                await attack.come(running.host(master), b"", stays=True)
+            await running.start_broker(replica)
+            await running.settled(2, seconds=8)
+            assert (await running.send(f"{running.loop.clock.now_ms()}")).code == 0
 
 
 def lies(running: Group, broker_id: int, host: str) -> Iterator[Call[Any]]:
@@ -167,27 +161,24 @@ async def lie(running: Group, broker_id: int, host: str) -> None:
             await asyncio.sleep(0.5)
 
 
-def test_strangers_at_an_open_controller_stop_no_send_nor_a_failover(depth: Depth) -> None:
-    @in_virtual_time
-    async def scene() -> None:
-        async with group(3) as running:
-            master = await running.settled(3)
-            liars = ((1, running.host(1)), (2, running.host(2)), (77, STRANGER))
-            attack = [asyncio.create_task(lie(running, *liar)) for liar in liars]
-            for number in range(ROUNDS[depth]):
-                assert (await running.send(f"{number}")).code == 0
-                await asyncio.sleep(1)
-            assert running.master() == master
-            await running.kill(master)
-            await running.until(lambda: running.master() not in {None, master})
-            await running.send_on(["after"])
-            await running.start_broker(4)
-            await running.settled(3)
-            for each in attack:
-                each.cancel()
-            await asyncio.gather(*attack, return_exceptions=True)
-            await running.start_broker(master)
-            await running.settled(4)
-            running.check()
-
-    scene()
+@in_virtual_time
+async def test_strangers_at_an_open_controller_stop_no_send_nor_a_failover(depth: Depth) -> None:
+    async with group(3) as running:
+        master = await running.settled(3)
+        liars = ((1, running.host(1)), (2, running.host(2)), (77, STRANGER))
+        attack = [asyncio.create_task(lie(running, *liar)) for liar in liars]
+        for number in range(ROUNDS[depth]):
+            assert (await running.send(f"{number}")).code == 0
+            await asyncio.sleep(1)
+        assert running.master() == master
+        await running.kill(master)
+        await running.until(lambda: running.master() not in {None, master})
+        await running.send_on(["after"])
+        await running.start_broker(4)
+        await running.settled(3)
+        for each in attack:
+            each.cancel()
+        await asyncio.gather(*attack, return_exceptions=True)
+        await running.start_broker(master)
+        await running.settled(4)
+        running.check()

@@ -1,13 +1,14 @@
 import logging
 
+import pytest
 from msgspec.structs import replace
 from tests.controller.conftest import controller
 
 from roquet.observe.log_levels import apply_log_levels
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
-@in_virtual_time
 async def test_changed_settings_count_from_the_next_election_on() -> None:
     async with controller() as server:
         parts = server.controller
@@ -22,7 +23,6 @@ async def test_changed_settings_count_from_the_next_election_on() -> None:
         )  # fmt: skip
 
 
-@in_virtual_time
 async def test_log_levels_change_while_it_runs() -> None:
     net = logging.getLogger("roquet.net")
     try:

@@ -8,8 +8,10 @@ from tests.controller.conftest import broker, controller, sleep_ms
 from tests.rules.election.conftest import group_of, led
 
 from roquet.controller.role_notices import PAUSE_MS, TRIES, RoleNotices, role_notice
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.fields import to_ext
+
+pytestmark = pytest.mark.virtual_time
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "replication" / "controller-frames.jsonl"
 
@@ -25,7 +27,6 @@ def test_a_notice_is_apaches() -> None:
     assert notice.body.decode() == frame["body"].replace('Epoch":2', 'Epoch":5')
 
 
-@in_virtual_time
 async def test_a_broker_that_cannot_be_reached_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -40,7 +41,6 @@ async def test_a_broker_that_cannot_be_reached_is_tried_again(
         await notices.close()
 
 
-@in_virtual_time
 async def test_a_stop_does_not_wait_for_brokers_that_are_away() -> None:
     notices = RoleNotices(this_loop().clock)
     notices.send(led(group_of(1), 1), ["127.0.0.1:1"])

@@ -27,7 +27,7 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import SMALL_BROKER
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import Send
@@ -100,16 +100,12 @@ async def acknowledged(row: PromiseRow, logs: int) -> list[Image]:
 
 
 @pytest.mark.parametrize(("row", "logs"), cases(Mode.ASYNC_MASTER, Mode.SYNC_MASTER))
-def test_with_fixed_roles_a_message_survives_what_the_table_says(
+async def test_with_fixed_roles_a_message_survives_what_the_table_says(
     row: PromiseRow, logs: int
 ) -> None:
     images: list[Image] = []
 
-    @in_virtual_time
-    async def run() -> None:
-        images.extend(await acknowledged(row, logs))
-
-    run()
+    images.extend(await acknowledged(row, logs))
     found = {loss for loss, has_survived in survivors(images).items() if has_survived()}
     assert found == row.kept
 
@@ -199,16 +195,12 @@ async def test_with_a_controller_the_next_master_has_what_the_table_says(
 
 
 @pytest.mark.parametrize(("row", "logs"), cases(Mode.CONTROLLER))
-def test_with_a_controller_a_log_has_it_after_a_loss_of_all_power_as_the_table_says(
+async def test_with_a_controller_a_log_has_it_after_a_loss_of_all_power_as_the_table_says(
     row: PromiseRow, logs: int
 ) -> None:
     images: list[Image] = []
 
-    @in_virtual_time
-    async def run() -> None:
-        images.extend((await led(row, logs))[1])
-
-    run()
+    images.extend((await led(row, logs))[1])
     assert any(map(survives_power_loss, images)) is (Loss.POWER in row.kept)
 
 

@@ -32,7 +32,7 @@ from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.testing.cluster import SMALL_BROKER
 from roquet.wire.calls.admin.topic import CreateTopic
 from roquet.wire.calls.send import Send
@@ -116,7 +116,6 @@ async def answered(cell: Cell, here: PowerLossFiles, there: PowerLossFiles) -> i
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
-@in_virtual_time
 async def test_an_answer_promises_what_the_table_says(cell: Cell) -> None:
     images: list[PowerLossFiles] = []
 

@@ -4,7 +4,8 @@ from tests.dashboard.conftest import open_site
 
 from roquet.dashboard import rendering as filters
 from roquet.dashboard.rendering import NAVIGATION, templates
-from roquet.testing.clock import in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
 def test_templates_escape_text_and_refuse_missing_facts() -> None:
@@ -28,7 +29,6 @@ def test_templates_have_no_script_style_or_handler_of_their_own() -> None:
         assert text.count("<script") == text.count("<script src=")
 
 
-@in_virtual_time
 async def test_a_page_is_json_for_a_program() -> None:
     async with open_site() as it:
         assert (await it.browser.facts("/topics"))["topics"]["rows"] == []
@@ -36,7 +36,6 @@ async def test_a_page_is_json_for_a_program() -> None:
         assert both.headers["content-type"].startswith("text/html")
 
 
-@in_virtual_time
 async def test_the_menu_marks_the_page() -> None:
     async with open_site() as it:
         html = await it.browser.text("/topics")

@@ -144,21 +144,18 @@ async def test_a_clock_that_is_set_right_by_little_is_believed_at_once() -> None
         assert steady.now_ms() == wall.now_ms()
 
 
-def test_a_failed_disk_is_not_logged_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_a_failed_disk_is_not_logged_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[int] = []
 
     def step(now_ms: int) -> None:
         calls.append(now_ms)
         raise StoreFailed("the store has told of it")
 
-    @in_virtual_time
-    async def scene() -> None:
-        task = asyncio.create_task(every(100, step, this_loop().clock))
-        await this_loop().clock.sleep(350)
-        assert not task.done()
-        task.cancel()
-
-    scene()
+    task = asyncio.create_task(every(100, step, this_loop().clock))
+    await this_loop().clock.sleep(350)
+    assert not task.done()
+    task.cancel()
     assert len(calls) == 3
     assert not caplog.records
 

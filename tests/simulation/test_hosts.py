@@ -2,11 +2,14 @@
 
 import asyncio
 
-from roquet.testing.clock import in_virtual_time, this_loop
+import pytest
+
+from roquet.testing.clock import this_loop
 from simulation.hosts import Hosts
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_a_kill_ends_a_hosts_tasks_and_what_they_began() -> None:
     hosts = Hosts(this_loop())
     ended: list[str] = []
@@ -29,7 +32,6 @@ async def test_a_kill_ends_a_hosts_tasks_and_what_they_began() -> None:
     await asyncio.wait([other])
 
 
-@in_virtual_time
 async def test_a_hosts_coroutine_returns_its_result() -> None:
     hosts = Hosts(this_loop())
 

@@ -16,7 +16,7 @@ from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.flags import PullFlag
 from roquet.net.router import Peer, Router
 from roquet.rules.quota import parse_quotas
-from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
+from roquet.testing.clock import VirtualClock, this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.pop import Peek, Pop, PopReply
 from roquet.wire.calls.pull import Pull, PullReply
@@ -24,6 +24,8 @@ from roquet.wire.calls.reply import SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.batch import BatchItem, encode_batch
+
+pytestmark = pytest.mark.virtual_time
 
 BUSY = ResponseCode.SYSTEM_BUSY
 
@@ -156,7 +158,6 @@ def test_quotas_change_while_the_broker_runs(clock: VirtualClock) -> None:
     assert served(send()).code == 0
 
 
-@in_virtual_time
 async def test_a_pull_over_the_quota_is_answered_later() -> None:
     clock = this_loop().clock
     served = Served("topic:* fetch 1/s", clock)
@@ -167,7 +168,6 @@ async def test_a_pull_over_the_quota_is_answered_later() -> None:
     assert served.calls[1] == pull(suspend_timeout_millis=12_000)
 
 
-@in_virtual_time
 async def test_a_pull_that_would_wait_too_long_is_answered_without_messages() -> None:
     clock = this_loop().clock
     served = Served("topic:* fetch 1B/s", clock)
@@ -185,7 +185,6 @@ async def test_a_pull_that_would_wait_too_long_is_answered_without_messages() ->
     assert len(served.calls) == 1
 
 
-@in_virtual_time
 async def test_pops_are_answered_later_and_peeks_without_messages() -> None:
     served = Served("client:* fetch 3/s", this_loop().clock)
     pop = Pop(consumer_group="g", topic="orders", poll_time=10_000)

@@ -14,10 +14,12 @@ from roquet.model.names import REVIVE_GROUP
 from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint
 from roquet.store.store import Draft
 from roquet.store.timer.layout import TimerCheckpoint, TimerUnit
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.admin.inspection import AllOffsets, GetAllOffsets, GetDelayOffsets
 from roquet.wire.fastjson import codec
 from roquet.wire.records.record import decode
+
+pytestmark = pytest.mark.virtual_time
 
 LEVEL = 40
 """A level without messages, which no loop looks at."""
@@ -45,7 +47,6 @@ def hide_later(broker: LocalBroker) -> None:
     broker.log.store.set_confirmed(broker.log.store.end_position)
 
 
-@in_virtual_time
 async def test_confirmed_progress_is_kept() -> None:
     async with started() as broker:
         deliver(broker, 5)
@@ -53,7 +54,6 @@ async def test_confirmed_progress_is_kept() -> None:
         assert broker.tables.delay_offsets.get(LEVEL) == 5
 
 
-@in_virtual_time
 async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed() -> None:
     async with started() as broker:
         deliver(broker, 5)
@@ -68,7 +68,6 @@ async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed() -> N
         assert broker.tables.delay_offsets.get(LEVEL) == 5
 
 
-@in_virtual_time
 async def test_replicas_are_told_of_progress_that_is_confirmed() -> None:
     async with started() as broker:
         hide_later(broker)
@@ -80,7 +79,6 @@ async def test_replicas_are_told_of_progress_that_is_confirmed() -> None:
         assert broker.delivery.checkpoints.safe_progress().timer == broker.delivery.timer.checkpoint
 
 
-@in_virtual_time
 async def test_without_a_confirmed_note_it_goes_back_to_where_it_began() -> None:
     async with started() as broker:
         hide_later(broker)
@@ -93,7 +91,6 @@ async def test_without_a_confirmed_note_it_goes_back_to_where_it_began() -> None
         assert broker.tables.delay_offsets.get(LEVEL) == 7, "a replica's progress is its master's"
 
 
-@in_virtual_time
 async def test_a_report_in_time_confirms_what_was_delivered() -> None:
     async with started() as broker:
         hide_later(broker)
@@ -134,7 +131,6 @@ def confirm(broker: LocalBroker, position: int) -> None:
     broker.delivery.checkpoints.note()
 
 
-@in_virtual_time
 async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again() -> None:
     async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
@@ -153,7 +149,6 @@ async def test_popped_messages_without_a_confirmed_checkpoint_are_popped_again()
         assert [one.start for one in revive.in_flight] == [0], "a new term begins from the log"
 
 
-@in_virtual_time
 async def test_checkpoints_that_are_only_stored_again_take_no_group_back() -> None:
     async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
@@ -169,7 +164,6 @@ async def test_checkpoints_that_are_only_stored_again_take_no_group_back() -> No
         assert offsets.get("g", "orders", 0) == 1_000
 
 
-@in_virtual_time
 async def test_messages_are_popped_again_whatever_became_of_an_unconfirmed_pop() -> None:
     async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
@@ -187,7 +181,6 @@ async def test_messages_are_popped_again_whatever_became_of_an_unconfirmed_pop()
         assert offsets.get("g", "orders", 0) == 1
 
 
-@in_virtual_time
 async def test_a_checkpoint_that_waited_in_the_timer_moves_a_group_until_it_is_cut() -> None:
     async with started() as broker:
         offsets, revive = broker.tables.offsets, broker.delivery.revive
@@ -204,7 +197,6 @@ async def test_a_checkpoint_that_waited_in_the_timer_moves_a_group_until_it_is_c
         assert offsets.get("g", "orders", 0) == 0
 
 
-@in_virtual_time
 async def test_replicas_are_told_of_pops_and_revivals_once_they_are_confirmed() -> None:
     async with started() as broker:
         offsets, revive, store = broker.tables.offsets, broker.delivery.revive, broker.log.store
@@ -234,7 +226,6 @@ async def test_replicas_are_told_of_pops_and_revivals_once_they_are_confirmed() 
         assert (told_offsets(broker, pops), told_offsets(broker, revived)) == ({0: 3}, {0: 1})
 
 
-@in_virtual_time
 async def test_a_request_for_all_offsets_is_answered_with_confirmed_progress() -> None:
     async with started() as broker:
         deliver(broker, 1)
@@ -247,7 +238,6 @@ async def test_a_request_for_all_offsets_is_answered_with_confirmed_progress() -
             assert answer.offset_table.get(noted, {}) == {}
 
 
-@in_virtual_time
 async def test_saved_progress_of_groups_is_confirmed_and_is_saved_again_later() -> None:
     async with started() as broker:
         offsets = broker.tables.offsets
@@ -265,7 +255,6 @@ async def test_saved_progress_of_groups_is_confirmed_and_is_saved_again_later() 
         assert offsets.content().offset_table["orders@g"] == {0: 1}
 
 
-@in_virtual_time
 async def test_a_save_waits_until_all_that_was_delivered_is_confirmed() -> None:
     async with started() as broker:
         checkpoints, store = broker.delivery.checkpoints, broker.log.store
@@ -284,7 +273,6 @@ async def test_a_save_waits_until_all_that_was_delivered_is_confirmed() -> None:
         assert await checkpoints.wait_confirmed(), "a replica's progress is its master's"
 
 
-@in_virtual_time
 async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confirmed() -> None:
     async with started() as broker:
         delay, timer = broker.delivery.delay, broker.delivery.timer
@@ -304,7 +292,6 @@ async def test_delay_levels_and_timer_are_saved_once_their_deliveries_are_confir
         assert timers.is_saved
 
 
-@in_virtual_time
 async def test_going_back_is_repeated_when_the_disk_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async with started() as broker:
         checkpoints, timer = broker.delivery.checkpoints, broker.delivery.timer

@@ -11,7 +11,9 @@ from roquet.broker.tables.replica_copies import (
     ChangeWaiters,
     ReplicaCopies,
 )
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def waited_ms(copies: ReplicaCopies, **editions: int) -> int:
@@ -29,7 +31,6 @@ def later(seconds: float, copies: ReplicaCopies, peer: FakePeer, topics: int, gr
     )
 
 
-@in_virtual_time
 async def test_without_replicas_nobody_waits() -> None:
     copies = ReplicaCopies()
     copies.note_made("orders", 7)
@@ -37,7 +38,6 @@ async def test_without_replicas_nobody_waits() -> None:
     assert await waited_ms(copies, topics=7, groups=7) == 0
 
 
-@in_virtual_time
 async def test_a_change_is_known_once_the_last_replica_has_copied_it() -> None:
     copies, first, second = ReplicaCopies(), FakePeer(), FakePeer()
     for peer in (first, second):
@@ -48,7 +48,6 @@ async def test_a_change_is_known_once_the_last_replica_has_copied_it() -> None:
     assert await waited_ms(copies, topics=4, groups=5) == 0
 
 
-@in_virtual_time
 async def test_a_replica_that_says_nothing_is_waited_for_a_second_and_soon_not_at_all() -> None:
     copies, peer, clock = ReplicaCopies(), FakePeer(), this_loop().clock
     copies.asks(peer, topics=3, groups=5)
@@ -60,7 +59,6 @@ async def test_a_replica_that_says_nothing_is_waited_for_a_second_and_soon_not_a
     assert await waited_ms(copies, groups=6) == WAIT_MS
 
 
-@in_virtual_time
 async def test_a_replica_that_goes_is_not_waited_for() -> None:
     copies, peer = ReplicaCopies(), FakePeer()
     copies.asks(peer, topics=3, groups=5)
@@ -69,7 +67,6 @@ async def test_a_replica_that_goes_is_not_waited_for() -> None:
     assert len(copies) == 0
 
 
-@in_virtual_time
 async def test_a_topic_of_a_send_is_unknown_until_it_has_been_waited_for() -> None:
     copies, peer, clock = ReplicaCopies(), FakePeer(), this_loop().clock
     copies.asks(peer, topics=3, groups=5)
@@ -81,7 +78,6 @@ async def test_a_topic_of_a_send_is_unknown_until_it_has_been_waited_for() -> No
     assert copies.unknown == {}
 
 
-@in_virtual_time
 async def test_topics_that_nobody_waits_for_are_known_once_all_replicas_have_them() -> None:
     copies, first, second = ReplicaCopies(), FakePeer(), FakePeer()
     for peer in (first, second):
@@ -96,7 +92,6 @@ async def test_topics_that_nobody_waits_for_are_known_once_all_replicas_have_the
     assert copies.unknown == {}, "the other replica has it"
 
 
-@in_virtual_time
 async def test_no_topic_is_unknown_once_there_are_no_replicas() -> None:
     copies, peer = ReplicaCopies(), FakePeer()
     copies.asks(peer, topics=3, groups=5)
@@ -105,7 +100,6 @@ async def test_no_topic_is_unknown_once_there_are_no_replicas() -> None:
     assert copies.unknown == {}
 
 
-@in_virtual_time
 async def test_only_so_many_replicas_are_remembered_and_none_that_asks_no_more() -> None:
     copies, clock = ReplicaCopies(), this_loop().clock
     peers = [FakePeer() for _ in range(WAITERS_MAX + 1)]

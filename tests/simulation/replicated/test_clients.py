@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
 from roquet.model.errors import CallError
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from roquet.wire.calls.admin.stats import GetHaStatus
 from simulation.replicated.clients import (
     TOPIC,
@@ -17,12 +17,13 @@ from simulation.replicated.clients import (
 )
 from simulation.replicated.servers import HOSTS
 
+pytestmark = pytest.mark.virtual_time
+
 
 def producer_of(running: RunningGroup, loyal: str | None = None) -> ReplicatedProducer:
     return ReplicatedProducer("p", loyal, running.history, this_loop().clock, lambda: 10)
 
 
-@in_virtual_time
 async def test_a_producer_finds_the_master_and_notes_what_it_acknowledges() -> None:
     async with running_group() as running:
         await running.servers.kill(HOSTS[0])
@@ -36,7 +37,6 @@ async def test_a_producer_finds_the_master_and_notes_what_it_acknowledges() -> N
         assert len(places) == len(running.history.offsets)
 
 
-@in_virtual_time
 async def test_a_loyal_producer_sends_to_one_broker_whatever_it_is() -> None:
     async with running_group() as running:
         loyal = producer_of(running, HOSTS[1])
@@ -47,7 +47,6 @@ async def test_a_loyal_producer_sends_to_one_broker_whatever_it_is() -> None:
         assert not await loyal.send("p.3")
 
 
-@in_virtual_time
 async def test_a_message_that_is_not_replicated_in_time_is_not_acknowledged() -> None:
     async with running_group() as running:
         for other in HOSTS[1:]:
@@ -57,7 +56,6 @@ async def test_a_message_that_is_not_replicated_in_time_is_not_acknowledged() ->
         assert running.history.lines[-1].endswith("p.0 at 10.0.1.1: code 12")
 
 
-@in_virtual_time
 async def test_a_reader_notes_each_message_with_its_place() -> None:
     async with running_group() as running:
         producer = producer_of(running)
@@ -78,7 +76,6 @@ async def test_a_reader_notes_each_message_with_its_place() -> None:
         assert TOPIC in running.servers.brokers[HOSTS[0]].broker.log.store.topics()
 
 
-@in_virtual_time
 async def test_a_caller_connects_again_after_it_has_hung_up() -> None:
     async with running_group() as running:
         caller = BrokerCaller(this_loop().clock)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.replicated.control_faults import ControlFaults
 from simulation.replicated.etcd_cluster import ETCD_HOSTS, EtcdCluster
 from simulation.replicated.scenario import (
@@ -16,6 +16,8 @@ from simulation.replicated.scenario import (
     PlannedFault,
     ReplicaFault,
 )
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Ends:
@@ -46,7 +48,6 @@ async def happens(faults: ControlFaults, fault: ReplicaFault, other: int = 1) ->
     return await faults.acts[fault]("10.0.1.2", planned)
 
 
-@in_virtual_time
 async def test_the_leading_controller_is_chosen_or_the_one_after_it() -> None:
     async with running_group(store=ControllerStore.ETCD, controllers=3) as running:
         faults = ControlFaults(running.servers, this_loop(), Ends().later)
@@ -55,7 +56,6 @@ async def test_the_leading_controller_is_chosen_or_the_one_after_it() -> None:
         assert faults.controller(2) == hosts[(hosts.index(leader) + 1) % 3]
 
 
-@in_virtual_time
 async def test_an_operator_has_another_member_lead_if_there_is_one() -> None:
     async with running_group() as running:
         ends = Ends()
@@ -68,7 +68,6 @@ async def test_an_operator_has_another_member_lead_if_there_is_one() -> None:
         assert not await happens(faults, ReplicaFault.HAND_OVER), "the set is the master alone"
 
 
-@in_virtual_time
 async def test_faults_of_etcd_take_effect_and_end() -> None:
     async with running_group(store=ControllerStore.ETCD, controllers=2) as running:
         ends, etcd = Ends(), etcd_of(running)
@@ -94,7 +93,6 @@ async def test_faults_of_etcd_take_effect_and_end() -> None:
 
 
 @pytest.mark.parametrize("fault", OF_ETCD)
-@in_virtual_time
 async def test_a_controller_without_etcd_has_no_such_faults(fault: ReplicaFault) -> None:
     async with running_group() as running:
         faults = ControlFaults(running.servers, this_loop(), Ends().later)

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
-from roquet.testing.clock import in_virtual_time
 from simulation.replicated.scenario import ControllerStore
 from simulation.replicated.servers import HOSTS
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def healed_in_epoch(running: RunningGroup, epoch: int) -> None:
@@ -17,7 +18,6 @@ async def healed_in_epoch(running: RunningGroup, epoch: int) -> None:
     await running.until_in_sync(1, 2, 3)
 
 
-@in_virtual_time
 async def test_another_controller_takes_over_and_elects() -> None:
     async with running_group(store=ControllerStore.ETCD, controllers=3) as running:
         controllers = running.servers.controllers
@@ -33,7 +33,6 @@ async def test_another_controller_takes_over_and_elects() -> None:
         assert running.history.broken == []
 
 
-@in_virtual_time
 async def test_no_master_is_elected_while_the_state_is_lost() -> None:
     async with running_group(store=ControllerStore.ETCD, controllers=2) as running:
         etcd = running.servers.controllers.etcd
@@ -54,7 +53,6 @@ async def test_no_master_is_elected_while_the_state_is_lost() -> None:
 
 
 @pytest.mark.parametrize("store", ControllerStore)
-@in_virtual_time
 async def test_a_controller_whose_machine_lost_its_power_has_all_that_it_decided(
     store: ControllerStore,
 ) -> None:
@@ -72,7 +70,6 @@ async def test_a_controller_whose_machine_lost_its_power_has_all_that_it_decided
 
 
 @pytest.mark.parametrize("store", ControllerStore)
-@in_virtual_time
 async def test_an_operator_has_a_broker_elected_while_a_controller_leads(
     store: ControllerStore,
 ) -> None:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.replicated.clients import ReplicatedProducer
 from simulation.replicated.deliveries import (
     DELAYS_MAX_MS,
@@ -17,6 +17,8 @@ from simulation.replicated.deliveries import (
 from simulation.replicated.delivery_checks import delivered_messages
 from simulation.replicated.servers import HOSTS
 from simulation.replicated.workload import records_of
+
+pytestmark = pytest.mark.virtual_time
 
 
 def producer_of(running: RunningGroup) -> DeferringProducer:
@@ -35,20 +37,15 @@ def delivered(running: RunningGroup) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("course", [Course.LEVEL, Course.DELAY, Course.TIME, Course.COMMIT])
-def test_a_message_comes_once_it_is_due(course: Course) -> None:
-    @in_virtual_time
-    async def come() -> None:
-        async with running_group() as running:
-            assert await producer_of(running).send(course)
-            [message] = running.history.deferred.values()
-            await asyncio.sleep((message.due_ms - running.history.now_ms()) / 1_000 + 0.5)
-            [stored_ms] = delivered(running)[message.body]
-            assert message.due_ms <= stored_ms < message.due_ms + 500
-
-    come()
+async def test_a_message_comes_once_it_is_due(course: Course) -> None:
+    async with running_group() as running:
+        assert await producer_of(running).send(course)
+        [message] = running.history.deferred.values()
+        await asyncio.sleep((message.due_ms - running.history.now_ms()) / 1_000 + 0.5)
+        [stored_ms] = delivered(running)[message.body]
+        assert message.due_ms <= stored_ms < message.due_ms + 500
 
 
-@in_virtual_time
 async def test_a_message_that_is_rolled_back_never_comes() -> None:
     async with running_group() as running:
         assert await producer_of(running).send(Course.ROLL_BACK)
@@ -57,7 +54,6 @@ async def test_a_message_that_is_rolled_back_never_comes() -> None:
         assert delivered(running) == {}
 
 
-@in_virtual_time
 async def test_what_a_master_has_promised_comes_from_the_next_one() -> None:
     async with running_group() as running:
         producing = asyncio.create_task(producer_of(running).live())
@@ -71,7 +67,6 @@ async def test_what_a_master_has_promised_comes_from_the_next_one() -> None:
         assert promised <= delivered(running).keys()
 
 
-@in_virtual_time
 async def test_nothing_is_promised_that_replicas_do_not_have() -> None:
     async with running_group() as running:
         for other in HOSTS[1:]:
@@ -82,7 +77,6 @@ async def test_nothing_is_promised_that_replicas_do_not_have() -> None:
         assert running.history.lines[-1].endswith("once it is committed: not stored everywhere")
 
 
-@in_virtual_time
 async def test_a_delay_by_a_wrong_clock_is_no_promise() -> None:
     async with running_group() as running:
         running.servers.clocks[HOSTS[0]].ahead_ms = 7_200_000
@@ -95,7 +89,6 @@ async def test_a_delay_by_a_wrong_clock_is_no_promise() -> None:
         assert len(running.history.deferred) == 1
 
 
-@in_virtual_time
 async def test_popped_messages_come_until_they_are_handled() -> None:
     async with running_group() as running:
         producer = ReplicatedProducer("p", None, running.history, this_loop().clock, lambda: 10)

@@ -16,10 +16,12 @@ from roquet.controller.state_store.interface import (
     StateStoreError,
 )
 from roquet.rules.election.group import ReplicaGroup
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.hosts import Hosts
 from simulation.replicated.etcd_cluster import ETCD_HOSTS, ETCD_PORT, EtcdCluster
 from simulation.replicated.frozen_hosts import FrozenHosts
+
+pytestmark = pytest.mark.virtual_time
 
 ONE, OTHER = ControllerIdentity("one", "10.0.0.2:1"), ControllerIdentity("other", "10.0.0.3:1")
 GROUP = ReplicaGroup(cluster="c", name="g", replicas={})
@@ -70,7 +72,6 @@ async def leading(store: EtcdStore, identity: ControllerIdentity = ONE) -> int:
     return view.term
 
 
-@in_virtual_time
 async def test_one_of_two_stores_leads_and_the_other_one_once_it_is_gone() -> None:
     async with running_etcd() as running:
         first, second = running.store(), running.store()
@@ -86,7 +87,6 @@ async def test_one_of_two_stores_leads_and_the_other_one_once_it_is_gone() -> No
         assert [name for name, _ in running.written if "groups" in name] == ["/roquet/g1/groups/g"]
 
 
-@in_virtual_time
 async def test_a_member_without_a_majority_does_not_answer() -> None:
     async with running_etcd() as running:
         store = running.store(ETCD_HOSTS[0])
@@ -104,7 +104,6 @@ async def test_a_member_without_a_majority_does_not_answer() -> None:
         assert (await store.acquire(ONE)).leader == ONE
 
 
-@in_virtual_time
 async def test_a_write_that_nobody_learns_of_is_carried_out_once_there_is_a_majority() -> None:
     async with running_etcd() as running:
         store = running.store(ETCD_HOSTS[0])
@@ -119,7 +118,6 @@ async def test_a_write_that_nobody_learns_of_is_carried_out_once_there_is_a_majo
         assert running.written[-1][0] == "/roquet/g1/groups/g"
 
 
-@in_virtual_time
 async def test_a_request_is_given_up_after_a_while() -> None:
     async with running_etcd() as running:
         store = running.store(ETCD_HOSTS[0])
@@ -134,7 +132,6 @@ async def test_a_request_is_given_up_after_a_while() -> None:
         assert all("groups" not in name for name, _ in running.written)
 
 
-@in_virtual_time
 async def test_answers_are_lost_before_or_after_the_write() -> None:
     async with running_etcd() as running:
         store = running.store()
@@ -150,7 +147,6 @@ async def test_answers_are_lost_before_or_after_the_write() -> None:
         assert 0 < 20 - len(failed) < written < 20
 
 
-@in_virtual_time
 async def test_a_slow_etcd_writes_after_its_client_has_given_up() -> None:
     async with running_etcd() as running:
         store = running.store()
@@ -167,7 +163,6 @@ async def test_a_slow_etcd_writes_after_its_client_has_given_up() -> None:
         assert written > 20 - len(failed)
 
 
-@in_virtual_time
 async def test_lost_data_end_the_term_and_restored_ones_begin_another() -> None:
     async with running_etcd() as running:
         store = running.store()
@@ -183,7 +178,6 @@ async def test_lost_data_end_the_term_and_restored_ones_begin_another() -> None:
         assert (await store.load(await leading(store)))["g"].group == GROUP
 
 
-@in_virtual_time
 async def test_a_member_that_is_killed_while_it_starts_stays_dead() -> None:
     async with running_etcd() as etcd:
         one = ETCD_HOSTS[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from simulation.replicated.controllers import CONTROLLER_HOST
 from simulation.replicated.faults import FaultInjector
@@ -20,6 +20,8 @@ from simulation.replicated.scenario import (
     ReplicaFault,
 )
 from simulation.replicated.servers import HOSTS
+
+pytestmark = pytest.mark.virtual_time
 
 
 def planned(fault: ReplicaFault, broker: int = MASTER, length_ms: int = 800) -> PlannedFault:
@@ -41,7 +43,6 @@ def happened(running: RunningGroup) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", ReplicaFault)
-@in_virtual_time
 async def test_a_group_heals_after_each_fault(fault: ReplicaFault) -> None:
     store = ControllerStore.ETCD if fault in OF_ETCD else ControllerStore.MEMORY
     async with injecting(store=store, controllers=2) as (running, injector):
@@ -54,7 +55,6 @@ async def test_a_group_heals_after_each_fault(fault: ReplicaFault) -> None:
         assert running.history.broken == []
 
 
-@in_virtual_time
 async def test_a_dead_broker_is_not_killed_again_nor_frozen() -> None:
     async with injecting() as (running, injector):
         for fault in (
@@ -72,7 +72,6 @@ async def test_a_dead_broker_is_not_killed_again_nor_frozen() -> None:
         await injector.end_all()
 
 
-@in_virtual_time
 async def test_a_fault_that_nobody_can_feel_is_not_counted() -> None:
     async with injecting(store=ControllerStore.ETCD, controllers=2) as (running, injector):
         await injector.inject(planned(ReplicaFault.KILL, 2, length_ms=60_000))
@@ -99,7 +98,6 @@ async def test_a_fault_that_nobody_can_feel_is_not_counted() -> None:
         assert happened(running)[3:] == ["ETCD_STOP"]
 
 
-@in_virtual_time
 async def test_a_second_machine_keeps_its_power_until_the_first_has_its_log_again() -> None:
     async with injecting() as (running, injector):
         await injector.inject(planned(ReplicaFault.POWER_LOSS, 1))
@@ -112,7 +110,6 @@ async def test_a_second_machine_keeps_its_power_until_the_first_has_its_log_agai
         await injector.end_all()
 
 
-@in_virtual_time
 async def test_all_machines_may_lose_their_power_where_everything_is_on_disks() -> None:
     async with injecting(sync_flush=True, flushed_reports=True) as (running, injector):
         for number in (1, 2, 3):
@@ -122,7 +119,6 @@ async def test_all_machines_may_lose_their_power_where_everything_is_on_disks() 
         await running.until_in_sync(1, 2, 3)
 
 
-@in_virtual_time
 async def test_a_frozen_controller_thaws() -> None:
     async with injecting() as (running, injector):
         await injector.inject(planned(ReplicaFault.CONTROLLER_FREEZE, length_ms=5_000))

@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
 from tests.testing.conftest import pair
 
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.hosts import Hosts
 from simulation.replicated.frozen_hosts import FrozenHosts
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Ticker:
@@ -21,7 +24,6 @@ class Ticker:
             self.ticks.append(this_loop().clock.monotonic_ms())
 
 
-@in_virtual_time
 async def test_a_frozen_host_stands_still_while_another_goes_on() -> None:
     loop = this_loop()
     hosts, frozen = Hosts(loop), FrozenHosts(loop)
@@ -40,7 +42,6 @@ async def test_a_frozen_host_stands_still_while_another_goes_on() -> None:
     assert len(one.ticks) == 20
 
 
-@in_virtual_time
 async def test_bytes_for_a_frozen_host_wait_and_come_in_order() -> None:
     loop = this_loop()
     near, far = await pair(loop.network)
@@ -58,7 +59,6 @@ async def test_bytes_for_a_frozen_host_wait_and_come_in_order() -> None:
     assert far.text == b"beforefirstsecond"
 
 
-@in_virtual_time
 async def test_timers_that_are_cancelled_meanwhile_never_ring() -> None:
     loop = this_loop()
     hosts, frozen = Hosts(loop), FrozenHosts(loop)
@@ -79,7 +79,6 @@ async def test_timers_that_are_cancelled_meanwhile_never_ring() -> None:
     assert rung == ["1", "9"]
 
 
-@in_virtual_time
 async def test_two_frozen_hosts_thaw_one_by_one_and_twice_is_once() -> None:
     loop = this_loop()
     hosts, frozen = Hosts(loop), FrozenHosts(loop)

@@ -2,12 +2,14 @@
 
 import asyncio
 
+import pytest
 from tests.simulation.replicated.conftest import RunningGroup, running_group
 
-from roquet.testing.clock import in_virtual_time
 from simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from simulation.replicated.group_operator import GroupOperator
 from simulation.replicated.servers import HOSTS
+
+pytestmark = pytest.mark.virtual_time
 
 
 def operator_of(running: RunningGroup) -> GroupOperator:
@@ -15,7 +17,6 @@ def operator_of(running: RunningGroup) -> GroupOperator:
     return GroupOperator(running.scenario, running.servers, running.history, prefix)
 
 
-@in_virtual_time
 async def test_a_group_that_helps_itself_needs_no_operator() -> None:
     async with running_group() as running:
         operator = operator_of(running)
@@ -28,7 +29,6 @@ async def test_a_group_that_helps_itself_needs_no_operator() -> None:
         living.cancel()
 
 
-@in_virtual_time
 async def test_a_broker_that_was_elected_while_its_machine_was_lost_is_replaced() -> None:
     async with running_group() as running:
         servers = running.servers

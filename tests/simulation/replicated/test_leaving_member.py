@@ -7,8 +7,10 @@ from tests.conversation.failover_group import group
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.replicated.defects import leaving_member
+
+pytestmark = pytest.mark.virtual_time
 
 STAY = frozenset({1, 3})
 
@@ -49,7 +51,6 @@ def acknowledged_while_2_leaves() -> tuple[bool, int]:
     return may_leave, sync_set.acknowledged
 
 
-@in_virtual_time
 async def test_a_member_leaves_though_those_who_stay_lack_what_was_acknowledged() -> None:
     assert acknowledged_while_2_leaves() == (False, 150)
     with leaving_member():
@@ -57,7 +58,6 @@ async def test_a_member_leaves_though_those_who_stay_lack_what_was_acknowledged(
     assert acknowledged_while_2_leaves() == (False, 150)
 
 
-@in_virtual_time
 async def test_without_a_change_as_many_logs_as_before_have_to_hold_a_message() -> None:
     with leaving_member():
         sync_set = set_of_three(lambda: 150)
@@ -66,7 +66,6 @@ async def test_without_a_change_as_many_logs_as_before_have_to_hold_a_message() 
         assert sync_set.acknowledged == 120
 
 
-@in_virtual_time
 async def test_a_message_is_lost_when_its_two_holders_are_killed_one_after_the_other() -> None:
     with leaving_member():
         async with group(all_ack_in_sync_set=False, in_sync_replicas=2) as running:

@@ -9,14 +9,15 @@ from roquet.broker.replication.confirmation.set_acknowledgements import SetAckno
 from roquet.controller.leader_state import LeaderState
 from roquet.model.errors import StoreError
 from roquet.store.replication.replicated_log import ReplicatedLog
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.replicated.clients import ReplicatedProducer
 from simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from simulation.replicated.observation import GroupObserver
 from simulation.replicated.servers import HOSTS
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_acknowledgements_and_leases_are_noted_and_the_prefix_grows() -> None:
     async with running_group() as running:
         prefix = ConfirmedPrefix(running.history)
@@ -33,7 +34,6 @@ async def test_acknowledgements_and_leases_are_noted_and_the_prefix_grows() -> N
         assert running.history.broken == []
 
 
-@in_virtual_time
 async def test_a_cut_of_what_was_confirmed_is_found() -> None:
     async with running_group() as running:
         prefix = ConfirmedPrefix(running.history)

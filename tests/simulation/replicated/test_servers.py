@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from tests.simulation.replicated.conftest import running_group
 
-from roquet.testing.clock import in_virtual_time
 from simulation.replicated.scenario import ControllerStore
 from simulation.replicated.servers import HOSTS, STORE_DIR, host_of
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_brokers_get_their_numbers_as_ids_and_the_first_one_leads() -> None:
     async with running_group() as running:
         group = running.servers.group
@@ -20,14 +20,12 @@ async def test_brokers_get_their_numbers_as_ids_and_the_first_one_leads() -> Non
         assert not running.servers.down
 
 
-@in_virtual_time
 async def test_a_learner_is_not_in_the_set() -> None:
     async with running_group(has_learner=True) as running:
         await asyncio.sleep(5)
         assert running.servers.group.in_sync == {1, 2}
 
 
-@in_virtual_time
 async def test_a_killed_master_is_replaced_and_comes_back_with_its_files() -> None:
     async with running_group() as running:
         servers = running.servers
@@ -44,7 +42,6 @@ async def test_a_killed_master_is_replaced_and_comes_back_with_its_files() -> No
         assert [change.leads for change in running.history.roles].count(True) >= 1
 
 
-@in_virtual_time
 async def test_a_machine_without_power_says_nothing_and_boots_anew() -> None:
     async with running_group() as running:
         await running.servers.lose_power(HOSTS[2])
@@ -56,7 +53,6 @@ async def test_a_machine_without_power_says_nothing_and_boots_anew() -> None:
         await running.until_in_sync(1, 2, 3)
 
 
-@in_virtual_time
 async def test_a_broker_that_stops_in_good_order_hands_its_role_over() -> None:
     async with running_group() as running:
         await running.servers.stop(HOSTS[0])
@@ -65,7 +61,6 @@ async def test_a_broker_that_stops_in_good_order_hands_its_role_over() -> None:
 
 
 @pytest.mark.parametrize("store", ControllerStore)
-@in_virtual_time
 async def test_a_controller_comes_back_with_its_state(store: ControllerStore) -> None:
     async with running_group(store=store) as running:
         group, leader = running.servers.group, running.servers.controllers.leader
@@ -79,7 +74,6 @@ async def test_a_controller_comes_back_with_its_state(store: ControllerStore) ->
         await running.until_in_sync(2, 3)
 
 
-@in_virtual_time
 async def test_a_broker_that_has_no_space_is_started_again_until_it_has() -> None:
     async with running_group() as running:
         servers = running.servers
@@ -94,7 +88,6 @@ async def test_a_broker_that_has_no_space_is_started_again_until_it_has() -> Non
         assert running.history.broken == []
 
 
-@in_virtual_time
 async def test_a_log_is_read_from_any_position_on() -> None:
     async with running_group() as running:
         whole = running.servers.log_of(HOSTS[0])
@@ -102,7 +95,6 @@ async def test_a_log_is_read_from_any_position_on() -> None:
         assert running.servers.log_of(HOSTS[0], len(whole) + 1) == b""
 
 
-@in_virtual_time
 async def test_a_server_that_cannot_start_is_a_finding() -> None:
     async with running_group() as running:
         await running.servers.kill(HOSTS[1])

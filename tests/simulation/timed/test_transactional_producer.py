@@ -5,7 +5,7 @@ import pytest
 
 from roquet.client.transaction_check import TransactionState
 from roquet.model.message import StoredMessage
-from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.clock import this_loop
 from simulation.hosts import Hosts
 from simulation.timed.history import DatabaseState, TimedHistory
 from simulation.timed.scenario import (
@@ -15,6 +15,8 @@ from simulation.timed.scenario import (
     draw_scenario,
 )
 from simulation.timed.transactional_producer import TransactionalProducer
+
+pytestmark = pytest.mark.virtual_time
 
 
 class FakeHalfMessage:
@@ -46,14 +48,12 @@ def answers(
     return [producer.check("10.0.4.1", half) for _ in range(2)]
 
 
-@in_virtual_time
 async def test_a_check_is_answered_from_the_database() -> None:
     assert answers(DatabaseState.COMMITTED) == [TransactionState.COMMIT] * 2
     assert answers(DatabaseState.ROLLED_BACK) == [TransactionState.ROLLBACK] * 2
     assert answers(DatabaseState.OPEN) == [TransactionState.UNKNOWN] * 2
 
 
-@in_virtual_time
 async def test_some_checks_are_answered_before_the_state_is_known() -> None:
     assert answers(DatabaseState.COMMITTED, undecided=1) == [
         TransactionState.UNKNOWN,
@@ -61,7 +61,6 @@ async def test_some_checks_are_answered_before_the_state_is_known() -> None:
     ]
 
 
-@in_virtual_time
 async def test_some_transactions_are_never_decided() -> None:
     assert (
         answers(DatabaseState.COMMITTED, TransactionCourse.NEVER_DECIDE)
@@ -70,7 +69,6 @@ async def test_some_transactions_are_never_decided() -> None:
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-@in_virtual_time
 async def test_a_delivery_time_is_given_as_one_or_as_a_delay(by_time: bool) -> None:
     clock = this_loop().clock
     operation = SendOperation(

@@ -16,11 +16,11 @@ from roquet.broker.replication.stream.framing import (
     write_open,
 )
 from roquet.rules.replication.sync_state import SentFrame
-from roquet.testing.clock import in_virtual_time
 from roquet.wire.replication.classic_stream import LogFrame, encode_frame_header, encode_report
 
+pytestmark = pytest.mark.virtual_time
 
-@in_virtual_time
+
 async def test_a_master_reads_reports_and_writes_headers(parts: MakeParts) -> None:
     master = parts(in_sync_replicas=2)
     end = master.append(3)
@@ -38,7 +38,6 @@ async def test_a_master_reads_reports_and_writes_headers(parts: MakeParts) -> No
     assert master.acknowledgements.in_sync == 1
 
 
-@in_virtual_time
 async def test_an_empty_replica_begins_with_the_last_file_and_another_where_it_ends(
     parts: MakeParts,
 ) -> None:

@@ -232,21 +232,18 @@ def test_a_message_delivered_under_a_fast_clock_cannot_be_recalled(harness: Time
     assert fault(START + 11_001) is None
 
 
-def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: TimerHarness) -> None:
-    @in_virtual_time
-    async def live() -> None:
-        running = RunningTimer(idle)
-        idle.after(b"near", 5_000)
-        await asyncio.sleep(0.5)
-        idle.after(b"far", 258_000)
-        await asyncio.sleep(2)
-        assert idle.timer.behind == 1
-        fault = idle.timer.recall_fault(START + 10_001, idle.clock.now_ms(), DAY_MS)
-        assert fault == "recall failed, the timer is behind: try again later"
-        await asyncio.sleep(300)
-        await running.stop()
-
-    live()
+@in_virtual_time
+async def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: TimerHarness) -> None:
+    running = RunningTimer(idle)
+    idle.after(b"near", 5_000)
+    await asyncio.sleep(0.5)
+    idle.after(b"far", 258_000)
+    await asyncio.sleep(2)
+    assert idle.timer.behind == 1
+    fault = idle.timer.recall_fault(START + 10_001, idle.clock.now_ms(), DAY_MS)
+    assert fault == "recall failed, the timer is behind: try again later"
+    await asyncio.sleep(300)
+    await running.stop()
     assert idle.bodies() == [b"near", b"far"]
 
 
