@@ -148,7 +148,7 @@ class LeaseHeartbeats:
                                                               └─▶ over ──▶ fenced
 
     Under a controller without leases the answer to 1004 takes their place: see
-    `rules.election.heartbeat_term` for what that is worth.
+    `rules.election.lease` for what that is worth.
     """
 
     def __init__(
