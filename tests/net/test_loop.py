@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,6 +65,13 @@ def test_what_belongs_to_a_loop_knows_it_in_another_thread_too_and_beside_a_seco
     first.run_until_complete(checked(own))
     with ThreadPoolExecutor(1) as thread:
         thread.submit(first.run_until_complete, checked(own)).result()
+        running = thread.submit(first.run_forever)
+        while not first.is_running():
+            time.sleep(0.001)
+        with pytest.raises(UsageError, match="belongs to another event loop: make"):
+            own.check()  # in the thread where the loop ran before
+        first.call_soon_threadsafe(first.stop)
+        running.result()
     first.run_until_complete(checked(own))
     with pytest.raises(UsageError, match="belongs to another event loop: make"):
         second.run_until_complete(checked(own))

@@ -238,15 +238,15 @@ def needed_logs(settings: Mapping[str, str]) -> int:
     settings that are no numbers.
     """
     if has_controller(settings):
-        least = count(settings, "minInSyncReplicas")
+        least = log_count(settings, "minInSyncReplicas")
         waits_for_all = settings.get("allAckInSyncStateSet") == "true"
-        return least if waits_for_all else max(least, count(settings, "inSyncReplicas"))
+        return least if waits_for_all else max(least, log_count(settings, "inSyncReplicas"))
     if settings.get("brokerRole") != BrokerRole.SYNC_MASTER:
         return 1
-    return count(settings, "inSyncReplicas")
+    return log_count(settings, "inSyncReplicas")
 
 
-def count(settings: Mapping[str, str], key: str) -> int:
+def log_count(settings: Mapping[str, str], key: str) -> int:
     """A number among the settings, 1 if it is not there. Raises RoquetError if it is none."""
     text = settings.get(key, "1")
     if not (text.isascii() and text.isdecimal()):

@@ -192,6 +192,8 @@ class BrokerServer:
     def _follow_mode(self, running: AsyncExitStack) -> None:
         """Let a controller decide what this broker is, or a replica stand in for its master.
 
+        A master that returns from there looks at that replica's progress first.
+
         A broker that stops lets another lead first, and asks nothing more before the connections
         are closed.
         """

@@ -149,9 +149,9 @@ def _waiting(
         act = getattr(self._client, method.__name__)
         return cast("T", self._thread.wait(act(*args, **named)))
 
-    # The docstring shows calls of the asyncio client.
-    wait.__doc__ = str(method.__doc__).replace("await ", "").replace("`async with`", "`with`")
-    return wait
+    # The docstring shows calls of the asyncio client, which the twin must not be taken for.
+    wait.__doc__ = (method.__doc__ or "").replace("await ", "").replace("`async with`", "`with`")
+    return _plain(wait)
 
 
 def _calling(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
@@ -164,7 +164,15 @@ def _calling(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
 
         return cast("T", self._thread.wait(act()))
 
-    return call
+    return _plain(call)
+
+
+def _plain(twin: Callable[P, T]) -> Callable[P, T]:
+    """Let a twin be no coroutine function for those who look at what it wraps."""
+    function = cast("Any", twin)
+    function.__signature__ = inspect.signature(twin)
+    del function.__wrapped__
+    return twin
 
 
 class _Client(Generic[A]):

@@ -72,14 +72,22 @@ class ConsumeFrom(Enum):
 
 
 CLIENT_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
-    dict.fromkeys(("timeout_ms", "route_period_ms", "heartbeat_period_ms"), 1)
+    {"timeout_ms": 1, "route_period_ms": 1, "heartbeat_period_ms": 1}
 )
 
 PRODUCER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        **dict.fromkeys(("send_timeout_ms", "try_timeout_ms", "batch_bytes", "body_size_max"), 1),
-        **dict.fromkeys(("detect_period_ms", "detect_timeout_ms", "new_topic_queues"), 1),
-        **dict.fromkeys(("retry_times", "linger_ms", "close_timeout_ms", "compress_from"), 0),
+        "send_timeout_ms": 1,
+        "try_timeout_ms": 1,
+        "retry_times": 0,
+        "detect_period_ms": 1,
+        "detect_timeout_ms": 1,
+        "linger_ms": 0,
+        "close_timeout_ms": 0,
+        "batch_bytes": 1,
+        "body_size_max": 1,
+        "compress_from": 0,
+        "new_topic_queues": 1,
     }
 )
 
@@ -202,11 +210,21 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
 
 CONSUMER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        **dict.fromkeys(("concurrency", "handler_limit_ms", "pull_count", "pull_bytes"), 1),
-        **dict.fromkeys(("in_flight_max", "in_flight_bytes_max", "in_flight_span_max"), 1),
-        **dict.fromkeys(("save_period_ms", "rebalance_period_ms", "pull_timeout_ms"), 1),
-        **dict.fromkeys(("retries_max", "ordered_pause_ms", "consume_timestamp_ms"), 0),
-        **dict.fromkeys(("suspend_ms", "close_timeout_ms"), 0),
+        "concurrency": 1,
+        "handler_limit_ms": 1,
+        "retries_max": 0,
+        "ordered_pause_ms": 0,
+        "pull_count": 1,
+        "pull_bytes": 1,
+        "in_flight_max": 1,
+        "in_flight_bytes_max": 1,
+        "in_flight_span_max": 1,
+        "save_period_ms": 1,
+        "rebalance_period_ms": 1,
+        "consume_timestamp_ms": 0,
+        "suspend_ms": 0,
+        "pull_timeout_ms": 1,
+        "close_timeout_ms": 0,
     }
 )
 """Below these a consumer would stand still, or run without pause."""

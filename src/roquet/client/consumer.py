@@ -150,8 +150,8 @@ class Consumer:
     async def start(self) -> None:
         """Join the group; `async with` does this.
 
-        Raises CallRefused when the brokers do not support a filter expression, and ConfigError when
-        they do not support the strategy.
+        A PushConsumer raises CallRefused when the brokers do not support a filter expression, and
+        ConfigError when they do not support the strategy.
         """
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()

@@ -32,7 +32,11 @@ UNREAD_S: Final = 30.0
 
 
 class BrowserConnection(H11Protocol):
-    """One connection; it is closed when its browser is too slow."""
+    """One connection; it is closed when its browser is too slow.
+
+    Connections count to the server's limit: a stranger who opens many and sends no request, or does
+    not read the responses, would keep everybody else out.
+    """
 
     request_s = REQUEST_S
     unread_s = UNREAD_S

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
+from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine
-from threading import get_ident
 from typing import Any, Final, TypeVar
 
 from roquet.model.errors import UsageError
@@ -20,36 +20,28 @@ except ImportError:  # Windows has no uvloop
 class OwnLoop:
     """The event loop that a client belongs to: its connections and tasks live in no other."""
 
-    __slots__ = ("_is_running", "_loop", "_thread")
+    __slots__ = ("_loop",)
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_running: Callable[[], bool] = bool
-        self._thread = 0
 
     def check(self) -> None:
-        """Belong to the running loop from the first call on; UsageError anywhere else.
-
-        The loop that runs in its own thread is the running one. To ask for that one instead costs a
-        system call before Python 3.12, and each send comes here.
-        """
-        if self._thread != get_ident() or not self._is_running():
-            self._begin()
-
-    def _begin(self) -> None:
+        """Belong to the running loop from the first call on; UsageError anywhere else."""
         try:
-            running = asyncio.get_running_loop()
+            running = get_running_loop()
         except RuntimeError:  # another thread, or before `asyncio.run`
             running = None
-        if running is None or self._loop not in (None, running):
+        else:
+            if running is self._loop:  # each send comes here
+                return
+        if running is None or self._loop is not None:
             is_over = self._loop is not None and self._loop.is_closed()
             raise UsageError(
                 f"this client belongs to another event loop{', which is closed' if is_over else ''}"
                 ": make a client in each `asyncio.run`, thread or test, or use"
                 " roquet.client.blocking, whose clients serve any thread"
             )
-        self._loop, self._is_running = running, running.is_running
-        self._thread = get_ident()
+        self._loop = running
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -1,9 +1,12 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.store.consume_queue import entries as store
 from roquet.store.layout import ENTRY_SIZE, FILLER
 from roquet.wire.records.record import ENTRY
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def encoded(*rows: tuple[int, int, int]) -> bytes:

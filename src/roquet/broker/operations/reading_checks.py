@@ -47,7 +47,7 @@ class ReadingChecks(BrokerComponent, frozen=True):
 
     def check_pull(self, call: Pull) -> None:
         """Check a pull; a new group is created if the settings allow it."""
-        if not self.control.config.readable:
+        if not self.control.settings.config.readable:
             self._refuse_broker("pulling")
         group = self._group(call.consumer_group, NO_GROUP_TO_PULL)
         self._topic(call, "pulling", 0)
@@ -68,11 +68,11 @@ class ReadingChecks(BrokerComponent, frozen=True):
 
     def check_pop_broker(self) -> None:
         """Check that this broker's messages may be popped."""
-        if not self.control.config.readable:
+        if not self.control.settings.config.readable:
             self._refuse_broker("pop")
 
     def _refuse_broker(self, action: str) -> NoReturn:
-        name = self.control.config.broker_name
+        name = self.control.settings.config.broker_name
         raise ReadForbidden(FORBIDDEN_BROKER, f"the broker[{name}] {action} message is forbidden")
 
     def check_delivered(self, topic: str) -> None:
@@ -80,7 +80,7 @@ class ReadingChecks(BrokerComponent, frozen=True):
 
         Records stay readable by their position, which only their sender and operators know.
         """
-        if topic not in INTERNAL_TOPICS or self.control.config.read_internal_topics:
+        if topic not in INTERNAL_TOPICS or self.control.settings.config.read_internal_topics:
             return
         raise ReadForbidden(
             FORBIDDEN_TOPIC,

@@ -29,7 +29,7 @@ class SendChecks(BrokerComponent, frozen=True):
         messages.
         """
         topic = self.tables.topics.sendable.get(call.topic)
-        if topic is None or not self.control.config.permission & 2:
+        if topic is None or not self.control.settings.config.permission & 2:
             topic = self._create_topic(call)
         queue_id = call.queue_id
         if 0 <= queue_id < topic.write_queue_nums:
@@ -74,14 +74,16 @@ class SendChecks(BrokerComponent, frozen=True):
                 code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
             case _:
                 code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
-        config = self.control.config
+        config = self.control.settings.config
         return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
 
     def _create_topic(self, call: SendCall) -> TopicConfig:
         """The topic, created if it does not exist. CallRefused when clients may not send to it."""
         topic = call.topic
-        if not self.control.config.writable:
-            raise no_permission(f"the broker[{self.control.config.broker_name}] is not writable")
+        if not self.control.settings.config.writable:
+            raise no_permission(
+                f"the broker[{self.control.settings.config.broker_name}] is not writable"
+            )
         if fault := names.topic_remark(topic):
             raise invalid_parameter(fault)
         if not names.can_clients_send_to(topic):

@@ -56,13 +56,12 @@ class Throttle:
     def __init__(
         self, message_log: MessageLog, control: ControlPlane, checks: SendChecks, router: Router
     ) -> None:
-        """Apply the quotas of the settings, now and whenever they change."""
+        """Apply the quotas of the settings."""
         self._store, self._control, self._checks = message_log.store, control, checks
         self._router = router
         handlers = router.handlers
         self._own = {call: handlers[call] for call in DIRECTIONS}
         self.follow(control.settings.config)
-        control.settings.subscribe(self.follow, "quotas")
 
     def follow(self, config: BrokerConfig) -> None:
         """Apply changed quotas."""

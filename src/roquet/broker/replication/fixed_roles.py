@@ -232,7 +232,7 @@ class CopyBack:
 
 
 class FixedRoles:
-    """Parts of a broker whose role does not change, unless an operator changes its settings."""
+    """Parts of a broker whose settings fix its role."""
 
     def __init__(
         self,

@@ -228,7 +228,8 @@ async def events(request: Request) -> Response:
 
 def _fields(update: TailUpdate, rules: Sequence[MaskRule]) -> dict[str, object]:
     """Data of one event: new rows, the oldest first, and counts since the stream began."""
-    counts = {name: getattr(update, name) for name in TailUpdate.__struct_fields__[1:]}
+    names = ("seen", "matched", "shown", "jumped", "problem")
+    counts = {name: getattr(update, name) for name in names}
     return {"rows": message_rows(update.messages, rules), **counts}
 
 

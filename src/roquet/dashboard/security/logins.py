@@ -1,4 +1,4 @@
-"""Password check: whether a cluster takes requests that a user has signed."""
+"""Logins: whether a cluster takes requests that a user has signed, and how often one may try."""
 
 import secrets
 from collections import Counter

@@ -170,7 +170,7 @@ class PopHandler(BrokerComponent, frozen=True):
         """The tag codes or compiled expression; without an expression every message matches."""
         if not call.exp or call.exp_type in TAG_TYPES:
             return parse_tag_codes(call.exp)
-        return self.log.filters.find(self.control.config, call.exp_type, call.exp)
+        return self.log.filters.find(self.control.settings.config, call.exp_type, call.exp)
 
 
 def _request(

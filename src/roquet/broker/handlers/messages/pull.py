@@ -104,7 +104,7 @@ class PullHandler(BrokerComponent, frozen=True):
         """
         if peer.language == PYTHON:
             return reply_limits(call.max_msg_nums, call.max_msg_bytes)
-        config = self.control.config
+        config = self.control.settings.config
         count, size = config.pull_count_memory, config.pull_bytes_memory
         if self._is_cold(call):
             count, size = config.pull_count_disk, config.pull_bytes_disk
@@ -113,7 +113,7 @@ class PullHandler(BrokerComponent, frozen=True):
 
     def _is_cold(self, call: Pull) -> bool:
         store, memory = self.log.store, self.log.memory
-        share = self.control.config.memory_share
+        share = self.control.settings.config.memory_share
         if is_in_page_cache(store.begin_position, store.end_position, memory, share):
             return False  # the whole log is in memory: no need to look where the message lies
         entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
@@ -132,8 +132,8 @@ class PullHandler(BrokerComponent, frozen=True):
 
     def _deadline_ms(self, call: Pull) -> int:
         hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
-        if not self.control.config.long_polling:
-            hold_ms = min(hold_ms, self.control.config.short_polling)
+        if not self.control.settings.config.long_polling:
+            hold_ms = min(hold_ms, self.control.settings.config.short_polling)
         return self.control.clock.monotonic_ms() + hold_ms
 
     def _changed(self, call: Pull) -> PullReply | None:
@@ -266,7 +266,7 @@ class PullHandler(BrokerComponent, frozen=True):
             if call.expression_type in TAG_TYPES:
                 return parse_tag_codes(call.subscription)
             return self.log.filters.find(
-                self.control.config, call.expression_type, call.subscription
+                self.control.settings.config, call.expression_type, call.subscription
             )
         subscription = self._subscription(call)
         if subscription.sub_version < call.sub_version:
@@ -274,7 +274,7 @@ class PullHandler(BrokerComponent, frozen=True):
             return None  # everything matches
         if subscription.expression_type in TAG_TYPES:
             return parse_tag_codes(subscription.sub_string)  # not its codes: C++ sends wrong ones
-        return self.log.filters.of_subscription(self.control.config, subscription)
+        return self.log.filters.of_subscription(self.control.settings.config, subscription)
 
     def _subscription(self, call: Pull) -> Subscription:
         """The group's subscription to the topic. CallRefused without one."""

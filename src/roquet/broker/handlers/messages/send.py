@@ -34,7 +34,7 @@ class SendHandler(BrokerComponent, frozen=True):
             stored = self.log.ingest.append(call, queue_id, peer)
         except (CallRefused, MessageIllegal, StoreError) as error:
             return self.checks.refusal(error)
-        appended, config = stored.appended, self.control.config
+        appended, config = stored.appended, self.control.settings.config
         reply = SendReply(
             msg_id=self.log.ingest.message_id(appended.position),
             queue_id=queue_id,
@@ -51,7 +51,7 @@ class SendHandler(BrokerComponent, frozen=True):
 
     def _batch(self, call: SendCall, queue_id: int, peer: Peer) -> HandlerReply:
         stored = self.log.ingest.append_batch(call, queue_id, peer)
-        appended, config = stored.appended, self.control.config
+        appended, config = stored.appended, self.control.settings.config
         reply = SendReply(
             msg_id=self.log.ingest.message_ids(appended.positions),
             queue_id=queue_id,

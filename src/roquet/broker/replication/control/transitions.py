@@ -5,8 +5,8 @@
     follow   fenced ─▶ connections of replicas closed ─▶ stream left ─▶ replica of the new master
              ─▶ its stream is looked for; the handshake cuts the log
 
-The tasks of each role change with the role (`role.RoleTasks`): those of a master begin once it is not
-fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHAService.
+The tasks of each role change with the role (`role.RoleTasks`): those of a master begin once it is
+not fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHAService.
 """
 
 from collections.abc import Awaitable, Callable

@@ -5,7 +5,7 @@ earlier slot and is rolled on. The offset reached is saved with the wheel, so th
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from roquet.broker.ingest.set_aside import TIMER
@@ -80,9 +80,9 @@ class TimerIntake:
     def _step(self, now_ms: int) -> None:
         if not self._timers.exists:
             self._timers.advance_to(floor_ms(now_ms))
-        self.is_held_up = not self._move(
-            None, lambda record: self._taken(record, now_ms), self._unreadable
-        )
+        self.is_held_up = False
+        take = partial(self._taken, now_ms=now_ms)
+        self.is_held_up = not self._move(None, take, self._unreadable)
 
     def _move(
         self,
