@@ -1,6 +1,6 @@
 """Report: every result in build/ as one HTML page, a table of ratios and goals and plots of growth.
 
-    python -m bench.report --failed "lone.py spark.py"
+    python -m bench.report --failed "lone spark"
 
 Reads the JSON that the other benchmarks write (`build/bench*.json`), whenever they ran: the page
 says for each when that was. The last step of `make bench`, also when another step failed.

@@ -18,8 +18,6 @@ from bench.lib.measures import cpu_seconds
 from bench.lib.rows import Row, reach, save
 from harness.servers import DevServer
 
-HERE = Path(__file__).resolve().parent
-
 QUEUES = 8
 GOAL = 200_000
 """Messages a second, in each round."""

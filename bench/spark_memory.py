@@ -19,8 +19,6 @@ from typing import Any
 
 from bench.lib.filled import filled
 
-HERE = Path(__file__).resolve().parent
-
 TOPIC = "SparkMemory"
 QUEUES = 8
 EVERY_S = 1.0

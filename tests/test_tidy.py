@@ -37,6 +37,8 @@ CODE = sorted(
     for p in (ROOT / folder).rglob("*.py")
 )
 
+MAIN = "if __name__ == '__main__'"
+
 FUNCTION_LINES_MAX = 60
 """A longer function hides a second idea."""
 
@@ -72,7 +74,7 @@ LINES_MAX = {
     "access": 1_205,
     "admin": 4_253,
     "arrow": 1_245,
-    "broker": 23_756,
+    "broker": 23_758,
     "cli": 9_033,
     "client": 11_435,
     "controller": 2_843,
@@ -86,12 +88,12 @@ LINES_MAX = {
     "observe": 910,
     "pictures": 607,
     "rules": 8_023,
-    "spark": 11_259,
-    "store": 10_797,
+    "spark": 11_266,
+    "store": 10_800,
     "testing": 1_446,
     "wire": 9_634,
-    "all of src": 123_052,
-    "tests": 154_543,
+    "all of src": 123_064,
+    "tests": 154_560,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""
@@ -153,6 +155,14 @@ def function_lengths(path: Path) -> Iterator[tuple[str, int]]:
 def test_no_function_is_longer_than_a_page() -> None:
     lengths = {name: length for path in CODE for name, length in function_lengths(path)}
     assert {name: n for name, n in lengths.items() if n > FUNCTION_LINES_MAX} == {}
+
+
+def test_a_program_begins_when_all_of_it_is_defined() -> None:
+    early = []
+    for path in CODE:
+        body = house.tree_of(path).body
+        early += [name_of(path) for node in body[:-1] if ast.unparse(node).startswith(MAIN)]
+    assert early == []
 
 
 def test_every_name_says_what_the_thing_is() -> None:

@@ -217,12 +217,11 @@ class Store(RecordReader):
         """The store time of a queue's first message; -1 if there is none."""
         return self.store_time_at(topic, queue_id, self.bounds(topic, queue_id)[0])
 
-    def query(self, topic: str, key: str, **limits: int) -> QueryResult:
-        """As `RecordReader.query`; before the first one the index of a small log is checked."""
+    def prepare_search(self) -> None:
+        """Check the index of a small log before the first search."""
         if self._keys_to_check:
             self._keys_to_check = False
             IndexCheck(self._index, self._dispatcher).run(self._log)
-        return super().query(topic, key, **limits)
 
     # -- durability --------------------------------------------------------------------------
 

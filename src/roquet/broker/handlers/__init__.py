@@ -74,7 +74,9 @@ def _by_call(classes: Iterable[type[BrokerComponent]]) -> dict[type[Call[Any]], 
     for method in methods:
         if not method.__name__.startswith("_"):
             call = next(iter(get_type_hints(method).values()))
-            served |= dict.fromkeys(get_args(call) or (call,), method)
+            calls = get_args(call) or (call,)
+            assert served.keys().isdisjoint(calls), f"{method.__qualname__} is not the only one"
+            served |= dict.fromkeys(calls, method)
     return served
 
 

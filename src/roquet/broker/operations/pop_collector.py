@@ -319,7 +319,7 @@ class PopCollector(msgspec.Struct, eq=False):
                 invisible_ms=request.invisible_ms,
                 revive_queue=self.revive_queue_id,
                 retry=retry_kind(record.topic),
-                broker=self.control.config.broker_name,
+                broker=self.control.settings.config.broker_name,
                 queue_id=record.queue_id,
                 offset=record.queue_offset,
             )

@@ -119,10 +119,6 @@ def say(moved: RowsWritten) -> None:
     print(msgspec.json.encode(moved).decode(), flush=True)
 
 
-if __name__ == "__main__":
-    run(msgspec.json.decode(sys.argv[1], type=PipelineSettings))
-
-
 def table_facts(table: "DataFrame") -> TableFacts:
     """Counts of the table's rows, gaps and disorder."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -165,3 +161,7 @@ def disordered_aircraft(table: "DataFrame") -> int:
         .where("is_late or queues > 1")
         .count()
     )
+
+
+if __name__ == "__main__":
+    run(msgspec.json.decode(sys.argv[1], type=PipelineSettings))

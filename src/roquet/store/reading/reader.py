@@ -383,6 +383,9 @@ class RecordReader:
         """Records that end behind this position are hidden; the log's end where none is."""
         return self._log.end if self.confirmed is None else min(self.confirmed, self._log.end)
 
+    def prepare_search(self) -> None:
+        """Called before each search by key: a store may have to check its index first."""
+
     def query(
         self,
         topic: str,
@@ -400,6 +403,7 @@ class RecordReader:
         search ends once the messages have `bytes_max`. If very many messages have the key, the
         oldest are not examined.
         """
+        self.prepare_search()
         topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
         left, found_at = bytes_max, dict[int, bytes]()
         key_hash = hash_key(topic_bytes, key_bytes)

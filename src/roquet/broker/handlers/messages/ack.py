@@ -214,7 +214,7 @@ class AckHandler(BrokerComponent, frozen=True):
         )
         fits = (
             (handle.broker, handle.queue_id, handle.offset)
-            == (self.control.config.broker_name, call.queue_id, call.offset)
+            == (self.control.settings.config.broker_name, call.queue_id, call.offset)
             and handle.start <= handle.offset
             and handle.retry == retry_kind(call.topic)
         )

@@ -4,8 +4,7 @@ It waits for no broker: one that does not answer is named in the status. A statu
 written, as without any broker, ends no job.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from roquet.admin.brokers import decoded_settings, retention_s
@@ -15,7 +14,7 @@ from roquet.lake.status import POINTS_MAX, JobStatus, LagPoint, find_status, wri
 from roquet.lake.table import TableState
 from roquet.log_records import logger
 from roquet.model.errors import CallError, RoquetError
-from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds, twice
+from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.cluster.time_search import stored_times
 from roquet.wire.calls.admin.settings import GetSettings
 
@@ -101,7 +100,7 @@ class StatusWriter:
         begins, ends = {**offsets}, {**offsets}
         for (topic, broker), queue_ids in ids.items():
             try:
-                bounds = twice(partial(self._cluster.queue_bounds, topic, broker, queue_ids))
+                bounds = self._queue_bounds(topic, broker, queue_ids)
             except CallError as error:
                 away.append(broker)
                 if len(away) == len(ids):
@@ -112,6 +111,14 @@ class StatusWriter:
                 queue: QueueKey = (topic, broker, queue_id)
                 begins[queue], ends[queue] = begin, end
         return OffsetBounds(begins, ends)
+
+    def _queue_bounds(
+        self, topic: str, broker: str, ids: Sequence[int]
+    ) -> Mapping[int, tuple[int, int]]:
+        try:
+            return self._cluster.queue_bounds(topic, broker, ids)
+        except CallError:  # once more: the connection may have ended, or the route is an old one
+            return self._cluster.queue_bounds(topic, broker, ids)
 
     def _oldest_ms(self, waiting: Sequence[OffsetRange]) -> int | None:
         """When the first message that waits was stored."""
