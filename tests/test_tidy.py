@@ -80,7 +80,7 @@ LINES_MAX = {
     "controller": 2_843,
     "dashboard": 5_775,
     "lab": 3_075,
-    "lake": 9_893,
+    "lake": 9_894,
     "metrics": 938,
     "model": 1_626,
     "namesrv": 1_191,
@@ -92,7 +92,7 @@ LINES_MAX = {
     "store": 10_800,
     "testing": 1_446,
     "wire": 9_634,
-    "all of src": 123_064,
+    "all of src": 123_065,
     "tests": 154_560,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the

@@ -13,7 +13,6 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from roquet.lake.files.disk import Disk, sync
@@ -65,11 +64,13 @@ class DirectoryTree:
         self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """The rows of Parquet files; all columns by default."""
+        from pyarrow.dataset import dataset  # not at the top: it loads pandas, too
+
         names = list(columns or schema.names)
         if not paths:
             return schema.empty_table().select(names)
         files = [str(self._root / path) for path in paths]
-        return ds.dataset(files, schema, format="parquet").to_table(columns=names)
+        return dataset(files, schema, format="parquet").to_table(columns=names)
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
