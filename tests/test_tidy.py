@@ -93,7 +93,7 @@ LINES_MAX = {
     "testing": 1_446,
     "wire": 9_634,
     "all of src": 123_065,
-    "tests": 154_560,
+    "tests": 154_561,
 }
 """Lines of Python and Cython in each package, in all of them, and of Python in tests. Size is the
 cost that stays: lower a number when it fell; raise it only with a reason in the commit."""

@@ -147,8 +147,11 @@ def entries_of(r: Random) -> bytes:
         size = r.choice((91, 200, 2**31 - 1)) if r.random() < 0.2 else r.randrange(91, 999)
         if r.random() < 0.2:
             position = r.choice((0, -1, 2**50, 2**50 + 1, 2**63 - 1, position - 5))
-        rows.append(struct.pack(">qiq", position, size, r.randrange(-9, 9)))
-        position = min(position + size, 2**63 - 1)
+        if r.random() < 0.1:
+            size = r.randrange(-(2**31), 2**31)
+        code = r.randrange(-(2**63), 2**63) if r.random() < 0.1 else r.randrange(-9, 9)
+        rows.append(struct.pack(">qiq", position, size, code))
+        position = min(max(position + size, -(2**63)), 2**63 - 1)
     raw = b"".join(rows)
     return damage(r, raw) if r.random() < 0.1 else raw
 
@@ -293,7 +296,8 @@ def pack_batch(r: Random) -> Case:
 def whole_records(r: Random) -> Case:
     """Records, perhaps damaged, and where to begin."""
     raw = damage(r, b"".join(records_of(r)))
-    return Case((raw, r.choice((0, 0, 0, 1, 91, len(raw), len(raw) + 5, max(0, len(raw) - 91)))))
+    starts = 0, 0, 0, 1, 91, len(raw), len(raw) + 5, max(0, len(raw) - 91), r.randrange(300)
+    return Case((raw, r.choice(starts)))
 
 
 def pack_pairs(r: Random) -> Case:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(params=["directory", "object store"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path, s3: "S3Server") -> Journal:
     if request.param == "directory":
-        return DirectoryJournal(tmp_path / "notes", "note")
+        return DirectoryJournal(tmp_path / "made" / "notes", "note")
     return ObjectJournal(location_of("s3://lake/notes"))
 
 

@@ -96,6 +96,7 @@ def test_columns_of_unequal_length_are_a_bug() -> None:
             record.pack_batch(1, 2, 3, 0, 4, bytes(8), 5, bytes(8), 6, 7, b"T", parts)
 
 
+@pytest.mark.usefixtures("form")
 @given(st.lists(RECORDS, max_size=4))
 def test_whole_records_are_all_decoded(records: list[bytes]) -> None:
     data = b"".join(records)
